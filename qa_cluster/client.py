@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
     from .clients.cluster_client import ClusterClient
 
-# The names that need the whole distribution, with their modules: a program that only uses REST does not load them.
+# Maps each name that needs the whole distribution to its module. They are imported on first use, so a program that only
+# uses REST does not load them.
 _OF_CLUSTER_CLIENTS = {
     "ApiKey": "access.records",
     "AsyncClusterClient": "clients.async_cluster_client",

@@ -48,12 +48,13 @@ FILE_NAME = "qa-cluster.toml"
 # settings that name the files of a client.
 TLS_FOLDER = "tls"
 CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
-# Whether a server with TLS requires a certificate from clients.
+# Values of `server_tls_clients`: whether a server with TLS requires a certificate from its clients.
 REQUIRED, OPTIONAL = "required", "optional"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
-# The similarity (difflib) from which an unknown environment variable is a misspelt setting and not a foreign variable.
+# An unknown environment variable with at least this similarity (difflib ratio) to a setting is reported as a
+# misspelling. A variable with less belongs to another program and is ignored.
 _MISSPELT = 0.85
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 NO_ENCODER = "none"
@@ -64,7 +65,7 @@ _MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the table. `type` is `str`, `int`, `float`, `bool`, `Path` or `tuple` (of integers)."""
+    """The definition of one setting. `type` is `str`, `int`, `float`, `bool`, `Path` or `tuple` (of integers)."""
 
     name: str
     type: type
@@ -93,7 +94,7 @@ def _of(
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one run, typed; `load` creates them."""
+    """The values of all settings in one run of a program; `load` creates them."""
 
     data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster, for its state, logs and append-only files")
     shards: int = _of(3, "number of primaries of a new local cluster", minimum=1, maximum=100)
@@ -586,7 +587,7 @@ class LoadedSettings:
         return re.sub(r"(://[^:@]*):.*@", r"\1:********@", _as_text(value))
 
     def environment(self) -> dict[str, str]:
-        """The environment variables that give a child process the same settings. The child process reads no file."""
+        """Return environment variables that give a child process the same settings without a settings file."""
         given = {
             _PREFIX + name.upper(): _as_text(getattr(self.settings, name))
             for name, source in self.sources.items()
@@ -601,9 +602,15 @@ def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` by default.
+    """Read the settings from all sources.
 
-    ConfigError for wrong values, and for a file in the working directory that another user may have written.
+    Args:
+        config: the path of a TOML file; by default ``QA_CONFIG`` or the file in the working directory.
+        flags: the values of command-line flags, by the names of the settings.
+        environment: the environment variables; `os.environ` by default.
+
+    Raises:
+        ConfigError: if a value is wrong, or if another user may have written the file in the working directory.
     """
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {name: row.default for name, row in SETTINGS.items()}
@@ -641,14 +648,14 @@ def load(
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:
-    """Return the files of a client of the local cluster by their settings; empty if the cluster has no TLS."""
+    """Return the paths of the local cluster's TLS files for clients, by setting; empty if the cluster has no TLS."""
     folder = data_dir.absolute() / TLS_FOLDER
-    # a missing file is an error at its first use: the cluster has TLS
+    # The files are not checked here. A missing file raises an error when a client first uses it.
     return {name: folder / file for name, file in CLIENT_TLS_FILES.items()} if folder.is_dir() else {}
 
 
 def _need_own(path: Path) -> None:
-    """Raise ConfigError if another user may have written or replaced the file."""
+    """Raise ConfigError if a user other than the caller may have written or replaced the file."""
     found = path.absolute()
     for place, reason in (
         (found, objection(found)),
@@ -663,7 +670,7 @@ def _need_own(path: Path) -> None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file by name; ``[http] port`` is the same as ``http_port``."""
+    """Return the settings of a TOML file by name; ``[http] port`` is the same as ``http_port``."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -679,10 +686,10 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _is_foreign(variable: str, text: str) -> bool:
-    """Whether an environment variable that starts with ``QA_`` belongs to another program.
+    """Return whether an environment variable that starts with ``QA_`` belongs to another program.
 
-    A name that is almost the name of a setting is a misspelt setting. Kubernetes gives a container the variable
-    ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``.
+    A name that is similar to the name of a setting counts as a misspelt setting. Kubernetes gives a container the
+    variable ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``, so such a link is foreign, too.
     """
     name = variable.removeprefix(_PREFIX).lower()
     if name in SETTINGS:
@@ -699,7 +706,7 @@ def _known(name: str, where: str) -> str:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
-    """Return `value` (text or a TOML value) in the setting's type, within its range."""
+    """Convert `value` (text or a TOML value) to the setting's type; ConfigError if it does not fit."""
     row = SETTINGS[name]
     parsed = _parse(row.type, value)
     numbers = parsed if isinstance(parsed, tuple) else (parsed,)
@@ -719,7 +726,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
 
 
 def _parse(kind: type, value: Any) -> Any:
-    """Return `value` as `kind`; None if it cannot be converted."""
+    """Convert `value` to the type `kind`; return None if that is not possible."""
     if kind is str:
         return value if isinstance(value, str) else None
     if kind is Path:
@@ -744,7 +751,7 @@ def _parse_scalar(kind: type, value: Any) -> Any:
 
 
 def expected(row: Setting) -> str:
-    """Describe the allowed values of a setting.
+    """Return a text that describes the allowed values of a setting.
 
     >>> expected(SETTINGS["shards"])
     'an integer from 1 to 100'

@@ -33,7 +33,7 @@ from typing import Self
 
 
 class ReplyError(Exception):
-    """An error reply of the server; `str()` returns its text, which starts with the code."""
+    """An error reply of a server; `str()` returns its text, which starts with the error code."""
 
     @property
     def code(self) -> str:
@@ -57,12 +57,12 @@ class QAError(Exception):
     retry_after_seconds: float | None = None
 
     def resp(self) -> str:
-        """The error as one line for the wire."""
+        """Return the error as one line for the wire."""
         return f"{self.resp_code} {' '.join(str(self).split())}"
 
 
 class RequestError(QAError):
-    """The request is at fault."""
+    """The request is wrong: change it before a retry."""
 
     http_status = 422
 
@@ -71,7 +71,7 @@ class InvalidInput(RequestError):
     """A value is malformed, out of range or of the wrong type.
 
     `place` is the path of the wrong field in the request, such as ``top_k`` or ``filters/conditions/0/value``. It is
-    empty if the fault is in no field or unknown.
+    empty if the path is unknown or no single field is wrong.
     """
 
     def __init__(self, *said: object, place: str = "") -> None:
@@ -108,7 +108,7 @@ class VersionConflict(RequestError):
 
 
 class CollectionBusy(RequestError):
-    """The collection is being deleted; afterwards it can be created again."""
+    """The collection is being deleted. It can be created again when the deletion has ended."""
 
     resp_code = "DELETING"
     http_status = 409
@@ -136,7 +136,7 @@ class DeadlineExceeded(CapacityError):
 
 
 class LimitReached(CapacityError):
-    """The API key has reached a limit; after `retry_after_seconds`, the limit admits more."""
+    """The API key has reached a limit. The limit allows a request again after `retry_after_seconds`."""
 
     resp_code = "LIMIT"
     http_status = 429
@@ -195,9 +195,10 @@ class ClusterError(QAError):
 
 
 class CannotWrite(ClusterError):
-    """A server responds, but accepts no writes and runs no functions: disk or memory is full, or replicas are missing.
+    """A server responds, but accepts no writes and runs no functions: its disk or memory is full, or replicas are
+    missing.
 
-    `address` is the address of the server, as text; None if it is unknown.
+    `address` is the address of the server; None if it is unknown.
     """
 
     address: object = None
@@ -209,7 +210,7 @@ class CannotWrite(ClusterError):
 
 
 class MissingRights(ClusterError):
-    """A server refused a command because the cluster's user lacks rights. The text names them for the operator."""
+    """A server refused a command because the cluster's user lacks rights. The error text names the missing rights."""
 
     retryable = False
     retry_after_seconds: float | None = None
@@ -246,13 +247,13 @@ _REMEDIES = {
     "OOM": "raise its maxmemory, or add shards",
 }
 _DISK_FULL = "No space left on device"
-# Error codes that a server sends if the server is at fault and not the command.
+# Error codes with which a server reports its own fault. The command itself is valid.
 _SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOREPLICAS", "OOM"})
 _RIGHTS_CODES = frozenset({"NOAUTH", "NOPERM"})
 
 
 def remedy(refusal: str) -> str:
-    """Describe a server's refusal to write and what to do about it.
+    """Return a text that explains why a server refuses writes and what to do.
 
     >>> remedy("MISCONF Errors writing to the AOF file: No space left on device")
     'disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically'
@@ -265,11 +266,16 @@ def remedy(refusal: str) -> str:
 
 
 def from_reply(text: str) -> QAError:
-    """Return the error for the text of a RESP error reply.
+    """Return the error object for the text of a RESP error reply.
 
-    A leading ``ERR`` may be missing, because redis-py strips it. A refusal to write becomes `CannotWrite`, with what to
-    do. A refusal for lack of rights becomes `MissingRights`. Another error of the server becomes `ClusterError`, and an
-    unknown code becomes `InvalidInput`, all with the whole text.
+    The text may lack a leading ``ERR``, because redis-py strips it. The class depends on the code:
+
+    - the server accepts no writes: `CannotWrite`, with a text that says what to do
+    - the user lacks rights: `MissingRights`
+    - another fault of the server: `ClusterError`
+    - an unknown code: `InvalidInput`
+
+    The last three contain the whole text.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')

@@ -18,7 +18,7 @@ def _label(value: str) -> str:
 
 
 def sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    """One line of the format.
+    """Return one sample as a line of the text format.
 
     >>> sample("qa_up", {"shard": "a"}, 1)
     'qa_up{shard="a"} 1'
@@ -28,7 +28,7 @@ def sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 class Counter:
-    """A number per combination of label values that only grows."""
+    """A counter per combination of label values. Its value only increases."""
 
     kind = "counter"
 
@@ -37,15 +37,15 @@ class Counter:
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Add 1, or `by`."""
+        """Add `by` to the counter with these label values."""
         self._values[values] = self._values.get(values, 0.0) + by
 
     def value(self, *values: str) -> float:
-        """The current count."""
+        """Return the current count for these label values."""
         return self._values.get(values, 0.0)
 
     def lines(self) -> list[str]:
-        """The samples."""
+        """Return the samples as lines of the text format."""
         return [
             sample(self.name, dict(zip(self._labels, key, strict=True)), value)
             for key, value in sorted(self._values.items())
@@ -53,7 +53,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is computed when the metrics are read."""
+    """A number that the function `read` computes each time the metrics are rendered."""
 
     kind = "gauge"
 
@@ -61,12 +61,12 @@ class Gauge:
         self.name, self.help, self._read = name, help, read
 
     def lines(self) -> list[str]:
-        """The sample."""
+        """Return the sample as a line of the text format."""
         return [sample(self.name, {}, self._read())]
 
 
 class Histogram:
-    """How many durations were within each of fixed bounds, per combination of label values."""
+    """Counts durations in buckets with fixed bounds, per combination of label values."""
 
     kind = "histogram"
 
@@ -75,7 +75,7 @@ class Histogram:
         self._series: dict[tuple[str, ...], list[float]] = {}
 
     def observe(self, value: float, *values: str) -> None:
-        """Count one observation."""
+        """Count one duration, in seconds, for these label values."""
         series = self._series.get(values)
         if series is None:
             series = self._series[values] = [0.0] * (len(self._bounds) + 2)
@@ -83,7 +83,7 @@ class Histogram:
         series[-1] += value
 
     def lines(self) -> list[str]:
-        """The cumulative buckets, sum and count of every series."""
+        """Return the cumulative buckets, the sum and the count of every series as lines of the text format."""
         lines = []
         for key, series in sorted(self._series.items()):
             labels = dict(zip(self._labels, key, strict=True))
@@ -107,17 +107,17 @@ class Registry:
         self._metrics: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-        """Add a counter."""
+        """Create a counter, add it to the registry and return it."""
         return self._add(Counter(name, help, labels))
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> Gauge:
-        """Add a gauge that calls `read` when it is shown."""
+        """Create a gauge that calls `read` when it is rendered, add it and return it."""
         return self._add(Gauge(name, help, read))
 
     def histogram(
         self, name: str, help: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
     ) -> Histogram:
-        """Add a histogram."""
+        """Create a histogram, add it and return it. `bounds` are the upper bounds of its buckets, in seconds."""
         return self._add(Histogram(name, help, labels, bounds))
 
     def _add(self, metric: _Metric) -> _Metric:
@@ -127,7 +127,7 @@ class Registry:
         return metric
 
     def render(self) -> str:
-        """All metrics as text."""
+        """Return all metrics in the text format."""
         lines = []
         for metric in self._metrics.values():
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.lines()]

@@ -1,4 +1,6 @@
-"""Short constant strings that hash to a given slot. They pin a key to a shard, as RedisGears' ``hashtag()`` did.
+"""Short constant strings, one per slot, that hash to the slot. As a hash tag, such a string pins a key to a shard.
+
+RedisGears' ``hashtag()`` returns strings of the same kind.
 
 >>> hashtag_for_slot(0)
 '06S'
@@ -17,15 +19,15 @@ from .keys import SLOTS
 _ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase).encode()  # in the order of the bytes
 _LONGEST = 3  # three characters are enough for all slots
 
-# The checksum of a prefix and one more byte is (c << 8) ^ the checksum of the byte (c >> 8) ^ byte, where c is the
-# checksum of the prefix. The low byte of a slot therefore allows only a few last bytes after each prefix, so that a
-# worker does not try all 238,000 strings when it starts.
+# If c is the CRC of a prefix, the CRC of the prefix and one more byte is (c << 8) ^ crc((c >> 8) ^ byte). So the low
+# byte of the wanted slot allows only a few last bytes after each prefix. This saves a starting worker from trying all
+# 238,000 strings.
 _BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 
 @cache
 def hashtag_for_slot(number: int) -> str:
-    """Return the first string that hashes to slot `number`, the shortest first."""
+    """Return the first string that hashes to slot `number`. Shorter strings come first, otherwise alphabetically."""
     if not 0 <= number < SLOTS:
         raise InvalidInput(f"slot {number} is out of range: 0 to {SLOTS - 1}")
     fitting = [(byte, total) for byte, total in enumerate(_BYTE_SUMS) if (total ^ number) & 0xFF == 0]

@@ -1,9 +1,8 @@
-"""The names of all keys, and their partitions.
+"""Builds and parses the names of all keys, and computes partitions. It never calls a server.
 
 Every key of a document has the hash tag of its partition. A partition therefore migrates between shards as one slot. A
-document is in one collection; its keys contain a *name* that has the collection and the id (`DocumentName`). Where a
-function takes a document, a plain string is the id of a document in the default collection. This module only builds and
-parses names; it never calls a server.
+document is in one collection. Its keys contain a *document name*, which has the collection and the id (`DocumentName`).
+Functions take a document as such a name, or as a plain string: the id of a document in the default collection.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ API_KEYS_PREFIX = "api-keys:"
 PENDING_PREFIX = "pending:"
 FAILURES_PREFIX = "failures:"
 DEFAULT_COLLECTION = "default"
-# Stands for the id of an API key in keys of requests without an API key.
+# Replaces the id of the API key in the keys of requests that have no API key.
 NO_API_KEY = "none"
 MAX_COLLECTION_CHARS = 64
-# No name of a sentence is longer: 512 bytes of an id, each encoded as three, with collection, tag and number.
+# The length limit of a sentence's name: an id of 512 bytes, each encoded as three characters, with collection, tag and
+# number.
 MAX_NAME_CHARS = 2048
 # Separates collection and id. A percent sign in an id is encoded, so an id never contains this separator.
 COLLECTION_END = "%/"
@@ -48,7 +48,7 @@ _ENCODE = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _DECODE = {"%25": "%", "%7B": "{", "%7D": "}"}
 _ESCAPE = re.compile(r"%(?:25|7B|7D)?")
 _COLLECTION = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_COLLECTION_CHARS - 1}}}\Z")
-COLLECTION_PATTERN = "^[a-z0-9][a-z0-9_-]*$"  # the same pattern for API descriptions, which state the length separately
+COLLECTION_PATTERN = "^[a-z0-9][a-z0-9_-]*$"  # for API descriptions, which state the length limit separately
 _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
@@ -58,7 +58,7 @@ _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\
 
 
 class DocumentName(str):
-    """The name of a document in keys: its encoded id, after ``<collection>%/`` in a collection with a name.
+    """The name of a document in keys: the encoded id. Outside the default collection, ``<collection>%/`` precedes it.
 
     >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
     ('50%25', 'books%/moby')
@@ -68,7 +68,7 @@ class DocumentName(str):
 
     @classmethod
     def of(cls, document_id: str, collection: str = DEFAULT_COLLECTION) -> DocumentName:
-        """The name of a document of a collection."""
+        """Return the name of a document in a collection."""
         return cls(collection_prefix(collection) + encode_id(document_id))
 
     @classmethod
@@ -98,7 +98,7 @@ def document_name(document: str) -> DocumentName:
 
 
 def check_collection(name: object) -> str:
-    """Return the name if it is a valid name of a collection; otherwise the error names the fault."""
+    """Return `name` if it is a valid name of a collection; otherwise raise InvalidInput, which says what is wrong."""
     if not isinstance(name, str) or not _COLLECTION.match(name):
         raise InvalidInput(
             f"collection must be 1 to {MAX_COLLECTION_CHARS} characters of a-z, 0-9, _ and -, the first a letter or a"
@@ -109,7 +109,7 @@ def check_collection(name: object) -> str:
 
 
 def is_collection(name: str) -> bool:
-    """Whether a text is a valid name of a collection."""
+    """Return whether a text is a valid name of a collection."""
     return _COLLECTION.match(name) is not None
 
 
@@ -124,7 +124,9 @@ def collection_prefix(collection: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class SentenceRef:
-    """One sentence of a document; the keys about the sentence contain its string form ``<doc>:{tag}:<i>``."""
+    """Identifies one sentence of a document. Its string form ``<doc>:{tag}:<i>`` is a part of the keys about the
+    sentence.
+    """
 
     document: DocumentName
     tag: str
@@ -168,7 +170,7 @@ def decode_id(encoded: str) -> str:
 
 
 def slot(key: str | bytes) -> int:
-    """The cluster slot of a key, by the rule of the server for hash tags."""
+    """Return the cluster slot of a key, by the server's rule for hash tags."""
     data = key.encode() if isinstance(key, str) else key
     opening = data.find(b"{")
     if opening >= 0:
@@ -180,9 +182,10 @@ def slot(key: str | bytes) -> int:
 
 @lru_cache(maxsize=16)
 def partition_tags(partitions: int) -> tuple[str, ...]:
-    """The hash tags of a cluster with this number of partitions, spread evenly over the slots.
+    """Return the hash tags of the partitions of a cluster. Their slots are spread evenly.
 
-    Tag i is the first string, by length and then by alphabet, whose slot is the middle of the i-th part of the slots.
+    The slots are divided into `partitions` ranges. Tag i is the first string, by length and then by alphabet, whose
+    slot is the middle of range i.
 
     >>> [slot(tag) for tag in partition_tags(2)]
     [4096, 12288]
@@ -205,7 +208,7 @@ def partition_tags(partitions: int) -> tuple[str, ...]:
 
 
 def partition_of(document_id: str, partitions: int) -> str:
-    """The tag of a document's partition, by a hash of the document's id."""
+    """Return the tag of a document's partition. A hash of the document's id selects the partition."""
     digest = blake2b(document_id.encode(), digest_size=8).digest()
     return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
 
@@ -226,7 +229,7 @@ def sentence_key(document: str, tag: str) -> str:
 
 
 def answers_key(document: str, tag: str) -> str:
-    """The key of the set that names a document's cached answers."""
+    """The key of the set of the keys of a document's cached answers."""
     return f"answers:{document_name(document)}:{{{tag}}}"
 
 
@@ -236,7 +239,7 @@ def offsets_key(document: str, tag: str) -> str:
 
 
 def tokens_key(document: str, tag: str) -> str:
-    """The key of a document's tokens, a hash of blocks."""
+    """The key of a document's token ids: a hash of blocks of sentences."""
     return f"tokens:{document_name(document)}:{{{tag}}}"
 
 
@@ -252,7 +255,9 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
 
 
 def digest_name(mark: str, digest: str) -> str:
-    """The name of a question in an answer's key, for clusters whose keys contain no questions (`qa.answer-keys`).
+    """Return the digest that stands for a question in an answer's key, if `qa.answer-keys` is ``digest``.
+
+    `mark` identifies the secret key of the digest.
 
     >>> digest_name("0a1b2c3d", 4 * "01234567")
     '#0a1b2c3d-01234567012345670123456701234567'
@@ -261,7 +266,7 @@ def digest_name(mark: str, digest: str) -> str:
 
 
 def parse_digest_name(name: str) -> str | None:
-    """Return the mark of a digest name, which identifies the key of the digest; None if the name is a question.
+    """Return the mark in a digest name, which identifies the secret key of the digest; None if `name` is a question.
 
     >>> parse_digest_name("#0a1b2c3d-01234567012345670123456701234567"), parse_digest_name("Why?")
     ('0a1b2c3d', None)
@@ -271,12 +276,12 @@ def parse_digest_name(name: str) -> str | None:
 
 
 def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's cached answer to a question; `digest` identifies the question with its options."""
+    """The key of a collection's cached answer to a question. `digest` identifies the question and its options."""
     return f"{WHOLE_ANSWER_PREFIX}{_own(collection)}{{{tag}}}:{digest}"
 
 
 def index_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of the inverted index of a collection's sentences in a partition.
+    """The key of the inverted index of a collection's sentences in one partition.
 
     >>> index_key("06S"), index_key("06S", "books")
     ('index:{06S}', 'index:books:{06S}')
@@ -285,7 +290,7 @@ def index_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
 
 
 def epoch_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of the counter of a collection's changes in a partition."""
+    """The key of the counter of a collection's changes in one partition."""
     return f"epoch:{_own(collection)}{{{tag}}}"
 
 
@@ -300,19 +305,22 @@ def api_keys_key(tag: str) -> str:
 
 
 def api_use_key(key_id: str) -> str:
-    """The key of the counts of an API key's requests and sentences: a hash."""
+    """The key of an API key's counters of requests and sentences: a hash."""
     return f"api-use:{{{key_id}}}"
 
 
 def api_running_key(key_id: str) -> str:
-    """The key of the requests of an API key that are in flight: a sorted set, scored by the time when they end."""
+    """The key of an API key's requests in flight: a sorted set. The score of a request is the time when its entry
+    expires.
+    """
     return f"api-running:{{{key_id}}}"
 
 
 def batch_files_key(owner: str) -> str:
     """The key of the list of an API key's batch files: a sorted set, scored by the time of creation.
 
-    All keys of an owner have the owner's hash tag: a script can change files and batches of one owner in one step.
+    All batch keys of an owner have the owner's hash tag, so one script can change the owner's files and batches
+    atomically.
     """
     return f"batch-files:{{{owner}}}"
 
@@ -342,7 +350,7 @@ def batches_key(owner: str) -> str:
 
 
 def open_batches_key(owner: str) -> str:
-    """The key of the list of an owner's batches that have not ended: a sorted set like `batches_key`."""
+    """The key of the list of an owner's unfinished batches: a sorted set like `batches_key`."""
     return f"batches-open:{{{owner}}}"
 
 
@@ -352,22 +360,24 @@ def batch_key(batch_id: str, owner: str) -> str:
 
 
 def batch_lease_key(owner: str) -> str:
-    """The key that says which worker runs the owner's batches: a string that expires."""
+    """The key of the lease of the process that runs the owner's batches: a string that expires."""
     return f"batch-lease:{{{owner}}}"
 
 
 def submissions_key(key_id: str) -> str:
-    """The key of the list of an API key's submitted questions and results: a sorted set, scored by their expiry."""
+    """The key of the list of an API key's submitted questions and results: a sorted set, scored by expiry time."""
     return f"submissions:{{{key_id or NO_API_KEY}}}"
 
 
 def submission_key(key_id: str, name: str) -> str:
-    """The key of a question that an API key has submitted, and then of its result: a hash."""
+    """The key of a question that an API key submitted, and later of its result: a hash."""
     return f"submission:{{{key_id or NO_API_KEY}}}:{name}"
 
 
 def pins_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's pins: a hash of normalised questions. It is in the partition of the collection's name.
+    """The key of a collection's pins: a hash of normalised questions.
+
+    `tag` is the partition of the collection's name.
 
     >>> pins_key("06S"), pins_key("06S", "books")
     ('pins:{06S}', 'pins:books:{06S}')
@@ -376,17 +386,17 @@ def pins_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
 
 
 def synonyms_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's synonyms: a string, in the same partition."""
+    """The key of a collection's synonyms: a string in the partition of the collection's name."""
     return f"{SYNONYMS_PREFIX}{_own(collection)}{{{tag}}}"
 
 
 def feedback_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's feedback: a stream, in the same partition."""
+    """The key of a collection's feedback: a stream in the partition of the collection's name."""
     return f"feedback:{_own(collection)}{{{tag}}}"
 
 
 def unanswered_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's questions without a sure answer: a stream, in the same partition."""
+    """The key of a collection's questions without a sure answer: a stream in the partition of the collection's name."""
     return f"unanswered:{_own(collection)}{{{tag}}}"
 
 
@@ -397,8 +407,8 @@ def _own(collection: str) -> str:
 def pending_key(tag: str) -> str:
     """The key of a partition's pending documents: a hash of their sizes in bytes, with the sum under ``""``.
 
-    If a text is changed by anything but the scripts of this package, the module adds 1 to the size of its document
-    (`native/corpus/notes.h`).
+    If a client changes a text without the scripts of this package, the module adds 1 to the recorded size of its
+    document (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"
 
@@ -406,48 +416,50 @@ def pending_key(tag: str) -> str:
 def failures_key(tag: str) -> str:
     """The key of a partition's failed documents: a hash. Only the module and the workers write it.
 
-    The value of a document is the number of workers that ended while they indexed it and the last reason, or after the
-    worker has given it up: ``failed``, its version and the reason.
+    The value of a document is one of these:
+
+    - while workers still try it: the number of workers that ended while they indexed it, and the last reason
+    - after the last attempt: ``failed``, the document's version and the reason
     """
     return f"{FAILURES_PREFIX}{{{tag}}}"
 
 
 def sentence_answer_list_key(tag: str) -> str:
-    """The key of the names of a partition's cached sentence answers, the oldest first: a sorted set."""
+    """The key of the list of a partition's cached sentence answers, the oldest first: a sorted set of keys."""
     return f"kept:{{{tag}}}"
 
 
 def sentence_answer_bytes_key(tag: str) -> str:
-    """The key of the total size of the cached sentence answers, in bytes."""
+    """The key of the total size of a partition's cached sentence answers, in bytes."""
     return f"kept-bytes:{{{tag}}}"
 
 
 def whole_answer_list_key(tag: str) -> str:
-    """The key of the names of a partition's cached whole answers, the oldest first: a sorted set."""
+    """The key of the list of a partition's cached whole answers, the oldest first: a sorted set of keys."""
     return f"kept-whole:{{{tag}}}"
 
 
 def whole_answer_bytes_key(tag: str) -> str:
-    """The key of the total size of the cached whole answers, in bytes."""
+    """The key of the total size of a partition's cached whole answers, in bytes."""
     return f"kept-whole-bytes:{{{tag}}}"
 
 
 def layout_key(tag: str) -> str:
-    """The key of the record of how a partition's documents were processed: a hash."""
+    """The key that records how a partition's documents were processed: a hash."""
     return f"layout:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:
     """A key that never exists. Commands and scripts name it so that they fail while their partition migrates.
 
-    While a slot migrates, the server refuses a command with several keys if one of the keys is missing. A command that
-    also names this key is therefore always refused. Without it, the command might read or change half a partition.
+    While a slot migrates, the server refuses a command with several keys if a key is missing. This key is always
+    missing. Without it, a command could read or change one half of a partition.
     """
     return f"flight:{{{tag}}}"
 
 
 def model_key(shard_tag: str, name: str = "") -> str:
-    """The key of a shard's copy of a reader: the default reader, or the named one.
+    """The key of a shard's copy of a reader: the default reader if `name` is empty, otherwise the reader `name`.
 
     >>> model_key("06S"), model_key("06S", "org/tiny@0123456789ab")
     ('bert-qa{06S}', 'bert-qa@org/tiny@0123456789ab{06S}')
@@ -470,7 +482,8 @@ def _named(name: str) -> str:
 
 
 def parse_model_key(key: str) -> tuple[str, str] | None:
-    """Return the shard tag and the name (empty: the default) of a reader's key; None for another key.
+    """Return the shard tag and the reader's name in a `model_key`; None for any other key. The default reader's name is
+    empty.
 
     >>> parse_model_key("bert-qa@tiny@0123456789ab{06S}")
     ('06S', 'tiny@0123456789ab')
@@ -485,7 +498,7 @@ def progress_key(shard_tag: str) -> str:
 
 
 def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
-    """Return the document and the tag of a ``<prefix><doc>:{tag}`` key; None for another key.
+    """Return the document and the tag in a key ``<prefix><doc>:{tag}``; None for any other key.
 
     >>> parse_tagged("paragraphs:a:b:{06S}", PARAGRAPHS_PREFIX)
     ('a:b', '06S')
@@ -502,7 +515,7 @@ def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
 
 
 def parse_sentence(text: str) -> SentenceRef:
-    """Return the sentence that ``<doc>:{tag}:<i>`` names.
+    """Parse ``<doc>:{tag}:<i>`` into a sentence; InvalidInput if the text has another form.
 
     >>> parse_sentence("a:{06S}:3")
     SentenceRef(document='a', tag='06S', index=3)
@@ -514,7 +527,10 @@ def parse_sentence(text: str) -> SentenceRef:
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
-    """Parse a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key into sentence, question and reader (empty: the default).
+    """Parse a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key; InvalidInput if the key has another form.
+
+    Returns:
+        the sentence, the question, and the name of the reader, which is empty for the default reader.
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
     (SentenceRef(document='a_b', tag='06S', index=3), 'Why_so?', '')

@@ -1,4 +1,4 @@
-"""Reads the fields of a manifest. A field that is missing, unknown or out of range is refused with its name and value.
+"""Reads the fields of a manifest. ModelError names a field that is missing, unknown or out of range, and its value.
 
 The manifests of readers (`reading.manifest`) and of encoders (`vectors.encoder_manifest`) share this module.
 """
@@ -29,14 +29,14 @@ def sha256_hex(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The padded lengths and batch sizes to compile before serving; the most useful come first."""
+    """The padded lengths (in tokens) and batch sizes to compile before serving; the most useful come first."""
 
     lengths: tuple[int, ...]
     batches: tuple[int, ...]
 
 
 class ModelFiles:
-    """What the manifests of all kinds of models share: the identity of the model, and the hashes of its files."""
+    """The fields that all model manifests share: the model's identity, and the hashes of its files."""
 
     model_id: str
     model_sha256: str
@@ -49,11 +49,11 @@ class ModelFiles:
 
     @property
     def name(self) -> str:
-        """Model and revision; the name identifies a model on a shard."""
+        """``<model id>@<revision>``, which identifies a model on a shard."""
         return f"{self.model_id}@{self.revision}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
-        """Raise ModelError unless both files belong to this manifest."""
+        """Raise ModelError unless both files have the hashes in this manifest."""
         for what, data, expected in (
             ("model", model, self.model_sha256),
             ("tokenizer", tokenizer, self.tokenizer_sha256),
@@ -66,7 +66,10 @@ class ModelFiles:
 
 
 class FieldReader:
-    """Reads one JSON object field by field; `finish` refuses fields that were not read."""
+    """Reads one JSON object field by field. Each method raises ModelError for a missing field or a wrong value.
+
+    Call `finish` last: it refuses fields that were not read.
+    """
 
     def __init__(self, document: object, where: str) -> None:
         if not isinstance(document, dict):
@@ -81,50 +84,52 @@ class FieldReader:
         return self._document.get("kind") == ENCODER_KIND
 
     def take(self, name: str) -> object:
-        """The value of a field, of any type."""
+        """Return the value of a field, of any type."""
         self._seen.add(name)
         if name not in self._document:
             raise ModelError(f"{self._where} lacks the field {name!r}")
         return self._document[name]
 
     def text(self, name: str, *, pattern: re.Pattern[str] | None = None, expected: str = "a non-empty string") -> str:
-        """A text that is not empty and matches the pattern, if there is one."""
+        """Return a text that is not empty and matches the pattern, if one is given. `expected` describes the text in
+        errors.
+        """
         value = self.take(name)
         if not isinstance(value, str) or not value or (pattern is not None and not pattern.match(value)):
             raise self.refused(name, value, expected)
         return value
 
     def digest(self, name: str) -> str:
-        """A SHA-256 in hex."""
+        """Return a SHA-256 in hex."""
         return self.text(name, pattern=_HEX64, expected="64 lower-case hex digits")
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of some texts."""
+        """Return a text that is one of `choices`."""
         value = self.take(name)
         if not isinstance(value, str) or value not in choices:
             raise self.refused(name, value, f"one of {', '.join(choices)}")
         return value
 
     def flag(self, name: str) -> bool:
-        """A boolean."""
+        """Return a boolean."""
         value = self.take(name)
         if not isinstance(value, bool):
             raise self.refused(name, value, "true or false")
         return value
 
     def optional_flag(self, name: str) -> bool:
-        """A boolean; false if the field is missing."""
+        """Return a boolean; false if the field is missing."""
         return self.flag(name) if name in self._document else False
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """An integer within limits."""
+        """Return an integer from `low` to `high`."""
         value = self.take(name)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(name, value, f"an integer from {low} to {high}")
         return value
 
     def number(self, name: str, low: float, high: float) -> float:
-        """A number within limits."""
+        """Return a number from `low` to `high`."""
         value = self.take(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(name, value, f"a number from {low:g} to {high:g}")
@@ -135,11 +140,11 @@ class FieldReader:
         return self.number(name, low, high) if name in self._document else default
 
     def share(self, name: str) -> float | None:
-        """A number from 0 to 1, or null."""
+        """Return a number from 0 to 1, or None for null."""
         return None if self.take(name) is None else self.number(name, 0, 1)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """A few token ids."""
+        """Return a list of one to four token ids."""
         value = self.take(name)
         if (
             not isinstance(value, list)
@@ -151,7 +156,7 @@ class FieldReader:
         return tuple(value)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Different texts, at least one."""
+        """Return a list of different texts; it has at least one."""
         value = self.take(name)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
             raise self.refused(name, value, "a non-empty list of strings")
@@ -160,7 +165,7 @@ class FieldReader:
         return tuple(value)
 
     def sizes(self, name: str, high: int) -> tuple[int, ...]:
-        """Different positive integers, at least one."""
+        """Return a list of different integers from 1 to `high`; it has at least one."""
         value = self.take(name)
         if (
             not isinstance(value, list)
@@ -172,25 +177,25 @@ class FieldReader:
         return tuple(value)
 
     def items(self, name: str) -> list[object]:
-        """A list of any values."""
+        """Return a list of any values."""
         value = self.take(name)
         if not isinstance(value, list):
             raise self.refused(name, value, "a list")
         return value
 
     def inner(self, name: str) -> FieldReader:
-        """The fields of an object."""
+        """Return a reader of the fields of an inner object."""
         return FieldReader(self.take(name), f"{self._where} field {name!r}")
 
     def texts(self, name: str) -> dict[str, str]:
-        """An object of texts."""
+        """Return an object whose values are texts."""
         value = self.take(name)
         if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             raise self.refused(name, value, "an object of strings")
         return value
 
     def refused(self, name: str, value: object, expected: str) -> ModelError:
-        """The error for a field with a wrong value."""
+        """Return the error for a field with a wrong value."""
         return ModelError(f"{self._where} field {name!r} is {_shown(value)}, must be {expected}")
 
     def finish(self) -> None:
@@ -206,21 +211,21 @@ def _shown(value: object) -> str:
 
 
 def read_shapes(reader: FieldReader, max_tokens: int) -> Shapes:
-    """Return the shapes in an object; its lengths have at most `max_tokens`."""
+    """Return the shapes in a manifest's object. A length above `max_tokens` raises ModelError."""
     shapes = Shapes(lengths=reader.sizes("lengths", max_tokens), batches=reader.sizes("batches", 1024))
     reader.finish()
     return shapes
 
 
 def read_revision(reader: FieldReader, model_sha256: str) -> None:
-    """Raise ModelError unless the field `revision` is the start of the hash."""
+    """Raise ModelError unless the field `revision` is the start of the model file's hash."""
     revision = reader.take("revision")
     if revision != model_sha256[:REVISION_DIGITS]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
 
 
 def parse_object(text: str | bytes) -> FieldReader:
-    """Return the fields of a manifest in JSON."""
+    """Parse a manifest in JSON and return a reader of its fields."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError and UnicodeDecodeError

@@ -1,4 +1,4 @@
-"""Runs work in a thread if it would keep the event loop of the process busy for too long."""
+"""Moves work to a thread if it would block the event loop for too long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-# Smaller work takes a millisecond or less, which a change to another thread is not worth.
+# Work on fewer bytes takes a millisecond or less, so a switch to another thread does not pay.
 LOOP_BYTES = 64 * 1024
 
 _Given = ParamSpec("_Given")
@@ -14,7 +14,9 @@ _Result = TypeVar("_Result")
 
 
 async def off_loop(size: int, work: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-    """Return the result of `work`, which runs in a thread if it reads or makes more than `LOOP_BYTES`.
+    """Call `work` and return its result. If `size` exceeds `LOOP_BYTES`, `work` runs in a thread.
+
+    `size` is the number of bytes that `work` reads or writes.
 
     >>> await off_loop(len(text), orjson.loads, text)
     """

@@ -1,7 +1,6 @@
-"""Names, times and limits of the functions on the shards, for the code that registers, calls and configures them.
+"""Names, times and limits of the functions that run in the shards' workers (`gears/functions`).
 
-The functions run in the shards' workers (`gears/functions`). Services, clients and the set-up of a cluster use these
-names.
+Services, clients and the set-up of a cluster use them to register, call and configure these functions.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# One script registers all functions, under this session's id; registering it again replaces the earlier session.
+# The id of the session whose script registers all functions. A new registration replaces the previous session.
 SESSION = "qa-functions"
 
 READ_TRIGGER = "qa.read"
@@ -20,7 +19,7 @@ MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
 PARTITIONS_TRIGGER = "qa.partitions"
 # The key patterns that functions are registered for: texts to index, sentences without a document, files of readers,
-# and answers that are missing when a client reads them.
+# and the keys of answers. A client's read of a missing answer key runs a function.
 TEXT_KEYS = "paragraphs:*"
 LOOSE_SENTENCE_KEYS = "sentence:*"
 READER_KEYS = "bert-qa:*"
@@ -32,7 +31,7 @@ FUNCTIONS = (
     *(PARTITIONS_TRIGGER, EMBED_TRIGGER),
 )
 QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER)
-# The reply to a call of a function that is not registered on the shard, or not yet.
+# The shard's reply to a call of a function that is not registered.
 NOT_REGISTERED = "subcommand not found"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
@@ -46,7 +45,7 @@ MAX_READ_SENTENCES = 256
 # The limit of sentences in one ranking; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 
-# The limit of sentences in one reply of `qa.sentences`: reading them blocks the shard for less than a millisecond.
+# The limit of sentences in one reply of `qa.sentences`. Reading this many blocks the shard for less than 1 ms.
 MAX_SHOWN_SENTENCES = 100
 
 # Option of the module (`RG.CONFIGSET`): when a cached sentence answer expires.
@@ -63,14 +62,14 @@ EMBEDDING_SETTING = "qa.background-embedding"
 ANSWER_KEYS_SETTING = "qa.answer-keys"
 TEXT, DIGEST = "text", "digest"
 
-# After this time a shard retries to warm a reader that failed to warm: memory may have become free.
+# The time after which a shard warms a reader again if the warm-up failed. Memory may have become free.
 WARM_AGAIN_SECONDS = 5.0
 
 
 def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNCTIONS) -> str:
-    """The functions that a shard lacks, as a text that says what to do; empty if it lacks no function.
+    """Return a text that names the functions that a shard lacks and says what to do; empty if it lacks none.
 
-    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, in any form that a connection reads it.
+    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, from RESP2 or RESP3.
 
     >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.models", "qa.read"])
     'function qa.models is not registered: run `qa-cluster up`'
@@ -83,7 +82,7 @@ def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNC
 
 
 def _triggers(row: Any) -> Iterator[str]:
-    """The trigger of a registration, or the pattern of its keys."""
+    """Yield the trigger of a registration, or the pattern of its keys."""
     arguments = _pairs(_pairs(_pairs(row).get("RegistrationData")).get("args"))
     for name in ("trigger", "regex"):
         if (value := arguments.get(name)) is not None:

@@ -16,13 +16,14 @@ _URL_END = re.compile(r"[/?#]")
 
 
 class NotServed(ClusterError):
-    """No shard serves a slot: its primary failed and no replica has taken over yet."""
+    """No shard serves the slot: the slot's primary failed, and no replica has replaced it yet."""
 
 
 def split_cluster_url(url: str) -> tuple[str, str]:
-    """The scheme of a cluster's URL, and its servers with the user and the password; both are empty if it is no URL.
+    """Split a cluster's URL into its scheme and its servers, with user and password. Both are empty if `url` is no URL.
 
-    The servers are a list. `urllib` of recent Pythons refuses a list with an IPv6 address after the first server.
+    The servers stay one text, separated by commas. `urllib` in recent Python versions refuses a list of servers that
+    has an IPv6 address after the first server.
 
     >>> split_cluster_url("redis://me:secret@a:7000,[fd00::1]:7001/0")
     ('redis', 'me:secret@a:7000,[fd00::1]:7001')
@@ -43,7 +44,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``host:port``, ``host`` or ``[v6]:port``.
+        """Parse ``host:port``, ``host`` or ``[v6]:port``; InvalidInput for any other text.
 
         >>> Address.parse("127.0.0.1:7000")
         Address(host='127.0.0.1', port=7000)
@@ -60,7 +61,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A primary and the slots it serves."""
+    """A primary, identified by its node id, and its address."""
 
     node_id: str
     address: Address
@@ -74,7 +75,7 @@ class Shard:
 class Topology:
     """The primaries of a cluster and the slots that they serve.
 
-    `spared` holds the shards that have a replica, which takes over if the primary fails.
+    `spared` holds the shards that have a replica. The replica replaces the primary if the primary fails.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int, Shard]], spared: Iterable[Shard] = ()) -> None:
@@ -98,7 +99,7 @@ class Topology:
         raise NotServed(f"slot {slot} is served by no shard ({self.covered} of {SLOTS} slots are)")
 
     def ranges_of(self, shard: Shard) -> list[tuple[int, int]]:
-        """First and last slot of every range that `shard` serves."""
+        """Return the first and last slot of every range that `shard` serves."""
         return [(start, end) for start, end, owner in self._ranges if owner == shard]
 
     def __eq__(self, other: object) -> bool:
@@ -113,7 +114,7 @@ def _text(value: object) -> str:
 
 
 def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
-    """Parse the reply of `CLUSTER SLOTS`. A node without a host is at the host that sent the reply."""
+    """Parse the reply of `CLUSTER SLOTS`. A node without a host gets the host of `asked`, the server that replied."""
     ranges: list[tuple[int, int, Shard]] = []
     spared: set[Shard] = set()
     for entry in reply:
@@ -129,7 +130,9 @@ def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
 
 
 def parse_redirect(text: str, asked: Address) -> tuple[int, Address]:
-    """Read ``MOVED <slot> <host>:<port>`` or ``ASK ...``."""
+    """Parse ``MOVED <slot> <host>:<port>`` or ``ASK ...`` into slot and address. An empty host means the host of
+    `asked`.
+    """
     _, slot, where = text.split(" ", 2)
     host, _, port = where.rpartition(":")
     return int(slot), Address(host.removeprefix("[").removesuffix("]") or asked.host, int(port))

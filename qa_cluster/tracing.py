@@ -1,11 +1,11 @@
-"""The steps of a request for a trace, and the times that a shard reports of a traced call.
+"""Records the steps of a traced request, and reads the times that shards report.
 
 The core reports its steps only through this module, which needs no tracing library. A recorder sets a `TracedStep` as
-the current step (`recording`), and the code that runs below it reports its steps (`step`). Without a recorder, a step
-costs one read of a context variable, and the shards report no times.
+the current step (`recording`). Code that runs within `recording` reports its own steps with `step`. Without a recorder,
+a step costs one read of a context variable, and the shards report no times.
 
-Times are seconds of `time.perf_counter`. The times of a shard are durations by its own clock. `ShardTimes.parts` places
-them inside the call as this process has measured it, because the clocks of two hosts may differ.
+Times are seconds of `time.perf_counter`. A shard reports durations, because the clocks of two hosts may differ.
+`ShardTimes.parts` converts them to times of this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import orjson
 
 Fact = str | int | float | bool
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-# The limit of runs of models that a shard reports for one call: the longest ones. A call has at most 256 sentences.
+# The limit of model runs that a shard reports for one call. It reports the longest runs. A call has at most 256
+# sentences.
 MAX_RUNS = 32
 
 
@@ -30,26 +31,26 @@ class TracedStep(Protocol):
     """A step that has started.
 
     Attributes:
-        sent_at: when its command was sent, after the wait for a connection; None for a step without a command.
+        sent_at: when the step's command was sent, after the wait for a connection; None for a step without a command.
     """
 
     sent_at: float | None
 
     @property
     def traceparent(self) -> str:
-        """Its name on the wire, in the format of W3C Trace Context."""
+        """The step's name on the wire, in the format of W3C Trace Context."""
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """Start a part of it; `is_call`: another server runs the part."""
+        """Start a part of the step and return the part; `is_call`: another server runs the part."""
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """Add a part that has ended."""
+        """Add a part of the step that has already ended."""
 
     def note(self, facts: Mapping[str, Fact]) -> None:
-        """Add facts to it."""
+        """Add facts to the step."""
 
     def end(self, error: BaseException | None) -> None:
-        """End it; `error` is the error with which it has failed."""
+        """End the step; `error` is the error that ended it, or None."""
 
 
 _current: ContextVar[TracedStep | None] = ContextVar("step", default=None)
@@ -72,7 +73,7 @@ def recording(step: TracedStep | None) -> Iterator[None]:
 
 
 def step(name: str, facts: Mapping[str, Fact] | None = None, *, is_call: bool = False) -> AbstractContextManager[Any]:
-    """A step that lasts as long as the block. The block gets the step, or None if there is no recorder.
+    """Report the block as a step. The block gets the step, or None if there is no recorder.
 
     >>> with step("rank") as ranking:
     ...     if ranking is not None:
@@ -83,7 +84,7 @@ def step(name: str, facts: Mapping[str, Fact] | None = None, *, is_call: bool = 
 
 
 class _Running:
-    """The block of a step."""
+    """The context manager of a step."""
 
     __slots__ = ("_above", "_facts", "_is_call", "_name", "_step", "_token")
 
@@ -106,13 +107,13 @@ class _Running:
 
 
 def is_traceparent(value: object) -> bool:
-    """Whether a value may be the name of a step: the last argument of a traced `qa.read`, after the sentences."""
+    """Return whether a value may be the name of a step. A traced `qa.read` has the name as its last argument."""
     return isinstance(value, str) and _TRACEPARENT.match(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """A part of a call on a shard, in seconds by the clock of this process."""
+    """A part of a call on a shard; `begun` and `ended` are times of this process, in seconds."""
 
     name: str
     begun: float
@@ -122,12 +123,14 @@ class CallPart:
 
 @dataclass(frozen=True, slots=True)
 class ShardRun:
-    """A run of a model for a call, in microseconds since the call's function started.
+    """A run of a model for a call. Times are in microseconds since the call's function started.
 
     Attributes:
         queued: when the first of the call's texts was queued for the run.
-        texts: how many texts of this call were in the run, of `items` in all.
-        rows, length: the shape of the padded batch; `tokens` counts its tokens without padding.
+        texts: how many texts of this call were in the run.
+        items: how many texts of all calls were in the run.
+        rows, length: the shape of the padded batch.
+        tokens: the number of tokens in the batch without padding.
     """
 
     queued: int
@@ -154,7 +157,8 @@ class ShardTimes:
         traceparent: the name of the call.
         waited: the time from the command's arrival at the server to the start of the function in the worker.
         took: the time from the start to the end of the function.
-        steps: the name, start and end of each further step, counted from the start of the function.
+        steps: the name, start and end of each further step. Start and end count from the start of the function.
+        runs: the runs of models for the call.
     """
 
     traceparent: str
@@ -175,7 +179,7 @@ class ShardTimes:
 
     @classmethod
     def parse(cls, value: object, traceparent: str) -> ShardTimes | None:
-        """Read the times of the call with this name; None for any other value."""
+        """Read the times of the call with this name; return None if `value` is anything else."""
         try:
             found = orjson.loads(value) if isinstance(value, bytes | str) else value
             if not isinstance(found, dict) or found["traceparent"] != traceparent:
@@ -187,10 +191,11 @@ class ShardTimes:
             return None
 
     def parts(self, begun: float, ended: float) -> list[CallPart]:
-        """The parts, placed in a call that lasted from `begun` to `ended` by the clock of this process.
+        """Return the shard's times as parts of a call that lasted from `begun` to `ended` on the clock of this process.
 
-        Half of the time that the shard does not report (the network and the event loops of the servers) is placed
-        before its times, and half after them. If the shard reports more than the call took, its times are scaled down.
+        The call takes longer than the shard reports, because of the network and the servers' event loops. Half of this
+        extra time is placed before the shard's times, and half after them. If the shard reports more time than the call
+        took, its times are scaled down.
         """
         claimed, there = (self.waited + self.took) / 1e6, max(0.0, ended - begun)
         scale = min(1.0, there / claimed) if claimed else 0.0

@@ -1,7 +1,7 @@
-"""The questions, answers and documents that the clients and the REST service exchange, as types and as JSON.
+"""The types of questions, answers and documents that clients and the REST service exchange, and their JSON forms.
 
-The JSON names are the names of the REST service; `answer`, `score`, `start` and `end` are Hugging Face's. Offsets are
-half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
+The JSON names are the names of the REST service. `answer`, `score`, `start` and `end` are Hugging Face's names. Offsets
+are half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIDENCES = SURE, LIKELY, UNSURE = "sure", "likely", "unsure"
 
 
 class _Json:
-    """A dataclass with a JSON form; `what` is its name in errors."""
+    """A dataclass with a JSON form. The class argument `what` is the type's name in errors."""
 
     __slots__ = ()
     _what: ClassVar[str] = ""
@@ -31,7 +31,7 @@ class _Json:
         cls._what = what or cls._what
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; the metadata are not copied."""
+        """Return the values as JSON-ready types; metadata are shared, not copied."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def to_json(self) -> bytes:
@@ -40,7 +40,7 @@ class _Json:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns. Unknown fields are ignored; InvalidInput if a field is missing."""
+        """Read the result of `to_dict`. Unknown fields are ignored; a missing field raises InvalidInput."""
         try:
             made: Self = _read(cls, value)
             return made
@@ -49,7 +49,7 @@ class _Json:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
-        """Read what `to_json` returns."""
+        """Read the result of `to_json`."""
         return cls.from_dict(_object(text))
 
 
@@ -90,11 +90,12 @@ class Answer(_Json, what="an answer"):
         score: the probability that the answer is right. The scores of all answers and of "no answer" add up to 1.
         section: the headings above the answer, the outermost first.
         source: the position in the document's source file; None if it is unknown.
-        url: the web address of the document's page, from its metadata; empty if it has none.
+        url: the web address of the document's page, from the document's metadata; empty if unknown.
         also_in: other spans with the same answer, the best first.
-        pinned: whether it is an editor's answer. Then the score is 1, the confidence ``sure``, and the offsets are 0.
-        confidence: how the score reads in words: ``sure``, ``likely`` or ``unsure``. The limits of the words are fitted
-            with the calibration of the reading plan. Empty: an earlier version of the service has answered.
+        pinned: whether an editor wrote the answer. A pinned answer has the score 1, the confidence ``sure`` and the
+            offsets 0.
+        confidence: a word for the score: ``sure``, ``likely`` or ``unsure``. The limits of the words are fitted with
+            the calibration of the reading plan. Empty if an earlier version of the service has answered.
     """
 
     rank: int
@@ -125,7 +126,7 @@ class Answer(_Json, what="an answer"):
         return (self.shard, *(mention.shard for mention in self.also_in))
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as JSON-ready values."""
+        """Return the answer as JSON-ready values."""
         values = {name: getattr(self, name) for name in _ANSWER_FIELDS}
         values["source"] = asdict(self.source) if self.source is not None else None
         values["also_in"] = [asdict(mention) for mention in self.also_in]
@@ -138,7 +139,7 @@ _ANSWER_FIELDS = tuple(entry.name for entry in fields(Answer))
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The reader that answered."""
+    """Identifies the reader that answered."""
 
     id: str
     revision: str
@@ -147,7 +148,13 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """The use of the caches: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
+    """How the caches were used.
+
+    Attributes:
+        status: ``hit``, ``miss``, ``refresh`` or ``off``.
+        tier: ``near``, ``shard`` or ``none``.
+        age_s, ttl_s: the age of the cached answer and its lifetime, in seconds.
+    """
 
     status: str
     tier: str
@@ -160,8 +167,8 @@ class Index:
     """The state of the searched documents. `version` changes with every change of a document.
 
     Attributes:
-        partial: whether some shards did not answer, so that their documents are missing from the result.
-        missing: the addresses of these shards.
+        partial: whether shards did not answer, so that the result lacks their documents.
+        missing: the addresses of the shards that did not answer.
     """
 
     version: str
@@ -173,10 +180,10 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The work that it took to compute the answer.
+    """The work that computed the answer.
 
     Attributes:
-        windows: the number of windows that were read, with the windows of cached answers.
+        windows: the number of windows that were read, including the windows of cached sentence answers.
         truncated: whether the question was too long, so that its end was not read.
     """
 
@@ -221,12 +228,12 @@ class AskResult(_Json, what="a result of a question"):
         return self.answers[0] if self.answers else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON-ready values, as the REST service sends it."""
+        """Return the result as the JSON-ready values that the REST service sends."""
         values: dict[str, Any] = orjson.loads(self.to_json())
         return values
 
     def to_json(self) -> bytes:
-        """The result as JSON."""
+        """Return the result as JSON text."""
         head = answer_head(self.question, self.normalized_question)
         body = answer_body(
             model=self.model,
@@ -240,14 +247,14 @@ class AskResult(_Json, what="a result of a question"):
 
 
 def answer_head(question: str, normalized: str) -> bytes:
-    """The part of a result that belongs to the question alone, as JSON without its braces."""
+    """Return the part of a result that depends only on the question, as JSON without its braces."""
     return orjson.dumps({"question": question, "normalized_question": normalized})[1:-1]
 
 
 def answer_body(
     *, model: Model, answerable: bool, no_answer_score: float, answers: Sequence[Answer], index: Index, usage: Usage
 ) -> bytes:
-    """The part of a result that is the same in all responses with this answer, as a JSON object."""
+    """Return the part of a result that all responses with this answer share, as a JSON object."""
     return orjson.dumps(
         {
             "model": model,
@@ -261,7 +268,7 @@ def answer_body(
 
 
 def answer_json(request_id: str, created: int, head: bytes, body: bytes, *, cache: CacheUse, timings: Timings) -> bytes:
-    """A whole result as JSON, from the parts that `answer_head` and `answer_body` have made."""
+    """Return a whole result as JSON, from the results of `answer_head` and `answer_body`."""
     first = orjson.dumps({"id": request_id, "object": "qa.result", "created": created})
     last = orjson.dumps({"cache": cache, "timings_ms": timings})
     return b"%b,%b,%b,%b" % (first[:-1], head, body[1:-1], last[1:])
@@ -280,7 +287,7 @@ class Span:
 class Passage:
     """A sentence with its neighbours.
 
-    It is as long as in the document: spaces replace the white space between sentences.
+    The text is as long as in the document, because one space replaces each white space character between sentences.
     """
 
     text: str
@@ -317,7 +324,7 @@ class Hit(_Json, what="a hit"):
     collection: str = DEFAULT_COLLECTION
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as JSON-ready values; the metadata are not copied."""
+        """Return the hit as JSON-ready values; metadata are shared, not copied."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return values | {
             "highlights": tuple(asdict(span) for span in self.highlights),
@@ -348,9 +355,9 @@ class SearchResult(_Json, what="a result of a search"):
     """The result of one search.
 
     Attributes:
-        terms: the words of the query after analysis; the ranking compares sentences with these.
+        terms: the words of the query after analysis; the ranking compares sentences with these words.
         sentences: the number of sentences that were ranked.
-        collections: the searched collections. Scores are weighed by the statistics of all of them together.
+        collections: the searched collections. The statistics of all searched collections together weigh the scores.
     """
 
     id: str
@@ -364,7 +371,7 @@ class SearchResult(_Json, what="a result of a search"):
     collections: tuple[SearchedCollection, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON-ready values, as the REST service sends it."""
+        """Return the result as the JSON-ready values that the REST service sends."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {
             "id": values.pop("id"),
@@ -377,16 +384,18 @@ class SearchResult(_Json, what="a result of a search"):
         }
 
     def to_json(self) -> bytes:
-        """Return the JSON text. The encoder reads the hits as they are, so their metadata are not copied."""
+        """Return the JSON text. The encoder reads the hits directly, so their metadata are not copied."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return orjson.dumps({"id": values.pop("id"), "object": "qa.search", **values})
 
 
 @dataclass(frozen=True, slots=True)
 class Document(_Json, what="a document"):
-    """A stored document. `tokenized` says whether this version is indexed.
+    """A stored document.
 
-    `failure` says why this version is not indexed and not tried again; it is empty for other documents.
+    Attributes:
+        tokenized: whether this version is indexed.
+        failure: why indexing this version failed for good; empty if it did not fail.
     """
 
     id: str
@@ -401,9 +410,12 @@ class Document(_Json, what="a document"):
 
 @dataclass(frozen=True, slots=True)
 class DocumentEntry(_Json):
-    """A document in a list. `tokenized` is false while a new version is pending; `length` is in code points.
+    """A document in a list.
 
-    `failure` says why this version is not indexed and not tried again; it is empty for other documents.
+    Attributes:
+        length: the length of the text in code points.
+        tokenized: whether this version is indexed; false while it is pending.
+        failure: why indexing this version failed for good; empty if it did not fail.
     """
 
     id: str
@@ -423,13 +435,13 @@ class DocumentPage(_Json):
     next_cursor: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The page as JSON-ready values."""
+        """Return the page as JSON-ready values."""
         data = [{"object": "qa.document", **entry.to_dict()} for entry in self.documents]
         return {"object": "list", "data": data, "next_cursor": self.next_cursor}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
+        """Read the result of `to_dict`."""
         try:
             return cls(tuple(_read(DocumentEntry, entry) for entry in value["data"]), value["next_cursor"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -438,7 +450,7 @@ class DocumentPage(_Json):
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts(_Json, what="counts of documents"):
-    """The numbers of indexed documents and of their sentences, and of pending documents (None: not counted)."""
+    """The numbers of indexed documents, of their sentences, and of pending documents (`waiting`; None: not counted)."""
 
     documents: int
     sentences: int
@@ -449,8 +461,8 @@ class DocumentCounts(_Json, what="counts of documents"):
 class CollectionEntry(_Json, what="a collection"):
     """A collection, with the numbers of its indexed documents and of their sentences.
 
-    `state` is ``ready``, ``deleting`` or ``incomplete``. An incomplete collection was left by a failure; create it
-    again to complete it.
+    `state` is ``ready``, ``deleting`` or ``incomplete``. A failure during the creation leaves an incomplete collection.
+    Create it again to complete it.
     """
 
     name: str
@@ -459,13 +471,13 @@ class CollectionEntry(_Json, what="a collection"):
     sentences: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as JSON-ready values."""
+        """Return the entry as JSON-ready values."""
         return {"object": "qa.collection", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Removal(_Json, what="a removal"):
-    """The number of deleted documents. `complete` is false if some chosen documents remain."""
+    """The result of deleting a selection. `complete` is false if some selected documents remain."""
 
     deleted: int
     complete: bool
@@ -473,10 +485,13 @@ class Removal(_Json, what="a removal"):
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate(_Json, what="an update of metadata"):
-    """The numbers of documents that an update of metadata has changed, left as they were, and skipped.
+    """The numbers of documents that an update of metadata changed, left unchanged, and skipped.
 
-    A skipped document was written or removed meanwhile. `next_cursor` continues an update that its time limit ended.
-    `complete` is false if the time was over or documents were skipped: repeating the update changes the rest.
+    Attributes:
+        skipped: documents that another client wrote or removed during the update.
+        next_cursor: continues an update that reached its time limit.
+        complete: false if the time limit ended the update or documents were skipped. A repeated update changes the
+            rest.
     """
 
     updated: int
@@ -488,9 +503,9 @@ class MetadataUpdate(_Json, what="an update of metadata"):
 
 @dataclass(frozen=True, slots=True)
 class FieldEntry(_Json, what="a field"):
-    """A metadata field of a collection: the documents that have it, and its values of each type.
+    """A metadata field of a collection: the documents that have it, and the numbers of its values by type.
 
-    An array has several values. A value that filters cannot use counts in no type.
+    An array counts as several values. A value that filters cannot use counts for no type.
     """
 
     name: str
@@ -503,19 +518,19 @@ class FieldEntry(_Json, what="a field"):
 
 @dataclass(frozen=True, slots=True)
 class FieldList(_Json, what="a list of fields"):
-    """The metadata fields of a collection, those of most documents first. `complete` is false above the limit."""
+    """The metadata fields of a collection, the most frequent first. `complete` is false if fields are left out."""
 
     fields: tuple[FieldEntry, ...]
     complete: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """The list as JSON-ready values."""
+        """Return the list as JSON-ready values."""
         data = [{"object": "qa.field", **asdict(entry)} for entry in self.fields]
         return {"object": "list", "data": data, "complete": self.complete}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
+        """Read the result of `to_dict`."""
         try:
             return cls(tuple(_read(FieldEntry, entry) for entry in value["data"]), value["complete"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -532,12 +547,12 @@ class FieldValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldValues(_Json, what="the values of a field"):
-    """The values of a field in the chosen documents, the most frequent first.
+    """The values of a field in the selected documents, the most frequent first.
 
     Attributes:
-        documents: the number of chosen documents that have the field.
-        missing: the number of chosen documents without it.
-        distinct: the number of distinct values, and at least that number unless `exact`.
+        documents: the number of selected documents that have the field.
+        missing: the number of selected documents without the field.
+        distinct: the number of distinct values; a lower bound unless `exact`.
         other: the number of distinct values that are not listed.
         minimum, maximum: the least and the greatest number; None without numbers.
         earliest, latest: the first and the last time, as text in ISO 8601; None without times.
@@ -557,7 +572,7 @@ class FieldValues(_Json, what="the values of a field"):
     exact: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """The values as JSON-ready values."""
+        """Return the result as JSON-ready values."""
         return {"object": "qa.field.values", **asdict(self)}
 
 
@@ -565,7 +580,7 @@ class FieldValues(_Json, what="the values of a field"):
 class WriteResult(_Json, what="the result of a write"):
     """The result of a write. `changed` is false if this version was already stored.
 
-    `source_before` is the source of the previous version, empty if it is unknown. Only the writer receives it.
+    `source_before` is the source of the previous version; empty if unknown. The REST service does not send it.
     """
 
     id: str
@@ -576,7 +591,7 @@ class WriteResult(_Json, what="the result of a write"):
     source_before: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON-ready values."""
+        """Return the result as JSON-ready values, without `source_before`."""
         values = asdict(self)
         del values["source_before"]  # it may be a path on the machine of the writer
         return values
@@ -584,7 +599,7 @@ class WriteResult(_Json, what="the result of a write"):
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile(_Json, what="the result of an upload"):
-    """What became of an uploaded file: the document that was stored, or the error.
+    """The result for one uploaded file: the stored document, or the error.
 
     Attributes:
         name: the name of the file.
@@ -592,8 +607,8 @@ class UploadedFile(_Json, what="the result of an upload"):
         format: the format in which the file was read.
         sentences: the number of sentences; None while the document is not indexed.
         version, changed, created, tokenized: as in `WriteResult`.
-        remarks: what was guessed, replaced or left out, in words.
-        error: why the file was not stored; empty if it was.
+        remarks: texts that say what was guessed, replaced or left out.
+        error: why the file was not stored; empty if it was stored.
         code: the code of the error, as in a problem document.
     """
 
@@ -613,9 +628,12 @@ class UploadedFile(_Json, what="the result of an upload"):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model on the shards: its `kind` is reader or encoder.
+    """A model on the shards.
 
-    `warm` counts the shards where it is ready; `bytes` is the size of its file.
+    Attributes:
+        kind: ``reader`` or ``encoder``.
+        warm: the number of shards where the model is ready.
+        bytes: the size of the model file.
     """
 
     name: str
@@ -630,16 +648,16 @@ class LoadedModel:
     kind: str = "reader"
 
     def to_dict(self) -> dict[str, Any]:
-        """The model as JSON-ready values."""
+        """Return the model as JSON-ready values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Pin(_Json, what="a pin"):
-    """An editor's answer to a question, which results show first.
+    """An editor's answer to a question. Results show it before all other answers.
 
     Attributes:
-        document_id, title, url: the document that it refers to; empty: none.
+        document_id, title, url: the document that the answer refers to; empty if there is none.
     """
 
     question: str
@@ -655,7 +673,7 @@ class Synonyms(_Json, what="a list of synonyms"):
 
     Attributes:
         groups: groups of words or phrases with one meaning, with commas between them: ``"vm, virtual machine"``.
-        weight: how much a synonym weighs, as a part of the weight of its own terms.
+        weight: the weight of a synonym, relative to the weight of the query's own term.
     """
 
     groups: tuple[str, ...] = ()
@@ -664,12 +682,12 @@ class Synonyms(_Json, what="a list of synonyms"):
 
 @dataclass(frozen=True, slots=True)
 class Feedback(_Json, what="feedback"):
-    """What a person says about an answer.
+    """A person's judgement of an answer.
 
     Attributes:
-        verdict: ``right``, ``wrong``, or ``better`` with a better place.
+        verdict: ``right``, ``wrong``, or ``better`` if the person names a better answer.
         document_id, answer, context: the answer that was shown, and its sentence.
-        better_document_id, better_answer, better_context: the better place.
+        better_document_id, better_answer, better_context: the better answer, and its sentence.
     """
 
     question: str
@@ -685,25 +703,25 @@ class Feedback(_Json, what="feedback"):
 
 @dataclass(frozen=True, slots=True)
 class FeedbackEntry(_Json, what="an entry of feedback"):
-    """Stored feedback with its id and its time, in seconds since 1970."""
+    """Stored feedback with its id. `created` is in seconds since 1970."""
 
     id: str
     created: int
     feedback: Feedback
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as JSON-ready values."""
+        """Return the entry as JSON-ready values."""
         return {"object": "qa.feedback", "id": self.id, "created": self.created, "feedback": asdict(self.feedback)}
 
 
 @dataclass(frozen=True, slots=True)
 class UnansweredQuestion(_Json, what="an unanswered question"):
-    """A question that got no answer or an unsure one.
+    """A question that got no answer, or an answer with a low score.
 
     Attributes:
-        count: how often it was asked without a cached answer.
-        score: the score of its last answer; 0 if it got none.
-        first, last: when it was asked, in seconds since 1970.
+        count: how often the question was computed, not answered from a cache.
+        score: the score of the last answer; 0 if there was none.
+        first, last: when the question was first and last asked, in seconds since 1970.
     """
 
     question: str
@@ -713,19 +731,19 @@ class UnansweredQuestion(_Json, what="an unanswered question"):
     last: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The question as JSON-ready values."""
+        """Return the question as JSON-ready values."""
         return {"object": "qa.unanswered", **asdict(self)}
 
 
 @cache
 def _types_of(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
+    """Return the types of a dataclass's fields, by name."""
     types = get_type_hints(kind)
     return {entry.name: types[entry.name] for entry in fields(kind)}
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """A value of this type from its JSON form. Unknown fields are ignored."""
+    """Convert a JSON value to the type `kind`. Unknown fields are ignored."""
     if is_dataclass(kind):
         types = _types_of(kind)  # type: ignore[arg-type]
         return kind(**{name: _read(types[name], item) for name, item in value.items() if name in types})  # type: ignore[operator]

@@ -2,8 +2,8 @@
 
 The lines contain no texts and no secrets.
 
-A line is appended in one step, so several processes may write to one file. Before each line, the log checks whether the
-file was replaced, so that log rotation (`logrotate`, by moving or by `copytruncate`) needs no signal.
+Each line is appended in one write, so several processes may write to one file. Before each line, the log checks whether
+the file was replaced. So log rotation (`logrotate`, by moving or by `copytruncate`) needs no signal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """Appends lines to the file at `path`, to standard error for ``-``, and nowhere if `path` is empty.
+    """Appends lines to the file at `path`; to standard error for ``-``; an empty path turns the log off.
 
     >>> AuditLog("-").note("key.revoke", {"user": "ada"}, "cli a.example", id="0123456789ab")
 
@@ -50,7 +50,13 @@ class AuditLog:
     def note(self, event: str, who: Mapping[str, object], origin: str, **what: object) -> None:
         """Append a line.
 
-        If the file can no longer be written, the service continues and its log reports each lost line.
+        Args:
+            event: the kind of the change.
+            who: the author: fields that identify the user or API key.
+            origin: where the change came from.
+            what: further fields; a field that is None is left out.
+
+        If the file cannot be written any more, the service continues, and its log reports each lost line.
         """
         if not self._path:
             return

@@ -1,4 +1,4 @@
-"""API keys that were created elsewhere, such as in a secret store: a sequence of JSON objects.
+"""Reads API keys that another program created, such as a secret store, from a sequence of JSON objects.
 
     {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
 
@@ -50,7 +50,7 @@ def given_keys(text: bytes, now: float) -> list[ApiKey]:
 
 
 def _objects(text: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the values, each with the number of the line where it starts."""
+    """Yield the objects, each with the number of the line where it starts."""
     try:
         rest = text.decode()
     except UnicodeDecodeError:

@@ -1,9 +1,11 @@
 """Counts the use of API keys in the cluster, so that all services share one count.
 
-The use of a key is stored on one shard, under the key's id. Each count is one script and therefore one step. While this
-shard is unavailable, each service counts requests on its own: the limits protect the cluster from load, and must not
-block the other shards. A service does not know the sentences that other services have counted, so it then refuses
-writes with a daily limit.
+The use of a key is stored on one shard, under the key's id. Each change of a count is one atomic script. While this
+shard is unavailable:
+
+- Each service counts requests on its own. The limits protect the cluster from load, so they must not block the other
+  shards.
+- A service refuses writes with a daily limit, because it does not know the sentences that other services have counted.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A limit and what is left of it, until the window resets; a window of 0 s: the limit of concurrent requests."""
+    """The state of a limit.
+
+    Attributes:
+        left: how much of the limit is left in this window.
+        reset_seconds: the time until the window ends.
+        window_seconds: the length of the window; 0 for the limit of concurrent requests.
+    """
 
     name: str
     limit: int
@@ -45,7 +53,14 @@ class LimitState:
 
 @dataclass(frozen=True, slots=True)
 class CountedRequest:
-    """A counted request, or one that the limit `refused` refuses; `member` is its name while it is in flight."""
+    """The outcome of counting a request.
+
+    Attributes:
+        counts: the state of each limit of the key.
+        refused: the name of the limit that refuses the request; empty if the request is allowed.
+        member: identifies the request while it is in flight.
+        here: whether only this process counted the request.
+    """
 
     counts: tuple[LimitState, ...]
     refused: str = ""
@@ -56,7 +71,12 @@ class CountedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReservedSentences:
-    """Sentences that were counted before they are written; `refused` if the limit of the day is reached."""
+    """Sentences that were counted before they are written.
+
+    Attributes:
+        day: the day for which they count.
+        refused: whether the limit of the day is reached, so that nothing was counted.
+    """
 
     sentences: int
     day: int
@@ -65,7 +85,10 @@ class ReservedSentences:
 
 
 class KeyUse:
-    """Counts for one process. A request counts for at most `lease_seconds`, which is longer than any request takes."""
+    """Counts the use of keys for one process. An entry of a request expires after `lease_seconds`.
+
+    `lease_seconds` must exceed the longest duration of a request.
+    """
 
     def __init__(self, shards: Shards, lease_seconds: float) -> None:
         self._shards = shards
@@ -75,7 +98,7 @@ class KeyUse:
         self._here: dict[str, _LocalCounts] = {}
 
     async def begin(self, key: ApiKey) -> CountedRequest:
-        """Count a request that starts; a refused request does not count. Call `end` after it."""
+        """Count a request that starts; a refused request does not count. Call `end` when the request ends."""
         limits = key.limits
         rate, most = limits.requests_per_second or 0, limits.concurrent or 0
         member = f"{self._prefix}-{next(self._numbers)}"
@@ -101,7 +124,7 @@ class KeyUse:
         return CountedRequest(tuple(counts), ("", REQUESTS, CONCURRENT)[refused], seconds, member if most else "", here)
 
     async def end(self, key: ApiKey, use: CountedRequest) -> None:
-        """End a counted request. If the shard is not reached, the request counts until its lease ends."""
+        """End a counted request. If the shard cannot be reached, the request counts until its lease expires."""
         if not use.member or use.refused:
             return
         if use.here:
@@ -117,10 +140,10 @@ class KeyUse:
             return
 
     async def reserve(self, key: ApiKey, sentences: int) -> ReservedSentences:
-        """Count sentences before they are written: all, or none if the limit of the day was reached before.
+        """Count sentences before they are written. If the limit of the day was reached before, count none.
 
         Raises:
-            ClusterError: they cannot be counted.
+            ClusterError: the shard cannot count them.
         """
         limit = key.limits.sentences_per_day or 0
         try:
@@ -152,14 +175,14 @@ class KeyUse:
 
 
 class _LocalCounts:
-    """The counts of this process while the shard is unavailable; it counts as `begin_api_use.lua` does."""
+    """The counts of this process while the shard is unavailable, by the same rules as `begin_api_use.lua`."""
 
     def __init__(self) -> None:
         self.running = 0
         self._paced = 0.0
 
     def begin(self, rate: int, most: int) -> tuple[int, int, int, int]:
-        """Return the reply of the script."""
+        """Count a request and return the same reply as the script. `rate` is in requests per second."""
         if most and self.running >= most:
             return 2, 0, 1_000_000, 0
         left, full = 0, 0.0

@@ -1,7 +1,7 @@
-"""What an API key is: its text, its record in the cluster, and its rights.
+"""Defines API keys: their text, their record in the cluster, and their rights.
 
-A key is ``qac_<id>_<secret>``. The secret has 256 random bits. The cluster stores only its plain SHA-256, which cannot
-be inverted for so many random bits, so a reader of the record cannot compute the key.
+A key is ``qac_<id>_<secret>``. The secret has 256 random bits. The cluster stores only the secret's SHA-256. A hash of
+so many random bits cannot be inverted, so a reader of the record cannot compute the key.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _NOBODY = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of one key over all services; None is no limit.
+    """The limits of one key, for all services together. None means no limit.
 
     Attributes:
-        requests_per_second: requests that start; after one second without requests, as many may start at once.
+        requests_per_second: the rate at which requests may start. After a second without requests, this many may start
+            at once.
         concurrent: requests in flight at the same time.
         sentences_per_day: sentences of documents that are written from one midnight (UTC) to the next.
     """
@@ -80,30 +81,30 @@ class ApiKey:
     revoked: int | None = None
 
     def state(self, now: float) -> str:
-        """``valid``, ``expired`` or ``revoked``."""
+        """Return ``valid``, ``expired`` or ``revoked``."""
         if self.revoked is not None:
             return "revoked"
         return "valid" if self.expires is None or now < self.expires else "expired"
 
     def allows(self, collection: str) -> bool:
-        """Whether the key may use this collection."""
+        """Return whether the key may use this collection."""
         return not self.collections or collection in self.collections
 
     def fits(self, secret: bytes) -> bool:
-        """Whether this is the key's secret.
+        """Return whether `secret` is the secret of this key.
 
-        The time of the comparison does not depend on how much of the secret is right.
+        The comparison takes the same time for every wrong secret.
         """
         return compare_digest(sha256(secret).digest(), bytes.fromhex(self.digest))
 
     def to_dict(self) -> dict[str, Any]:
-        """The public part of the record: all fields except the digest."""
+        """Return the public part of the record: all fields except the digest."""
         shown = asdict(self)
         del shown["digest"]
         return shown | {"scopes": list(self.scopes), "collections": list(self.collections)}
 
     def to_json(self) -> bytes:
-        """The stored form."""
+        """Return the stored form of the record."""
         return orjson.dumps(self.to_dict() | {"digest": self.digest})
 
     @classmethod
@@ -125,7 +126,7 @@ class ApiKey:
         return key
 
     def _check(self) -> None:
-        """Raise InvalidInput for a value of the wrong type: it could grant more rights than intended, or fail later."""
+        """Raise InvalidInput if a value has the wrong type. Such a value could grant wrong rights, or fail later."""
         texts = (self.name, *self.scopes, *self.collections)
         times = (self.created, *(at for at in (self.expires, self.revoked) if at is not None))
         if not all(isinstance(text, str) for text in texts) or not all(type(at) is int for at in times):
@@ -134,7 +135,7 @@ class ApiKey:
             check_collection(collection)
 
     def revoke(self, now: float) -> Self:
-        """Return the record as revoked at `now`."""
+        """Return the record, revoked at the time `now`."""
         return self if self.revoked is not None else replace(self, revoked=int(now))
 
 
@@ -177,7 +178,7 @@ def record_of(
     expires: int | None = None,
     now: float,
 ) -> ApiKey:
-    """Return the record of a key with this text, created now.
+    """Return the record of a key with this text; `now` is its time of creation.
 
     Args:
         text: the text of the key.
@@ -185,7 +186,7 @@ def record_of(
         scopes: the rights of the key.
         collections: the collections that the key may use; none: all.
         limits: the limits of the key.
-        expires: the time from which the key is invalid, in seconds since 1970.
+        expires: the time from which the key is invalid, in seconds since 1970; None: never.
         now: seconds since 1970.
 
     Raises:
@@ -218,7 +219,7 @@ def record_of(
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes in their order, each once; the error names an unknown scope."""
+    """Return the scopes in the order of `SCOPES`, without duplicates; InvalidInput names an unknown scope."""
     given = tuple(scopes)
     unknown = [scope for scope in given if scope not in SCOPES]
     if unknown or not given:
@@ -228,7 +229,10 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_id(text: object) -> str:
-    """Return the id of a key if it is valid. The error does not repeat the text, which may be a whole key."""
+    """Return the id of a key if it is valid; otherwise raise InvalidInput.
+
+    The error does not repeat the text, which may be a whole key.
+    """
     if not isinstance(text, str) or not _ID.match(text):
         raise InvalidInput("id of a key must be 12 hex digits, as `qa-cluster keys list` shows it")
     return text
@@ -241,9 +245,9 @@ def parse(text: bytes) -> tuple[str, bytes] | None:
 
 
 def find(keys: Mapping[str, ApiKey], text: bytes) -> ApiKey | None:
-    """Return the key with this text, valid or not; None if no key has it.
+    """Return the key with this text, whether valid or not; None if no key has this text.
 
-    A wrong id takes as long as a wrong secret.
+    The time does not show whether the id or the secret is wrong.
     """
     parts = parse(text)
     if parts is None:

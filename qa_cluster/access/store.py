@@ -1,11 +1,10 @@
-"""The API keys of a cluster. Every service reads them; administrators create and revoke them.
+"""Stores the API keys of a cluster. Every service reads them; administrators create and revoke them.
 
-Every partition has the whole list: a hash of ids and records, as for collections. The list can therefore be read while
-a shard is down, migrates with the slots, and survives a failover that loses a write.
+Every partition has the whole list as a hash from ids to records, as for collections. So the list can be read while a
+shard is down, it migrates with the slots, and it survives a failover that loses a write.
 
-The only change of a record is its revocation. A reader of several lists treats a key as revoked if any list says so. A
-revoked key therefore stays revoked. Its record stays as well, because it keeps the service closed: once a key has
-existed, the service requires a key until `clear` removes all records.
+A record changes only when its key is revoked. If services read several lists, a key is revoked if any list says so.
+Records of revoked keys remain. Once a key has existed, the service requires a key until `clear` removes all records.
 
 Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While no shard can report
 changes, they read the lists once a second.
@@ -27,9 +26,9 @@ from qa_cluster.routing.shards import Shards
 from .records import ApiKey, check_id
 
 MAX_KEYS = 1000
-# The lifetime of a list while no shard reports changes.
+# How long a list stays in memory while no shard reports changes.
 KEEP_SECONDS = 1.0
-# The timeout for the first list, and then for the remaining lists. Each list is complete.
+# The timeout for the first list, and the timeout for the remaining lists after that. Each list has all keys.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 
@@ -37,7 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reports(Protocol):
-    """The source of reports, `qa_cluster.asking.freshness`; `key_changes` increases when keys may have changed."""
+    """The source of the shards' change reports (`qa_cluster.asking.freshness`).
+
+    `key_changes` increases when keys may have changed.
+    """
 
     key_changes: int
 
@@ -49,7 +51,7 @@ class Reports(Protocol):
 class KeyList:
     """All keys by their ids.
 
-    The list is `closed` if any record exists, readable or not: then requests need a valid key.
+    `closed` is true if the cluster has any record, even an unreadable one. Requests then need a valid key.
     """
 
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class KeyList:
 
 
 class ApiKeys:
-    """The keys of one cluster. `partitions` is the number of partitions of the cluster.
+    """The API keys of one cluster. `partitions` is the number of partitions of the cluster.
 
     >>> key, text = new_key("the shop", ["ask"], now=time())
     >>> await api_keys.add(key)
@@ -75,10 +77,9 @@ class ApiKeys:
         self._lock = asyncio.Lock()
 
     def at_hand(self) -> KeyList | None:
-        """The list in memory; None if the stored list may be newer.
+        """Return the list in memory; None if the stored list may be newer.
 
-        Callers check afterwards, before they await anything, whether the shards have reported more
-        (`Freshness.drained`).
+        Before they next await, callers check whether the shards have reported more changes (`Freshness.drained`).
         """
         return self.last if self._seen == self._reports.key_changes else None
 
@@ -94,16 +95,15 @@ class ApiKeys:
         return self.last
 
     async def all(self) -> list[ApiKey]:
-        """Read all keys from the shards, the oldest first, with the expired and revoked keys."""
+        """Read all keys from the shards, including expired and revoked keys, the oldest first."""
         found = _merged(await self._lists()).keys.values()
         return sorted(found, key=lambda key: (key.created, key.id))
 
     async def add(self, key: ApiKey, *, keep: Collection[str] = ()) -> None:
         """Store a new key.
 
-        If it cannot be stored on every shard, it is removed again and ClusterError is raised; do not use it.
-
-        In a full list, it replaces the record that was revoked first and that is not in `keep`.
+        If a shard does not store it, the key is removed again and ClusterError is raised. Do not use the key then. If
+        the list is full, the new key replaces the record that was revoked first. Ids in `keep` are never replaced.
         """
         stored = await self.all()
         if len(stored) >= MAX_KEYS:
@@ -118,10 +118,14 @@ class ApiKeys:
             )
 
     async def ensure(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store the missing keys. Return the new keys, and the given keys that are revoked and stay revoked.
+        """Store the keys that are missing.
 
-        InvalidInput if a stored key with the same id has another secret or other rights; then no key is stored.
-        ClusterError as in `add`; repeat the call to complete it.
+        Returns:
+            the new keys, and the given keys that are revoked in the cluster and stay revoked.
+
+        Raises:
+            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
+            ClusterError: a shard did not store a key. Repeat the call to complete it.
         """
         there = {key.id: key for key in await self.all()}
         for key in keys:
@@ -144,21 +148,26 @@ class ApiKeys:
         )
 
     async def incomplete(self) -> set[str]:
-        """Return the keys whose record is missing or different on some list, such as after an interruption."""
+        """Return the ids of keys whose records differ between lists or are missing in a list, such as after an
+        interruption.
+        """
         lists = [reply if isinstance(reply, dict) else _paired(reply) for reply in await self._lists()]
         records = {found for one in lists for found in one.items()}
         return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
 
     async def complete(self, key: ApiKey) -> None:
-        """Store a key, as `all` returns it, on the lists that lack it; ClusterError if some shard failed.
+        """Store a key from `all` in the lists that lack it; ClusterError if a shard failed.
 
-        A valid key never replaces a record, because the key may be revoked at the same time.
+        A valid key never replaces a record, because another client may revoke the key at the same time.
         """
         if failed := await self._everywhere("HSETNX" if key.revoked is None else "HSET", key.id, key.to_json()):
             raise ClusterError(f"key {key.id} is not stored on every shard ({failed}): repeat the command")
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Revoke a key permanently; NotFound if it does not exist. Repeat the call to complete it."""
+        """Revoke a key permanently; NotFound if it does not exist.
+
+        If a shard fails, ClusterError is raised. Repeat the call to complete it.
+        """
         key = next((key for key in await self.all() if key.id == check_id(key_id)), None)
         if key is None:
             raise NotFound(f"no such key: {key_id!r}; `qa-cluster keys list` shows all")
@@ -171,7 +180,7 @@ class ApiKeys:
         return revoked
 
     async def replace(self, key: ApiKey) -> None:
-        """Replace the record of an existing key; ClusterError if some shard failed."""
+        """Replace the record of an existing key; ClusterError if a shard failed."""
         if failed := await self._everywhere("HSET", key.id, key.to_json()):
             raise ClusterError(
                 f"key {key.id} was replaced, but not on every shard ({failed}): repeat the command when all shards"
@@ -179,7 +188,7 @@ class ApiKeys:
             )
 
     async def clear(self) -> int:
-        """Delete all keys with their records and return their number. The services then require no key."""
+        """Delete all records and return their number. The services then require no key."""
         stored = await self.all()
         keys = list(map(api_keys_key, partition_tags(self.partitions)))
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
@@ -221,9 +230,9 @@ class ApiKeys:
         return fresh or monotonic() - self._read_at < KEEP_SECONDS
 
     async def _lists(self) -> list[Any]:
-        """Return the lists that can be read in time: all, or the lists of the shards that respond.
+        """Return the lists that could be read in time: all lists, or the lists of the shards that respond.
 
-        ClusterError if no shard does.
+        ClusterError if no shard responds.
         """
         down = self._shards.down
         names = [name for name in self._names() if not down or self._shards.shard_of_key(name) not in down]
@@ -237,7 +246,7 @@ class ApiKeys:
             while not any(map(_succeeded, reading)):
                 left = {future for future in reading if not future.done()}
                 if not left or monotonic() >= until:
-                    # also name the shards that were left out: the others may refuse only because of them
+                    # Name the skipped shards, too: they may be the reason why the other shards refuse.
                     raise _unreadable(reading, self._shards.why_down(down & self._shards.down))
                 await asyncio.wait(left, timeout=until - monotonic(), return_when=asyncio.FIRST_COMPLETED)
             return [future.result() for future in reading if _succeeded(future)]
@@ -262,7 +271,7 @@ def _unreadable(reading: Iterable[asyncio.Future[Any]], down: str) -> ClusterErr
 
 
 def _merged(lists: Iterable[Any]) -> KeyList:
-    """Merge the lists: a key is revoked if any list says so; a record that cannot be read belongs to no key."""
+    """Merge the lists: a key is revoked if any list says so. Records that cannot be read are skipped."""
     found: dict[str, ApiKey] = {}
     closed = False
     for reply in lists:

@@ -1,1 +1,1 @@
-"""Asks and writes from outside the shards: questions, searches, documents, collections, caches and their freshness."""
+"""Questions, searches, documents, collections, caches and their freshness, for processes outside the shards."""

@@ -1,9 +1,11 @@
-"""The question pipeline of one process: check, plan, cached answer or single flight. The REST service and the cluster
-client use it.
+"""The question pipeline of one process. The REST service and the cluster client use it.
 
-The parts have files of their own in `answers/`: single flight (`single_flight`), caches (`caching`), ranking and
-reading (`answering`). The constant part of an answer is one JSON object (`Outcome.body`). It leaves out what differs
-from one request to the next, so a cached answer is not encoded again.
+The pipeline checks a question, makes its reading plan, and then uses a cached answer, joins a running computation or
+computes the answer. The steps have files of their own in `answers/`: single flight (`single_flight`), caches
+(`caching`), ranking and reading (`answering`).
+
+The constant part of an answer is one JSON object (`Outcome.body`). It leaves out what differs between requests, so a
+cached answer is not encoded again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from .loaded_readers import ASK_AGAIN_SECONDS, STAGE_ASK_AGAIN_SECONDS, LoadedRe
 from .questions import AskLimits, Question, check_question
 from .remote_encoder import RemoteEncoder
 
-# A shard may lack a reader because another reader has just replaced it: then the question is tried again.
+# A shard may lack a reader because another reader has just replaced it. The question is then retried.
 MAX_MODEL_TRIES = 3
 MODEL_PAUSE_SECONDS = 0.05
 
@@ -44,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one request: the constant part as JSON, and the parts that belong to this request alone."""
+    """The answer to one request: the constant part as JSON (`body`), and the parts that differ between requests."""
 
     question: Question
     body: bytes
@@ -57,15 +59,15 @@ class Outcome:
 
     @property
     def head(self) -> bytes:
-        """The part of the JSON that belongs to the question alone."""
+        """The part of the JSON that depends only on the question."""
         return answer_head(self.question.text, self.question.folded)
 
     def encode(self, request_id: str) -> bytes:
-        """The whole result as JSON, as `AskResult` reads it."""
+        """Return the whole result as JSON, in the form of `AskResult`."""
         return answer_json(request_id, int(time()), self.head, self.body, cache=self.cache, timings=self.timings)
 
     def result(self, request_id: str) -> AskResult:
-        """The whole result, typed."""
+        """Return the whole result as an object."""
         return AskResult.from_json(self.encode(request_id))
 
 
@@ -74,7 +76,7 @@ class Asker:
 
     Args:
         follow: reads manifests and the number of partitions again if they have changed.
-        plan: the stages by which questions are read that name no plan (`reading/plan.py`).
+        plan: the stages (`reading/plan.py`) for questions that do not name a plan.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Asker:
         self.near_hit = cached.near_hit
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
-        """Answer a question within its deadline."""
+        """Answer a question; DeadlineExceeded if the answer is not ready within the question's timeout."""
         begun = perf_counter()
         question = check_question(text, options or AskOptions(), self.limits)
         clock = Clock()
@@ -134,7 +136,7 @@ class Asker:
             ) from error
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
-        # The answer must reflect every change before the question, also changes of readers.
+        # The answer must reflect every change that was made before the question, including changes of readers.
         options = question.options
         with step("cache", {"qa.cache.tier": "near"}) as looked:
             fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
@@ -156,7 +158,7 @@ class Asker:
         if reads_cache:
             clock.cache = perf_counter() - begun
         if found is None:
-            # A question may join a flight only if it is certain that nothing has changed since the flight began.
+            # A question may join a running computation only if nothing has changed since the computation started.
             state = (self._freshness.generation, self._freshness.writes)
             found = await self.flights.run(
                 (digest, state, options.cache, options.coverage, last_try),
@@ -170,17 +172,17 @@ class Asker:
         return Outcome(question, found.body, found.etag, found.cache, timings, found.answerable, digest, found.partial)
 
     async def _guided(self, question: Question, without: frozenset[Shard]) -> Question:
-        """The question with the pin and the synonyms of its collection; a pin is not for chosen documents."""
+        """Return the question with the pin and the synonyms of its collection. A question with a filter gets no pin."""
         guide = await self._guidance.of(question.options.collection, without)
         pin = guide.pins.get(question.folded) if question.chosen is None else None
         name = f"{pin_digest(pin)} {guide.digest}".strip()
         return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question
 
     async def plan(self, question: Question) -> ReadingPlan:
-        """The reading plan of a question: the process's stages, with the readers that the shards have loaded.
+        """Return the reading plan of a question: the process's stages, with the readers that the shards have loaded.
 
-        A question that names a model is read by this model alone, as the first stage. A later stage whose reader is not
-        loaded is left out: the stages before it answer, under the name of the shorter plan.
+        If a question names a model, this model alone reads it, in the first stage. A later stage is left out while its
+        reader is not loaded. Caches then use the name of the shorter plan.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)

@@ -1,9 +1,9 @@
-"""The collections of documents: lists, creates and removes them.
+"""Lists, creates and deletes collections of documents.
 
 Every partition has a list of all collections: a hash of names and states. The script that writes a document reads the
-list of its own partition. So no document can be written to a collection after its removal has started. The list
-migrates, is replicated and fails over with the partition's documents. A collection exists as long as one partition
-lists it, so an interrupted operation loses no stored document. The default collection is in no list and always exists.
+list of its own partition. So no document can be written to a collection after the deletion has started. The list
+migrates with the partition, is replicated and fails over like its documents. A collection exists while any partition
+lists it, so an interrupted operation loses no stored document. The default collection always exists and is in no list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READY, INCOMPLETE, DELETING = "ready", "incomplete", "deleting"
 
 
 class Collections:
-    """The collections of one cluster. `partitions` is the number of its partitions.
+    """The collections of one cluster. `partitions` is the number of partitions of the cluster.
 
     >>> await collections.create("books")
     True
@@ -46,9 +46,9 @@ class Collections:
         self._generation = -1
 
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
-        """Raise NotFound, which says what to do, unless the collection exists.
+        """Raise NotFound, with a text that says what to do, unless the collection exists.
 
-        It asks the shards only after one of them has reported a change. It does not ask the shards `without`.
+        The shards are asked only after one of them has reported a change. The shards in `without` are not asked.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -60,7 +60,10 @@ class Collections:
             raise NotFound(f"collection {name!r} is being deleted: delete it again if that was interrupted")
 
     async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
-        """The names of all collections that are not being deleted, the default one first. It asks as `check` does."""
+        """Return the names of all collections that are not being deleted, the default collection first.
+
+        Shards are asked as in `check`.
+        """
         states = await self._current(without)
         return (DEFAULT_COLLECTION, *(name for name, state in states.items() if state != DELETING))
 
@@ -73,11 +76,11 @@ class Collections:
         return self._states
 
     async def names(self) -> tuple[str, ...]:
-        """The names of all collections, the default one first."""
+        """Return the names of all collections, the default collection first."""
         return (DEFAULT_COLLECTION, *await self._read())
 
     async def entries(self) -> tuple[CollectionEntry, ...]:
-        """All collections with their numbers of documents and sentences, the default one first."""
+        """Return all collections with their numbers of documents and sentences, the default collection first."""
         states = {DEFAULT_COLLECTION: READY, **await self._read()}
         tags = partition_tags(self.partitions)
         keys = [index_key(tag, name) for name in states for tag in tags]
@@ -88,7 +91,7 @@ class Collections:
         )
 
     async def entry(self, name: str) -> CollectionEntry:
-        """One collection with its numbers of documents and sentences; NotFound if it does not exist."""
+        """Return one collection with its numbers of documents and sentences; NotFound if it does not exist."""
         state = READY if check_collection(name) == DEFAULT_COLLECTION else (await self._read()).get(name)
         if state is None:
             raise missing(name)
@@ -97,10 +100,10 @@ class Collections:
         return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
-        """Create a collection, and return whether it was new. A collection that some partitions lack is completed.
+        """Create a collection and return whether it is new. If only some partitions list it, add it to the others.
 
         Raises:
-            CollectionBusy: its removal has not ended.
+            CollectionBusy: the collection is still being deleted.
         """
         if check_collection(name) == DEFAULT_COLLECTION:
             return False
@@ -118,7 +121,7 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """Make the collection refuse documents and questions; NotFound if it does not exist."""
+        """Mark a collection as being deleted: it then refuses documents and questions. NotFound if it does not exist."""
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
@@ -127,7 +130,7 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove a collection without documents from the lists; return whether its indexes were empty."""
+        """Remove an empty collection from the lists and delete its indexes. Return whether the indexes were empty."""
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)
@@ -137,7 +140,7 @@ class Collections:
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
     async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
-        """The state of every collection by name, in the order of names; the lists on shards `without` are not read."""
+        """Return the state of every collection by name, sorted by name. Lists on the shards in `without` are not read."""
         keys = list(map(collections_key, partition_tags(self.partitions)))
         if without:
             keys = [key for key in keys if self._shards.shard_of_key(key) not in without]
@@ -150,14 +153,14 @@ class Collections:
 
 
 def missing(name: str) -> NotFound:
-    """The error about a collection that does not exist."""
+    """Return the error for a collection that does not exist."""
     return NotFound(
         f"no such collection: {name!r}; create it with POST /collections or `qa-cluster collections create {name}`"
     )
 
 
 def index_sums(replies: Iterable[Any]) -> tuple[int, int]:
-    """The numbers of documents and sentences in indexes, from the replies to ``QA.INDEX.INFO``."""
+    """Return the total numbers of documents and sentences in indexes, from the replies to ``QA.INDEX.INFO``."""
     indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
     documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
     return documents, sentences

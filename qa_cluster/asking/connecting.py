@@ -1,4 +1,4 @@
-"""Opens an engine by the settings: addresses, login, TLS, limits and the reading plan."""
+"""Opens an engine with the settings: addresses, login, TLS, limits and the reading plan."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .questions import AskLimits
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster to connect to."""
+    """The addresses, the login and the options for a connection to a cluster."""
 
     seeds: Sequence[Address]
     login: Login
     options: EngineOptions
 
     async def open(self) -> Engine:
-        """Connect to the cluster."""
+        """Connect to the cluster and return the engine."""
         return await Engine.open(self.seeds, self.login, self.options)
 
 
 def target_of(settings: Settings) -> Target:
-    """The cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
+    """Return the target of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
     place = address_of(settings)
     return Target(place.seeds, place.login, _engine_options(settings))
 

@@ -1,8 +1,8 @@
-"""The metadata fields of a collection: their names, types and values; and the check that a filter's fields exist.
+"""Reads the metadata fields of a collection (names, types and values), and checks that a filter's fields exist.
 
-The index of a partition counts its fields as documents are written, so a list of them costs no scan. The values of a
-field are counted page by page: the index aggregates some thousands of documents in each step, and this process adds the
-pages of all partitions.
+The index of a partition counts its fields when documents are written, so a list of fields needs no scan. The values of
+a field are counted page by page: in each step, the index aggregates some thousands of documents. This process adds up
+the pages of all partitions.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .collections import Collections, index_sums
 
 MAX_LISTED_FIELDS = 10_000
 """The limit of fields in a list."""
-# The limits of a comparison with a mistyped name: it lasts 0.1 s at most.
+# The limits of the search for a name that is similar to a mistyped name. The search takes at most 0.1 s.
 MAX_COMPARED = 500
 MAX_COMPARED_CHARS = 64
 MAX_SHOWN_VALUES = 1000
-# The limits of the distinct values of one field that a process counts. Further values are not told apart.
+# The limits of the distinct values of one field that a process counts. Further values are not counted separately.
 MAX_DISTINCT = 200_000
 MAX_DISTINCT_BYTES = 16 * 1024 * 1024
 # The limits of partitions that are read at the same time for one field, and of fields that are counted at once.
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def newer_commands() -> Iterator[None]:
-    """Raise ClusterError with what to do if a server does not know a command, because its module is older."""
+    """In the block, raise ClusterError if a server's module is too old for a command. The error says what to do."""
     try:
         yield
     except ReplyError as error:
@@ -70,7 +70,7 @@ def newer_commands() -> Iterator[None]:
 
 
 class DocumentFields:
-    """The fields of the collections of one cluster. `partitions` is the number of its partitions."""
+    """The fields of the collections of one cluster. `partitions` is the number of partitions of the cluster."""
 
     def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
         self._shards = shards
@@ -81,7 +81,7 @@ class DocumentFields:
         self._comparing = asyncio.Semaphore(1)
 
     async def entries(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
-        """The fields of the indexed documents of a collection; NotFound if it does not exist."""
+        """Return the fields of a collection's indexed documents; NotFound if the collection does not exist."""
         await self._collections.check(check_collection(collection))
         with newer_commands():
             return await self._entries(collection)
@@ -94,7 +94,8 @@ class DocumentFields:
         chosen: Filter | None = None,
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """The values of a field in the indexed documents that the filter admits: at most `limit`, with their counts.
+        """Return up to `limit` values of a field with their counts, from the indexed documents that satisfy the filter
+        `chosen`.
 
         Raises:
             NotFound: the collection does not exist.
@@ -129,9 +130,11 @@ class DocumentFields:
     async def check(self, chosen: Filter | None, collection: str) -> None:
         """Raise InvalidInput if a filter names a field that no document of the collection has.
 
-        It asks the shards only about fields that this process does not know to exist. It raises nothing if the
-        collection has no documents, if documents are pending, or if a shard is down or does not reply in
-        `CHECK_SECONDS`.
+        The shards are asked only about fields that this process does not know yet. The check raises nothing if:
+
+        - the collection has no documents
+        - documents are pending
+        - a shard is down or does not reply within `CHECK_SECONDS`
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
@@ -154,7 +157,7 @@ class DocumentFields:
         unsure = [name for name in fields if self._known.get((collection, name), 0.0) < now]
         if not unsure:
             return
-        # A request may continue without a shard that is down or hangs, so the check does not wait for one.
+        # A request may continue without a shard that is down or hangs, so the check does not wait for such a shard.
         if len(self._shards.up) < len(self._shards.all):
             return
         try:
@@ -176,9 +179,9 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """The first of these names that no document has, and the names of all fields; None if each is in use."""
+        """Return the first of `names` that no document has, and the names of all fields; None if all are in use."""
         tags = partition_tags(self.partitions)
-        # What is pending first: a document that is indexed afterwards is found in the index.
+        # Ask for pending documents first. A document that is indexed after this question is found in the index.
         waiting = await self._shards.execute_many(
             [
                 command
@@ -232,7 +235,7 @@ class DocumentFields:
 
 
 def _add(sums: dict[bytes, list[int]], rows: list[Any]) -> bool:
-    """Add the fields of a reply; false if a new one is beyond the limit."""
+    """Add the fields of a reply to `sums`; return false if a new field exceeds the limit."""
     complete = True
     for name, *counts in rows:
         known = sums.get(name)
@@ -255,7 +258,7 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """The name that is most like a mistyped name, or the name of a field in it; empty if no name is like it."""
+    """Return the name that is most similar to a mistyped name, or a field inside it; empty if no name is similar."""
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")
@@ -263,7 +266,7 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 class _Tally:
-    """The counts of the values of a field, in their binary form. Several threads may add pages."""
+    """Counts the values of a field in their binary form. Several threads may add pages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -275,7 +278,13 @@ class _Tally:
         self._times: list[tuple[int, int]] = []
 
     def add(self, chosen: int, with_field: int, pairs: list[Any]) -> None:
-        """Add a page: the numbers of documents, then each value with its number of documents."""
+        """Add a page.
+
+        Args:
+            chosen: the number of selected documents in the page.
+            with_field: the number of these documents that have the field.
+            pairs: each value, followed by its number of documents.
+        """
         with self._lock:
             self._chosen += chosen
             self._with_field += with_field
@@ -298,7 +307,7 @@ class _Tally:
             self._times = [min(times), max(times)] if times else []
 
     def result(self, name: str, limit: int) -> FieldValues:
-        """The most frequent values; equal counts are in the order of the values."""
+        """Return the `limit` most frequent values. Values with equal counts are sorted by type and value."""
         best = nsmallest(limit, self._counts.items(), key=lambda item: (-item[1], *_order(item[0])))
         distinct = len(self._counts)
         return FieldValues(
@@ -317,7 +326,7 @@ class _Tally:
 
 
 def _order(packed: bytes) -> tuple[bytes, Any]:
-    """The place of a value among equal counts: by its type, then by its order."""
+    """Return the sort key of a value among values with equal counts: its type, then its value."""
     kind = packed[:1]
     if kind == b"n":
         return kind, struct.unpack_from("<d", packed, 1)[0]
@@ -325,7 +334,7 @@ def _order(packed: bytes) -> tuple[bytes, Any]:
 
 
 def _value(packed: bytes) -> str | int | float | bool:
-    """A value from the binary form of the index (`ranking.filters`)."""
+    """Decode a value from the binary form of the index (`ranking.filters`)."""
     kind = packed[:1]
     if kind == b"b":
         return packed[1] == 1
@@ -348,7 +357,7 @@ def _number(value: float) -> int | float:
 
 
 def _time(seconds: int, nanoseconds: int) -> str:
-    """A time in UTC as text, which a filter reads as the same moment; a date alone at midnight.
+    """Return a time as text in UTC that a filter parses to the same time. A date without a time means midnight.
 
     >>> _time(86400, 0), _time(86400, 250000000)
     ('1970-01-02', '1970-01-02T00:00:00.25Z')

@@ -1,14 +1,18 @@
 """Lists the documents of a collection, page by page, and counts them.
 
-A partition's index lists its documents in the order of writing. A listing reads one partition after the other. It needs
-no state on the shards: a cursor names the partition and the position in its index, and an index keeps its positions
-when it restarts or its slot moves. So a document that does not change during the listing is listed exactly once. A
-document that is added during the listing may be listed or not. A document that gets a new version may be listed twice.
+A partition's index lists its documents in the order in which they were written. A listing reads the partitions in turn.
+The shards store no state for a listing: a cursor names the partition and the position in its index. An index keeps its
+positions after a restart and after a migration of its slot. So during a listing:
 
-Failed documents are in no index, but in a hash of each partition (`failures_key`): a listing of them reads these.
+- a document that does not change is listed exactly once
+- a new document may be listed or not
+- a document that gets a new version may be listed twice
+
+Failed documents are in no index. A list of failed documents reads the hash of each partition (`failures_key`).
+
 Pending documents are in no index, so they are not listed. To count them, their names are read in batches from the hash
-of each partition, and then the records of the documents in the collection. Until a sweep of a partition has finished,
-the partition may have further pending documents, from before it had an index. A scan finds these.
+of each partition (`pending_key`), and then their records. A partition that was never swept may have older pending
+documents that this hash lacks. A scan finds these documents.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
 from .collections import Collections, index_sums
 from .document_fields import DocumentFields
 
-# The limit of commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
+# The limit of commands for one page. A page ends early if few ids have the prefix or if partitions are empty.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
 # The limit of partitions that are counted at the same time.
@@ -71,13 +75,15 @@ class _Position:
     position: int = 0
 
     def cursor(self, choice: DocumentChoice) -> str:
-        """The position as opaque text, valid only for listings of the same selection."""
+        """Return the position as an opaque text, which is valid only for listings of the same selection."""
         packed = _PACKED.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
-        """Read a cursor; an empty cursor is the beginning. InvalidInput if it is not a cursor of this selection."""
+        """Parse a cursor; an empty cursor is the start of the list. InvalidInput if the cursor is not of this
+        selection.
+        """
         if not cursor:
             return cls(partitions)
         try:
@@ -99,7 +105,9 @@ class _Position:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Position | None:
-        """The next position, given the cursor that an index has returned; None after the last partition."""
+        """Return the position after this page. `position` is the cursor that the index returned. None: the list has
+        ended.
+        """
         if position:
             return _Position(self.partitions, self.partition, position)
         return _Position(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
@@ -143,9 +151,10 @@ class DocumentList:
         choice: DocumentChoice = EVERYTHING,
         checked: bool = True,
     ) -> DocumentPage:
-        """Up to `limit` selected documents, from `cursor` on. Only a page without `next_cursor` is the last page.
+        """Return a page of up to `limit` selected documents, starting at `cursor`. Only the last page has no
+        `next_cursor`.
 
-        The first page of a filter with an unknown field is an InvalidInput, unless the caller has `checked` false.
+        If the filter has an unknown field, the first page raises InvalidInput. `checked` false turns this check off.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
@@ -171,7 +180,7 @@ class DocumentList:
                 matching = [i for i, (name, _) in enumerate(rows) if name.startswith(choice.prefix)]
                 if len(matching) <= limit - len(found):
                     break
-                # The cursor of the index is after everything that it has listed: ask for the rows that fit on the page.
+                # The index's cursor is after all listed rows, so ask only for as many rows as fit on the page.
                 count = matching[limit - len(found) - 1] + 1
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
@@ -183,14 +192,14 @@ class DocumentList:
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
     def all(self, choice: DocumentChoice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
-        """Every selected document, page by page."""
+        """Yield every selected document; pages are read as needed."""
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
         """Count the documents and sentences from which questions are answered.
 
-        `waiting` also counts the pending documents. With a selection, the documents are listed to count them. A
-        selection with `waiting` is an InvalidInput: no index can filter pending documents.
+        With `waiting`, pending documents are counted, too. With a selection, all its documents are listed to count
+        them. A selection together with `waiting` raises InvalidInput, because no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -222,17 +231,17 @@ class DocumentList:
     async def _rows(
         self, tag: str, position: int, count: int, choice: DocumentChoice
     ) -> tuple[int, list[tuple[str, int]]]:
-        """The next cursor, and the documents that the filter admits: ids and numbers of sentences."""
+        """Return the next cursor of the index, and the ids and sentence counts of documents that satisfy the filter."""
         key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
         following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)
         return int(following), [(decode_id(row[0].decode()), int(row[1])) for row in rows]
 
     async def _failed_in(self, tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[str]]:
-        """The next position (0: no more), and up to `count` ids of a partition's failed documents.
+        """Return the next position (0: no more), and up to `count` ids of a partition's failed documents.
 
-        They are in the order of a digest of their names, and a position is a digest. So a document that stays failed is
-        listed exactly once.
+        The documents are sorted by a digest of their names, and a position is such a digest. So a document that stays
+        failed is listed exactly once.
         """
         key = failures_key(tag)
         names = await self._shards.execute(key, "HKEYS", key)
@@ -242,7 +251,7 @@ class DocumentList:
         return following, [DocumentName(name.decode()).id for _, name in rest[:count]]
 
     async def _entries(self, found: Iterable[tuple[str, str]], collection: str) -> tuple[DocumentEntry, ...]:
-        """The entries of documents, from their records; removed documents are left out."""
+        """Read the records of documents and return their entries. Deleted documents are left out."""
         wanted = list(found)
         keys = [document_key(DocumentName.of(document_id, collection), tag) for document_id, tag in wanted]
         replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
@@ -264,7 +273,7 @@ class DocumentList:
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
 
     async def _pending_in(self, tag: str, collection: str, turns: asyncio.Semaphore) -> set[str]:
-        """The record keys of a collection's pending documents in a partition, from its hash of pending documents."""
+        """Return the record keys of a collection's pending documents in a partition, from the partition's hash."""
         found: set[str] = set()
         key, tags = pending_key(tag), frozenset([tag])
         cursor: bytes | int = 0
@@ -277,12 +286,12 @@ class DocumentList:
                     return found
 
     async def _pending_of(self, names: list[str]) -> set[str]:
-        """The given record keys whose documents are pending."""
+        """Return those of the given record keys whose documents are pending."""
         replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
         return {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
 
     async def _pending_on(self, shard: Shard, tags: frozenset[str], collection: str) -> set[str]:
-        """The record keys of a collection's pending documents on a shard."""
+        """Scan a shard and return the record keys of the collection's pending documents in the partitions `tags`."""
         found: set[str] = set()
         cursor: bytes | int = 0
         while True:
@@ -296,12 +305,12 @@ class DocumentList:
 
 
 def _is_pending(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None, failed: bytes | None) -> bool:
-    """Whether no index has this version of a document, and the worker will index it."""
+    """Return whether a worker must still index this version of a document."""
     return version is not None and failed != version and (tokenized != version or analyzer is None)
 
 
 def _digest(name: bytes) -> int:
-    """A number from 1 to 2^63 - 1."""
+    """Return a digest of a name as a number from 1 to 2^63 - 1."""
     return max(int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Removes many documents: by a filter or a prefix of their ids, or a collection with everything in it."""
+"""Deletes many documents: by a filter or a prefix of their ids, or a collection with all its documents."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ from .collections import Collections
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent removals: each is a script on a shard, and questions need the shard as well.
+# The limit of concurrent removals. Each removal runs a script on a shard, and questions need the shard, too.
 AT_A_TIME = 16
 SCAN_KEYS = 1000
 
 
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
-    """Remove the selected documents, for `seconds` at most; InvalidInput for a selection of all documents.
+    """Delete the selected documents for at most `seconds`; InvalidInput for a selection of all documents.
 
-    A document is removed only at the version that was listed, because another version may not be selected. If a
-    document was written meanwhile, or the time is up, the removal is not complete. Another call continues it.
+    A document is deleted only at the version that was listed, because the selection may not contain another version. If
+    a client writes a document during the removal, or the time is up, the result is not complete. Another call
+    continues.
     """
     if not choice:
         raise InvalidInput(
@@ -80,7 +81,8 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
             return Removal(removed, False)
         page = await listing.page(cursor, limit=MAX_PAGE, choice=choice, checked=False)
         if page.documents and not removed:
-            # A mistyped field with != would remove all documents. A repeated removal finds none and is no error.
+            # Check the fields, because a mistyped field with != would select all documents. If nothing is selected,
+            # skip the check: a repeated removal is no error.
             await listing.check(choice)
         outcomes = await asyncio.gather(*map(remove, page.documents))
         removed += sum(outcomes)
@@ -90,10 +92,10 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
 
 
 class CollectionRemoval:
-    """Removes collections: `run` closes a collection to writes and questions, removes its keys, then its name.
+    """Deletes collections. `run` closes a collection to writes and questions, deletes its keys, then its name.
 
-    It scans for keys, because no list has the pending documents. A removal that ends early leaves a collection that is
-    being deleted; the next removal continues.
+    It scans for keys, because no list contains the pending documents. If a deletion ends early, the collection stays in
+    the state ``deleting``; the next call of `run` continues.
 
     >>> await CollectionRemoval(shards, collections, store).run("books", seconds=600)
     Removal(deleted=210, complete=True)
@@ -105,11 +107,11 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Remove a collection, for `seconds` at most; a later call continues, also after an error.
+        """Delete a collection for at most `seconds`. After the time limit or an error, another call continues.
 
         Raises:
             NotFound: the collection does not exist.
-            InvalidInput: it is the default collection.
+            InvalidInput: the collection is the default collection.
         """
         await self._collections.begin_removal(name)
         progress = _Progress(name)
@@ -122,8 +124,10 @@ class CollectionRemoval:
         return Removal(progress.deleted, True)
 
     async def _pass(self, progress: _Progress) -> bool:
-        """Scan all shards once; return whether the scan found nothing, and the name was removed."""
-        # The scan would miss a key that moves from a shard not yet scanned to a shard already scanned.
+        """Scan all shards once and delete what is found. Return whether nothing was found, so that the name was
+        deleted.
+        """
+        # A scan would miss a key that migrates from an unscanned shard to a shard that was already scanned.
         before = await self._wait_for_slots(progress.name)
         found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))
         if any(found) or await self._wait_for_slots(progress.name) != before:
@@ -134,7 +138,7 @@ class CollectionRemoval:
         return await self._collections.end_removal(progress.name)
 
     async def _wait_for_slots(self, name: str) -> Topology:
-        """The topology, once no slot of a partition is migrating."""
+        """Wait until no slot of a partition is migrating, and return the topology."""
 
         async def settled(tag: str) -> None:
             epoch = epoch_key(tag, name)
@@ -144,7 +148,7 @@ class CollectionRemoval:
         return await self._shards.refresh()
 
     async def _remove_on(self, shard: Shard, progress: _Progress) -> int:
-        """Remove a collection's keys from a shard; return how many were found."""
+        """Delete a collection's keys from a shard; return how many keys were found."""
         found = 0
         for pattern in (f"*[:_]{progress.name}{COLLECTION_END}*", f"{WHOLE_ANSWER_PREFIX}{progress.name}:*"):
             cursor: bytes | int = -1
@@ -158,7 +162,7 @@ class CollectionRemoval:
         return found
 
     async def _remove_keys(self, keys: Sequence[str], progress: _Progress) -> None:
-        """Remove the documents to which these keys belong, each in one step, then the remaining keys."""
+        """Delete the documents to which these keys belong, each atomically, then the remaining keys."""
         prefixes = (PARAGRAPHS_PREFIX, DOCUMENT_PREFIX, SENTENCE_PREFIX)
         documents = {parsed for key in keys for prefix in prefixes if (parsed := parse_tagged(key, prefix))}
 
@@ -180,7 +184,7 @@ class CollectionRemoval:
 
 @dataclass
 class _Progress:
-    """The progress of the removal of one collection: how many documents are removed so far."""
+    """The progress of deleting one collection. `deleted` is the number of deleted documents."""
 
     name: str
     deleted: int = 0
@@ -188,14 +192,14 @@ class _Progress:
 
 
 def _texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """The keys that are valid UTF-8; qa-cluster makes no other keys."""
+    """Yield the keys that are valid UTF-8. qa-cluster creates no other keys."""
     for key in keys:
         with suppress(UnicodeDecodeError):
             yield key.decode()
 
 
 def is_of(key: str, collection: str) -> bool:
-    """Whether a key belongs to a collection; a question in the key of an answer is ignored.
+    """Return whether a key belongs to a collection. The question in an answer's key does not matter.
 
     >>> is_of("sentence:books%/moby:{06S}", "books"), is_of("bertqa{06S}_a:{06S}:0_what is :books%/", "books")
     (True, False)

@@ -1,7 +1,7 @@
-"""Writes, reads and deletes documents on the shards, and waits until questions are answered from them.
+"""Writes, reads and deletes documents on the shards, and waits until they are indexed.
 
-A write is one command on the shard that holds the document. The store reports success only after one more reply of that
-shard. By then the shard has notified every process that the write invalidates cached answers (see `freshness`).
+A write is one command on the shard that holds the document. The store reports success only after one more reply from
+that shard. By then the shard has sent every process the notification that invalidates cached answers (see `freshness`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .collections import Collections, missing
 from .document_fields import newer_commands
 
 READ_ATTEMPTS = 20
-# A shorter text is checked in a millisecond or two. A longer text is checked in a thread, not on the event loop.
+# A text up to this length is checked in 1 to 2 ms. A longer text is checked in a thread, not on the event loop.
 LOOP_CHARS = 100_000
 MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
@@ -49,7 +49,7 @@ _WAITED_FOR = ("version", "tokenized", "failed", "failure")
 
 
 class DocumentStore:
-    """The documents of a cluster.
+    """Writes, reads and deletes the documents of a cluster.
 
     >>> written = await store.put("a", "Ada Lovelace wrote it.", wait=True, timeout=10)
     >>> (await store.get("a")).text
@@ -64,7 +64,7 @@ class DocumentStore:
         self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
-        """The partition of a document."""
+        """Return the tag of a document's partition."""
         return partition_of(document_id, self.partitions)
 
     async def put(
@@ -80,16 +80,18 @@ class DocumentStore:
         wait: bool = True,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Store a document in a collection; with `wait`, return when questions are answered from it.
+        """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
             source: where the document comes from, for example a folder.
             if_version: the version that the document must have; ``""``: it must not exist.
+            timeout: the time limit in seconds.
 
         Raises:
             VersionConflict: the document has another version.
             NotFound: the collection does not exist.
             DocumentFailed: the document is stored, but its text cannot be indexed.
+            DeadlineExceeded: the time limit was reached; the document may still be stored.
         """
         document = await _checked(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
@@ -108,7 +110,8 @@ class DocumentStore:
         if done.status == "no_collection":
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
-        # A write whose reply was lost is sent again. If it conflicts with its own version, the first write succeeded.
+        # If the reply is lost, the write is sent again. If the second write conflicts with its own version, the first
+        # succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
@@ -124,7 +127,7 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Remove a document and return the version it had; NotFound if it does not exist."""
+        """Delete a document and return its last version; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
@@ -148,10 +151,10 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Change the metadata of a document without its text: the text is not indexed again.
+        """Change the metadata of a document without its text. The text is not indexed again.
 
-        The result has another version, because the version covers the metadata. Filters and answers use the new
-        metadata at once; those of a pending document are indexed with its text.
+        The document gets a new version, because the version covers the metadata. Filters and answers use the new
+        metadata at once. The metadata of a pending document are indexed with its text.
 
         Raises:
             VersionConflict: the document has another version than `if_version`.
@@ -191,22 +194,23 @@ class DocumentStore:
             if done.status in ("stored", "unchanged"):
                 is_indexed = record is not None and record.tokenized
                 return WriteResult(name.id, done.version, done.status == "stored", False, is_indexed)
-            # After a lost reply, the record may already have the change.
+            # If a reply was lost, the record may already contain the change.
             was_sent = was_sent or attempts > 1
             if done.status == "busy":
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Remove all keys of a document in a partition, also while its collection is being deleted.
+        """Delete all keys of a document, even while its collection is being deleted. Return whether the document
+        existed.
 
-        It returns whether the document existed. It has no timeout of its own.
+        The caller sets the timeout.
         """
         reply, _ = await self._run(stored.delete_document(document, tag), inf)
         return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
-        """The stored document; NotFound if it does not exist."""
+        """Return the stored document; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         key, text_key = document_key(name, tag), paragraphs_key(name, tag)
         for _ in range(READ_ATTEMPTS):
@@ -231,8 +235,8 @@ class DocumentStore:
     async def caught_up(self, document_id: str, timeout: float) -> None:
         """Wait while the partition of this document has more than `MAX_PENDING_BYTES` of pending texts.
 
-        A writer of many documents calls it after each document, so that the backlog stays short. DeadlineExceeded if
-        the worker indexes nothing for `timeout` seconds.
+        A writer of many documents calls it after each document to keep the backlog short. DeadlineExceeded if the
+        worker indexes nothing for `timeout` seconds.
         """
         tag = self.tag_of(document_id)
         key, pause = pending_key(tag), FIRST_POLL_SECONDS
@@ -251,9 +255,9 @@ class DocumentStore:
                 )
 
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
-        """Wait until questions are answered from this version; return False if another version has replaced it.
+        """Wait until this version is indexed; return False if another version has replaced it.
 
-        DocumentFailed if no worker tries to index this version again.
+        DocumentFailed if the worker has given up indexing this version.
         """
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
@@ -276,13 +280,13 @@ class DocumentStore:
             ) from error
 
     async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
-        """The name and the partition of a document; NotFound if its collection does not exist."""
+        """Return the name and the partition of a document; NotFound if its collection does not exist."""
         check_document_id(document_id)
         await self._collections.check(check_collection(collection))
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
-        """The reply of a call and how often it was sent."""
+        """Run a call; return its reply and how often the call was sent."""
         attempts = 0
         key = call.keys[0]
 
@@ -303,13 +307,13 @@ class DocumentStore:
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
-            # The shard is down, and all subscriptions to it are lost: no process serves cached answers now.
+            # The shard is down, so all subscriptions to it are lost, and no process serves cached answers now.
             await asyncio.sleep(0)
         return reply, attempts
 
 
 def _changed(document_id: str, metadata: str, change: MetadataChange) -> tuple[str, bytes]:
-    """The changed metadata of a document as canonical JSON, and as fields of the index."""
+    """Return the changed metadata of a document: as canonical JSON, and as fields of the index."""
     found = change.applied(readable_metadata(metadata))
     canonical = canonical_metadata(found, f"of document {document_id[:100]!r}")
     return canonical, pack_fields(filter_metadata(found))
@@ -342,7 +346,7 @@ def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConfl
 async def _checked(
     document_id: str, text: str, title: str, metadata: Mapping[str, Any] | None, collection: str
 ) -> stored.DocumentInput:
-    """The document, if it is within all limits."""
+    """Return the document if it is within all limits."""
     if isinstance(text, str) and len(text) > LOOP_CHARS:
         return await asyncio.to_thread(stored.check_document, document_id, text, title, metadata, collection)
     return stored.check_document(document_id, text, title, metadata, collection)

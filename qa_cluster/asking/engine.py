@@ -1,7 +1,8 @@
-"""Everything one process needs to ask and write: connections, freshness, caches, manifests of readers, documents.
+"""Combines what one process needs to ask and write: connections, freshness, caches, manifests of readers, documents.
 
-The REST service and the cluster client each hold one engine. It reads the topology, the number of partitions and the
-manifest of the default reader when it opens. It reads the number and the manifest again when a shard reports a change.
+The REST service and the cluster client each hold one engine. When it opens, it reads the topology, the number of
+partitions and the manifest of the default reader. When a shard reports a change, it reads the number of partitions and
+the manifest again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from .remote_encoder import RemoteEncoder
 from .remote_pipeline import RemotePipeline
 from .searcher import Searcher, SearchOutcome
 
-# The time that a request may take in addition to its timeout: for its body, a pause of its client, a retry.
+# A request may take this much longer than its timeout: its body arrives slowly, its client pauses, or it is retried.
 KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -62,12 +63,12 @@ class EngineOptions:
         near_cache_entries, near_cache_bytes: limits of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
-        plan: the stages by which questions are read.
-        connections_per_shard: the limit of questions at one shard at the same time.
-        max_waiting_per_shard: the limit of questions that wait for such a connection.
+        plan: the stages of the reading plan.
+        connections_per_shard: the limit of this process's connections to one shard.
+        max_waiting_per_shard: the limit of questions that wait for a connection to one shard.
         questions_at_once: the limit of questions of this process that the shards answer at the same time.
         max_waiting_questions: the limit of questions that wait for their turn.
-        pipeline_max_requests: the limit of requests with contexts of their own at the shards at the same time.
+        pipeline_max_requests: the limit of concurrent `qa.pipeline` requests, which contain their own contexts.
         shard_patience_seconds: the time within which a request with ``coverage=partial`` continues without a shard
             whose server or worker is gone or stopped.
         feedback: the limits of feedback and of unanswered questions.
@@ -90,7 +91,7 @@ class EngineOptions:
 
 
 class Engine:
-    """Asks and writes. `Engine.open` makes it, `aclose` closes it."""
+    """Asks and writes on one cluster. Create it with `Engine.open`, end it with `aclose`."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
@@ -155,7 +156,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect; ClusterError names what is missing. Without a loaded reader, only questions fail."""
+        """Connect to the cluster; ClusterError if something is missing. Without a reader, only questions fail."""
         options = options or EngineOptions()
         shards = Shards(
             seeds,
@@ -179,7 +180,7 @@ class Engine:
             raise
 
     async def aclose(self) -> None:
-        """Finish the pending cache stores and close all connections."""
+        """Finish the pending writes to caches and close all connections."""
         await self.vectors.aclose()
         await self.unanswered.aclose()
         await self._answers.aclose()
@@ -187,20 +188,20 @@ class Engine:
         await self.shards.aclose()
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
-        """Answer a question, by the reading plan of this process or by the model that the options name."""
+        """Answer a question with the reading plan of this process, or with the plan or model that the options name."""
         return await self.asker.ask(text, options)
 
     async def search(self, text: object, options: SearchOptions | None = None) -> SearchOutcome:
-        """The sentences that match a query best; a search needs no model."""
+        """Return the sentences that match a query best. A search needs no reader."""
         return await self.searcher.search(text, options)
 
     @property
     def rankings(self) -> int:
-        """How many rankings this process has made."""
+        """The number of rankings that this process has computed."""
         return self._ranker.rankings
 
     async def models(self) -> list[LoadedModel]:
-        """The models that the shards have loaded, the default one first."""
+        """Return the models that the shards have loaded, the default reader first."""
         return await list_models(self.shards)
 
     async def _follow(self) -> None:
@@ -250,7 +251,7 @@ async def _partitions(shards: Shards) -> int:
 
 
 async def _remembered_partitions(shards: Shards) -> bytes | None:
-    """The number of partitions that a worker remembers; it is needed while the shard of the key is down."""
+    """Return the number of partitions that a worker remembers. It replaces the key while the key's shard is down."""
     for shard in shards.up:
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):

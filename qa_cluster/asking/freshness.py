@@ -1,38 +1,37 @@
-"""Tells whether a cached answer is still valid: every shard pushes a message to this process when something changes.
+"""Detects whether cached answers are still valid: every shard pushes a message to this process when something changes.
 
 One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to these keys:
 
-- watched questions: a shard drops a question when a write may change its answer. The key names the answer, and only
-  this answer is invalidated.
-- epochs of partitions: an epoch changes with every write, and tells whether work in flight has seen the write.
-- manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
+- Watched questions: if a write may change an answer, the shard deletes the question's key. The key names the answer,
+  and only this answer is invalidated.
+- Epochs of partitions: an epoch changes with every write, and tells whether a computation in flight has seen the write.
+- Manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
   invalidates all cached answers of this process.
-- lists of API keys: a change increases `key_changes`.
-- pins and synonyms: a change increases `generation` and `guidance_changes`.
+- Lists of API keys: a change increases `key_changes`.
+- Pins and synonyms: a change increases `generation` and `guidance_changes`.
 
 These events increase `generation`, too:
 
-- another topology, or a lost connection
+- a new topology, or a lost connection
 - an epoch from a shard that did not serve the partition: the new owner of a slot watches no question yet
-- a write that drops more questions than a shard can name at once (``docs/inverted-index.md``)
+- a write that deletes more watched questions than a shard can name at once (``docs/inverted-index.md``)
 
 A server sends its pushes at the end of the event loop round that answered the write. Each client of qa-cluster waits
-for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
-`drained` checks these sockets before an answer from the near cache is served.
+for one more reply of the shard before it reports success. By then the push is in the sockets of all processes. Before
+it serves an answer from the near cache, a process checks these sockets with `drained`.
 
-Every `CHECK_SECONDS` each server is asked for its epochs on its subscription, and for the state of its worker. A server
-that is no longer the primary of such a partition answers with a redirection, and its subscription is closed. While a
-primary has no subscription, or has not answered for `LEASE_SECONDS`, whole answers from caches are neither served nor
-stored.
+Every `CHECK_SECONDS`, each server is asked for its epochs and for the state of its worker. A server that is no longer
+the primary of a partition answers with a redirection, and its subscription is closed. Whole answers are neither served
+from caches nor stored in them while a primary has no subscription or has not answered for `LEASE_SECONDS`.
 
-The subscriptions detect first that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
-`SILENCE_SECONDS`. Then `Shards` sends nothing to it. Answers that were cached before stay valid for questions that
-leave the shard out. The return of the shard increases `generation`.
+The subscriptions are the first to detect that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
+`SILENCE_SECONDS`. `Shards` then sends nothing to this shard. Cached answers stay valid for questions that leave the
+shard out. When the shard is up again, `generation` increases.
 
 After `HUNG_SECONDS` without a reply, a server counts as hung (`qa_cluster.routing.readiness`): requests that may leave
-out shards continue without it. A server counts as hung sooner if the kernel knows that it is stopped or out of reach
-(`qa_cluster.routing.silent_server`). Silence is measured in the time that the event loop of this process runs on time.
-While the event loop is late, replies may wait unread, and their server is not silent.
+out shards continue without it. A server counts as hung sooner if the kernel knows that it is stopped or unreachable
+(`qa_cluster.routing.silent_server`). Only time in which this process's event loop is on time counts as silence. While
+the event loop is late, unread replies may be waiting.
 """
 
 from __future__ import annotations
@@ -77,20 +76,21 @@ _PREFIXES = (
     *_GUIDANCE,
 )
 CHECK_SECONDS = 0.1
-# While a reply is missing, the silence of the server is measured so often.
+# While a reply is missing, the silence of the server is measured at this interval.
 TURN_SECONDS = 0.05
-# A turn that takes longer counts as so long: the event loop was late.
+# At most this time counts as silence in one turn. A turn that takes longer shows that the event loop was late.
 MOST_TURN_SECONDS = 0.2
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
-# A shard that cannot be reached for so long is down. A server that has only closed its connections is back sooner.
+# A shard that cannot be reached for this time is down. A server that only closed its connections is back sooner.
 GRACE_SECONDS = 0.5
-# A shard that does not reply for so long is down. Forks, scripts and other processes may block a server for seconds.
+# A shard that does not reply for this time is down. Forks, scripts and other processes may block a server for seconds.
 SILENCE_SECONDS = 5.0
-# A server that does not reply for so long counts as hung. With 12 busy processes on 2 cores, none was silent so long.
+# A server that does not reply for this time counts as hung. With 12 busy processes on 2 cores, no server was silent for
+# this time.
 HUNG_SECONDS = 1.0
-# A machine that does not acknowledge bytes for so long is out of reach. By then, TCP has sent them three times.
+# A machine that does not acknowledge bytes for this time is unreachable. By then, TCP has sent the bytes three times.
 LEAST_UNACKNOWLEDGED_SECONDS = 0.3
 DRAIN_ROUNDS = 16
 _WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
@@ -100,13 +100,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PendingAnswer:
-    """An answer that is being computed: whether a write has invalidated it meanwhile."""
+    """An answer that is being computed. `invalidated` is true if a write has made it invalid."""
 
     invalidated: bool = False
 
 
 class Freshness:
-    """The changes that the shards report.
+    """Tracks the changes that the shards report.
 
     Attributes:
         generation: increases when all cached answers of this process become invalid.
@@ -116,7 +116,7 @@ class Freshness:
         guidance_changes: increases when pins or synonyms may have changed.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
-        on_dropped: called with the name of each answer that a write has invalidated.
+        on_dropped: called with the digest of each answer that a write has invalidated.
     """
 
     def __init__(self, shards: Shards) -> None:
@@ -144,7 +144,7 @@ class Freshness:
         self._turn = 0
 
     async def start(self, tags: Sequence[str] = ()) -> None:
-        """Subscribe on every shard; return after the first attempt, whether it succeeded or failed."""
+        """Subscribe to every shard; return after the first attempt, whether it succeeded or failed."""
         self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
@@ -152,7 +152,7 @@ class Freshness:
         await asyncio.gather(*(watcher.tried.wait() for watcher in list(self._watchers.values())))
 
     def set_tags(self, tags: Sequence[str]) -> None:
-        """Replace the partitions, by their hash tags."""
+        """Replace the hash tags of the partitions."""
         self._tags = tuple(tags)
         self.generation += 1
 
@@ -170,15 +170,15 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Whether every subscription is up and has no unread bytes. The check costs one system call."""
+        """Return whether every subscription is up and has no unread bytes. The check costs one system call."""
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:
-        """Like `drained`, but for the shards that are up. Shards that are known to be down are ignored."""
+        """Return the same as `drained` for the shards that are up. Shards that are known to be down are ignored."""
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Let the event loop read the subscriptions until no subscription has unread bytes.
+        """Let the event loop read the subscriptions until they have no unread bytes.
 
         Return False if a subscription is missing or still has unread bytes after `DRAIN_ROUNDS` rounds. With
         `without_down`, ignore the shards that are down.
@@ -195,7 +195,7 @@ class Freshness:
 
     @contextmanager
     def pending_answer(self, digest: str) -> Iterator[PendingAnswer]:
-        """Yield an object that says whether a write invalidates an answer before the answer is in any cache."""
+        """Yield an object that tells whether a write invalidated the answer while it was being computed."""
         pending = PendingAnswer()
         self._pending.setdefault(digest, []).append(pending)
         try:
@@ -241,7 +241,9 @@ class Freshness:
             return False
 
     def _moved(self) -> None:
-        """A shard wrote to a partition of another shard: this new owner does not watch the questions yet."""
+        """Handle a push from a shard that did not own the partition before: the new owner does not watch the questions
+        yet.
+        """
         self.generation += 1
         self._wake.set()
 
@@ -277,7 +279,7 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute how long all shards are known to report their changes, and how long the shards that are up are."""
+        """Compute until when all shards, and the shards that are up, are known to report their changes."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
@@ -287,7 +289,7 @@ class Freshness:
         self._confirmed_until = until if self.ready else 0.0
 
     async def _supervise(self) -> None:
-        """Follow the topology, with one watcher for each shard."""
+        """Keep the topology current, with one watcher for each shard."""
         while True:
             self._wake.clear()
             begun = monotonic()
@@ -306,7 +308,7 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _start_watchers(self) -> None:
-        """Start and stop watchers, so that exactly the shards of the topology have one."""
+        """Start and stop watchers, so that each shard of the topology has one watcher."""
         wanted = set(self._shards.all)
         for shard in [shard for shard in self._watchers if shard not in wanted]:
             self._watchers.pop(shard).task.cancel()
@@ -346,7 +348,7 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _log_problem_once(self, of: str, problem: str) -> None:
-        """Log a problem once, not ten times a second; an empty text means that the problem is over."""
+        """Log a problem once, not ten times a second. An empty text says that the problem is over."""
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
         self._complaints[of] = problem
@@ -368,7 +370,7 @@ class Freshness:
             *replies, worker = await self._replies(shard, link.connection, asked, link.pid)
             self._shards.readiness.note_worker(shard.address, worker)
             for reply in replies:
-                # A server whose disk is full refuses a PING like this, and can still be read.
+                # A server with a full disk refuses a PING with this error, but can still be read.
                 if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
                     raise reply
         except (ConnectionLost, ReplyError) as error:
@@ -417,9 +419,12 @@ class Freshness:
     async def _replies(
         self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]], pid: int = 0
     ) -> list[Any]:
-        """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply.
+        """Send commands and return their replies. If a reply is missing after `SILENCE_SECONDS`, close the connection.
 
-        `pid` is the server's process id, if the server is on this machine.
+        `pid` is the process id of the server if it runs on this machine, else 0.
+
+        Raises:
+            NoReply: a reply is missing.
         """
         futures = connection.send_many(commands)
         silent, begun = 0.0, monotonic()
@@ -437,7 +442,7 @@ class Freshness:
         raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
 
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
-        """Why a server that has been silent for so many seconds counts as hung; empty if it does not."""
+        """Return why a server that has been silent for `silent` seconds counts as hung; empty if it does not."""
         readiness, sock = self._shards.readiness, connection.socket
         if silent >= HUNG_SECONDS:
             return f"no reply for {HUNG_SECONDS:g} s"
@@ -451,9 +456,12 @@ class Freshness:
 
 @dataclass(slots=True)
 class _Link:
-    """A subscription: its connection, the descriptor to poll, and when the last successful check started.
+    """A subscription to a shard.
 
-    `pid` is the server's process id; 0 if it is on another machine.
+    Attributes:
+        descriptor: the file descriptor to poll.
+        pid: the process id of the server; 0 if it is on another machine.
+        confirmed: when the last successful check started.
     """
 
     connection: Connection
@@ -463,7 +471,7 @@ class _Link:
 
 
 class _Watcher:
-    """The task that watches one shard; `tried` is set after its first attempt, `wake` starts a check at once."""
+    """The task that watches one shard. `tried` is set after the first attempt; setting `wake` starts a check."""
 
     task: asyncio.Task[None]
 
@@ -477,7 +485,7 @@ class _ServerLoading(ClusterError):
 
 
 class _ServerRefuses(ClusterError):
-    """The server refuses all commands because other servers are down: most of them, or it requires all of them."""
+    """The server refuses all commands: most other servers are down, or it requires all servers to be up."""
 
     def __init__(self, text: str) -> None:
         super().__init__(
@@ -490,13 +498,13 @@ _KINDS: dict[str, type[ClusterError]] = {"LOADING": _ServerLoading, "CLUSTERDOWN
 
 
 async def _process_of(connection: Connection, info: Any) -> int:
-    """`process_of` a connection, in a thread."""
+    """Call `process_of` for a connection in a thread and return the server's process id."""
     sock = connection.socket
     return await asyncio.to_thread(process_of, sock, info) if sock is not None and isinstance(info, bytes) else 0
 
 
 def _check_worker(info: Sequence[Any]) -> None:
-    """Raise unless the worker of a returning shard is ready: questions would wait for it."""
+    """Raise unless the worker of a returning shard is ready. Without this check, questions would wait for the worker."""
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _ServerLoading(f"its worker is {found[1].decode()}")

@@ -1,8 +1,8 @@
-"""The readers on the shards, as one process knows them: the default reader, and the others by name.
+"""Knows the readers on the shards: the default reader, and other readers by name.
 
-The manifest of the default reader is read when the engine opens and whenever a shard reports that a manifest has
-changed. The other manifests are read when a request or a plan names one. A question is sent to every shard with the
-full name of its reader. So one reader reads it on all shards, also while the default changes from shard to shard.
+The manifest of the default reader is read when the engine opens, and again whenever a shard reports that a manifest has
+changed. Other manifests are read when a request or a plan names their reader. Every shard gets a question with the full
+name of its reader. So the same reader reads it on all shards, even while the default reader is being replaced.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from qa_cluster.topology import Shard
 from qa_cluster.types import LoadedModel
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
-# The least time between two requests for unknown names: such a name may belong to a reader that was just loaded.
+# The shortest time between two reads of the shards' models for an unknown name, which may name a new reader.
 ASK_AGAIN_SECONDS = 0.2
-# The same for the readers of later stages: without them, every question would ask.
+# The same for readers of later stages. If one is not loaded, every question would otherwise read the models.
 STAGE_ASK_AGAIN_SECONDS = 10.0
 SHARD_TIMEOUT_SECONDS = 2.0
 
 
 class LoadedReaders:
-    """The manifests of the readers on the shards."""
+    """Finds the manifests of the readers on the shards."""
 
     def __init__(self, shards: Shards, default: Manifest | None) -> None:
         self._shards = shards
@@ -52,11 +52,14 @@ class LoadedReaders:
         return self.default_or_none
 
     async def find(self, model: str, ask_again_seconds: float = ASK_AGAIN_SECONDS) -> Manifest:
-        """The reader that `model` names: empty for the default reader, else an id or ``id@revision``.
+        """Return the manifest of the reader that `model` names: an id or ``id@revision``; empty for the default reader.
 
-        If an id has several revisions, it is the default reader's, else the revision that was exported last. NotFound
-        lists the loaded readers; InvalidInput names an encoder. The shards are asked at most once in
-        `ask_again_seconds` for a name that is not known.
+        If an id has several revisions, the default reader has priority, then the revision that was exported last. The
+        shards are asked about an unknown name at most once in `ask_again_seconds`.
+
+        Raises:
+            NotFound: no such reader is loaded; the error lists the loaded readers.
+            InvalidInput: `model` names an encoder.
         """
         if not model:
             return self.default
@@ -79,7 +82,9 @@ class LoadedReaders:
         return found
 
     async def reread(self) -> None:
-        """Read the default manifest again, and the others at their next use: a shard lacks the chosen reader."""
+        """Read the default manifest now, and the other manifests at their next use. Call it if a shard lacks the chosen
+        reader.
+        """
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
         self._asked_at = -STAGE_ASK_AGAIN_SECONDS
@@ -93,12 +98,12 @@ class LoadedReaders:
         exact = [manifest for manifest in matching if model == manifest.name]
         if exact or self.default_or_none in matching:
             return (exact or matching)[0]
-        # Until the other manifests have been read, one of them may be a better match.
+        # Until the named manifests have been read, one of them may be a better match.
         return max(matching, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
 
 
 async def read_manifest(shards: Shards) -> Manifest | None:
-    """The manifest of the default reader, None if no shard has one; ModelError if it is unusable."""
+    """Return the manifest of the default reader; None if no shard has one; ModelError if it is unusable."""
     for shard in shards.up:
         try:
             raw = await shard_manifest(shards, shard)
@@ -116,7 +121,7 @@ async def read_manifest(shards: Shards) -> Manifest | None:
 
 
 async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes | None:
-    """The text of a manifest on one shard, None if it is missing; without a name, the default reader's."""
+    """Return the text of a manifest on one shard; None if it is missing. An empty `name` means the default reader."""
     key = manifest_key(shard_tag(shards.topology.ranges_of(shard)), name)
     try:
         raw = await shards.execute(key, "GET", key)
@@ -126,19 +131,18 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 
 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
-    """The manifest of the reader that a shard uses now, None if it has no reader.
+    """Return the manifest of the reader that a shard's worker uses now; None if it has no reader.
 
-    While slots migrate, the keys of this reader may be on another shard already.
+    While slots migrate, the reader's keys may already be on another shard.
     """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
 
 
 async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[EncoderManifest]]:
-    """The manifests of all readers by name, the default one included, and of the encoders.
+    """Return the manifests of all readers by name, with the default reader, and the manifests of the encoders.
 
-    They come from the first shard that answers. The shards whose workers are known to be unable to answer are asked
-    last.
+    The first shard that answers provides them. Shards whose workers are known to be unable to answer are asked last.
     """
     for shard in sorted(shards.up, key=lambda shard: shard.address in shards.readiness.workers):
         entries = await _entries(shards, shard, WITH_MANIFESTS)
@@ -149,7 +153,8 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[Enco
         for entry in entries:
             if _is_encoder(entry):
                 continue
-            # The key may be newer than the reader that the worker has loaded; the worker soon loads it.
+            # The key may be newer than the reader that the worker has loaded. The worker then loads the new reader
+            # soon.
             stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest
@@ -158,7 +163,7 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[Enco
 
 
 async def read_encoder(shards: Shards) -> EncoderManifest | None:
-    """The manifest of the encoder that the shards use, None if they have none. Of several, they use the newest."""
+    """Return the manifest of the encoder that the shards use: the newest encoder; None if they have no encoder."""
     _, encoders = await read_named(shards)
     return max(encoders, key=lambda encoder: (encoder.created, encoder.name), default=None)
 
@@ -168,9 +173,9 @@ def _is_encoder(entry: Mapping[str, Any]) -> bool:
 
 
 async def list_models(shards: Shards) -> list[LoadedModel]:
-    """The readers and encoders on all shards, the default reader first.
+    """Return the readers and encoders on all shards, the default reader first.
 
-    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` counts as a shard without readers.
+    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` counts as a shard without models.
     """
     replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
@@ -215,7 +220,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """The one-line reply of a shard's trigger, None if the shard cannot be asked."""
+    """Return the one-line reply of a shard's trigger; None if the shard cannot be asked."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

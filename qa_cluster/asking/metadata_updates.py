@@ -1,4 +1,4 @@
-"""Changes the metadata of many documents, chosen by a filter or a prefix of their ids."""
+"""Changes the metadata of many documents, selected by a filter or a prefix of their ids."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from qa_cluster.types import DocumentEntry, MetadataUpdate
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent changes: each is a script on a shard, and questions need the shard as well.
+# The limit of concurrent changes. Each change runs a script on a shard, and questions need the shard, too.
 AT_A_TIME = 16
-# An update that its time limit ends continues at the last page, and finds at most these documents unchanged.
+# Documents in a page. An update that reached its time limit resumes at its last page, so it repeats at most one page.
 PAGE = 200
 
 
@@ -29,10 +29,11 @@ async def update_all(
     cursor: str = "",
     seconds: float,
 ) -> MetadataUpdate:
-    """Change the metadata of the selected documents, for `seconds` at most; InvalidInput for all documents.
+    """Change the metadata of the selected documents for at most `seconds`; InvalidInput for a selection of all
+    documents.
 
-    A document is changed only at the version that was listed, because another version may not be selected. A changed
-    document keeps its place in the list, so each document is listed once, also if it is still selected afterwards.
+    A document is changed only at the version that was listed, because the selection may not contain another version. A
+    changed document keeps its position in the list. So each document is listed once, even if it is still selected.
     """
     if not choice:
         raise InvalidInput(

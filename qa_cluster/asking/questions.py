@@ -1,4 +1,7 @@
-"""Checks a question before it is sent: its normal form, its options within their limits, its name in caches. Pure."""
+"""Checks questions and searches before they are sent: normal form, options and limits. It also names answers in caches.
+
+The module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.types import Pin
 
 MAX_DOC_IDS = 100
-# What to do with more ids or conditions.
+# The part of an error text that says how to give more ids or conditions.
 MORE_VALUES = "the operator `in` of `filters` allows 10,000 values, also for the field id"
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
@@ -39,7 +42,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class AskLimits:
-    """The limits of a question and its options, and the defaults of options that are not given."""
+    """The limits of questions and their options, and the defaults of missing options."""
 
     question_max_chars: int = Settings.question_max_chars
     answer_max_bytes: int = Settings.answer_max_bytes
@@ -50,20 +53,20 @@ class AskLimits:
     timeout_ms_max: int = 600_000
 
 
-# An answer does not depend on these options. All other options are part of its name in caches. A cached answer does not
-# depend on `coverage`, because answers from a part of the shards are not cached.
+# Options on which an answer does not depend. All other options are a part of the answer's name in caches. `coverage` is
+# in this set because partial answers are not cached.
 SAME_ANSWER = frozenset({"timeout", "cache", "coverage"})
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A checked question. The model reads `text`; two questions with equal `folded` are the same question.
+    """A checked question. The model reads `text`. Questions with equal `folded` count as the same question.
 
     Attributes:
-        chosen: the options `doc_id`, `filters` and `filter` together.
-        pin: the editor's answer.
-        expansion: the terms with their synonyms; None: it has no synonyms.
-        guide: names the pin and the synonyms; empty without both.
+        chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
+        pin: the editor's answer; None if the question has none.
+        expansion: the terms with their synonyms; None if no synonym applies.
+        guide: identifies the pin and the synonyms in caches; empty without both.
     """
 
     text: str
@@ -77,7 +80,7 @@ class Question:
     guide: str = ""
 
     def digest(self, plan: ReadingPlan) -> str:
-        """The name of the answer in caches: equal for questions that must have the same answer."""
+        """Return the name of the answer in caches. Questions that must have the same answer have the same name."""
         options = self.options
         given = {field.name: getattr(options, field.name) for field in fields(options)}
         # The answer depends on the effective value of these options, not on how it was given.
@@ -96,7 +99,7 @@ class Question:
 
 
 def normalize(text: str) -> str:
-    """The question as the model reads it: NFC, whitespace collapsed.
+    """Return the question as the model reads it: in NFC, with each run of white space replaced by one space.
 
     >>> normalize("  Who  wrote\\n it? ")
     'Who wrote it?'
@@ -105,7 +108,7 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """The normalised question without case and closing punctuation, which do not change its meaning.
+    """Return the normalised question in lower case and without closing punctuation. Neither changes its meaning.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'
@@ -114,7 +117,7 @@ def fold(text: str) -> str:
 
 
 def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
-    """The question in its normal form; InvalidInput or InputTooLong says what is wrong with it or its options."""
+    """Return the question in its normal form; InvalidInput or InputTooLong if the text or an option is wrong."""
     normal = _check_text("question", text, limits.question_max_chars)
     chosen = _check_options(options, limits)
     planned = PLANS[options.plan][0].candidates if options.plan else None
@@ -129,12 +132,12 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
 
 
 def timeout_of(options: AskOptions | SearchOptions, limits: AskLimits) -> float:
-    """The seconds that a request may take."""
+    """Return the timeout of a request in seconds."""
     return limits.timeout_ms / 1000 if options.timeout is None else options.timeout
 
 
 def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tuple[str, Filter | None]:
-    """The query in the normal form of a question, and its filter; InvalidInput or InputTooLong says what is wrong."""
+    """Return the normalised query and its filter; InvalidInput or InputTooLong if the text or an option is wrong."""
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)

@@ -1,7 +1,7 @@
-"""The vectors of questions, which the shards compute, and the encoder that they have.
+"""Gets the vectors of questions from the shards, and knows which encoder the shards have.
 
-The worker of any shard computes a vector (`qa.embed`); the shards take turns. If a shard cannot, such as a new one that
-has not loaded the encoder yet, the next one is asked.
+The worker of any shard can compute a vector (`qa.embed`); the shards take turns. If a shard fails, for example because
+it has not loaded the encoder yet, the next shard is asked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, read_encoder
 
-# The least time between two requests for the encoder while none is known.
+# While no encoder is known, the shards are asked for one at most once in this time.
 ASK_AGAIN_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class RemoteEncoder:
-    """Asks the shards of one cluster for vectors of questions.
+    """Gets vectors of questions from the shards of one cluster.
 
     Attributes:
-        encoder: the manifest of the encoder; None: the shards have none, or it is not known yet.
+        encoder: the manifest of the encoder; None if the shards have none, or if it is not known yet.
     """
 
     def __init__(self, shards: Shards) -> None:
@@ -45,12 +45,12 @@ class RemoteEncoder:
 
     @property
     def ranking(self) -> tuple[object, ...]:
-        """Names the ranking by meaning, as `QuestionVector.identity` does; empty without an encoder."""
+        """Identifies the ranking by meaning, as `QuestionVector.identity` does; empty without an encoder."""
         found = self.encoder
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
     async def reread(self) -> None:
-        """Ask the shards which encoder they have, for `SHARD_TIMEOUT_SECONDS` at most: a worker may hang."""
+        """Ask the shards which encoder they have. A worker may hang, so this ends after `SHARD_TIMEOUT_SECONDS`."""
         self._asked_at = monotonic()
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
@@ -59,10 +59,10 @@ class RemoteEncoder:
             _log.warning("the encoder's manifest cannot be read: %r", error)
 
     def retriever(self, wanted: str) -> str:
-        """By what a question is ranked now: without an encoder, ``both`` means words.
+        """Return the retriever that can be used now for the wanted one. Without an encoder, ``both`` becomes ``words``.
 
         Raises:
-            ModelError: the question is to be ranked by meaning alone, and there is no encoder.
+            ModelError: `wanted` is ``meaning``, and there is no encoder.
         """
         if wanted == WORDS or self.encoder is not None:
             return wanted
@@ -76,7 +76,7 @@ class RemoteEncoder:
         return WORDS
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
-        """The vector of a question; None if no shard can compute it now. The shards `without` are not asked."""
+        """Return the vector of a question; None if no shard can compute it now. The shards in `without` are not asked."""
         shards = [shard for shard in self._shards.up if shard not in without]
         self._turn += 1
         problem: Exception | None = None
@@ -94,7 +94,7 @@ class RemoteEncoder:
         return None
 
     async def _ask(self, shard: Shard, text: str) -> list[Any]:
-        """The reply of a shard; ShardNotReady if its server or worker cannot answer."""
+        """Return the reply of a shard; ShardNotReady if its server or worker cannot answer."""
         readiness, addresses = self._shards.readiness, [shard.address]
         readiness.check(addresses, workers=True)
         called = self._shards.call_function(shard, EMBED_TRIGGER, text)
@@ -108,7 +108,7 @@ class RemoteEncoder:
 
 
 def _parse(reply: Any) -> QuestionVector:
-    """Read the reply of `qa.embed`."""
+    """Parse the reply of `qa.embed`."""
     match reply:
         case [bytes(digest), _dims, bytes(packed), weight, missing]:
             return QuestionVector(digest, packed, float(weight), float(missing))

@@ -1,4 +1,4 @@
-"""Has a shard read the contexts that a request contains: calls the trigger `qa.pipeline`, on the shards in turn.
+"""Lets a shard read the contexts that a request contains, with the trigger `qa.pipeline`. The shards take turns.
 
 Any shard can read any context. If a shard is down, busy or without the model, the next shard is asked.
 """
@@ -31,13 +31,14 @@ from qa_cluster.tracing import step
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
-# After these errors another shard is asked. A lost worker is not in the list: the request may have killed it, and could
-# kill the next worker, too.
+# After these errors, the next shard is asked. WorkerLost is not in the list: the request may have killed the worker,
+# and could kill the next worker, too.
 _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 
 
 class RemotePipeline:
-    """Reads contexts on the shards of one cluster. If `most` requests are in flight, another request gets QueueFull.
+    """Reads contexts on the shards of one cluster. At most `most` requests are in flight; a further request raises
+    QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -50,14 +51,14 @@ class RemotePipeline:
         self._turn = 0
 
     async def read(self, model: str, request: PipelineRequest, *, timeout_seconds: float) -> tuple[str, list[Any]]:
-        """The name of the model that read, and the result of each pair.
+        """Read the pairs of a request; return the name of the reader, and one result for each pair.
 
         Args:
             model: an id or ``id@revision``; empty: the default model.
 
         Raises:
             NotFound: no shard has the model.
-            DeadlineExceeded: the time is up; the shard stops reading.
+            DeadlineExceeded: the time limit was reached; the shard stops reading.
         """
         if self._in_flight >= self._most:
             raise QueueFull(f"{self._most} requests with contexts are in flight, the limit (pipeline_max_requests)")
@@ -74,7 +75,9 @@ class RemotePipeline:
             self._in_flight -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """The first reply of a shard; if all fail, the error of the first shard that could be reached is raised."""
+        """Return the first reply of a shard. If all shards fail, raise the error of the first shard that could be
+        reached.
+        """
         shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)
         self._turn += 1

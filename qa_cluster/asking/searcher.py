@@ -1,11 +1,14 @@
-"""Searches: finds the sentences that match a query best, and fetches them from their documents.
+"""Finds the sentences that match a query best, and fetches them from their documents.
 
-A search shows each sentence as it is when it is fetched. A document may change between ranking and fetching. So a
-sentence is shown only if the epoch of its partition is unchanged, or if its text still has the weights by which it was
-ranked. Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings such sentences are left out.
+A document may change between ranking and fetching. So a fetched sentence is shown only in one of these cases:
 
-A search may use several collections. Each is ranked by the statistics of all of them together, so that their scores are
-comparable, and the best sentences of all are merged.
+- the epoch of its partition is unchanged
+- its text still has the weights with which it was ranked
+
+Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, such sentences are left out.
+
+A search may use several collections. Each is ranked with the statistics of all collections together, which makes their
+scores comparable. Then the best sentences of all collections are merged.
 """
 
 from __future__ import annotations
@@ -38,15 +41,15 @@ from .editors.guidance import Guidance, merged
 from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
-# The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
+# The limit of sentences in one script, including neighbours. Such a script blocks its shard for less than 1 ms.
 MAX_SCRIPT_SENTENCES = 100
-# The number of scripts whose results are fetched at once: a few megabytes at most.
+# The number of scripts whose results are fetched at the same time. Together they return a few megabytes at most.
 FETCHED_SCRIPTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """The result of a search without the id of its request; `size` is the approximate number of bytes of its JSON."""
+    """The result of a search without the id of its request. `size` is the approximate size of its JSON in bytes."""
 
     query: str
     terms: tuple[str, ...]
@@ -58,11 +61,11 @@ class SearchOutcome:
     size: int = 0
 
     async def encode(self, request_id: str) -> bytes:
-        """The whole result as JSON."""
+        """Return the whole result as JSON."""
         return await off_loop(self.size, self.result(request_id).to_json)
 
     def result(self, request_id: str) -> SearchResult:
-        """The whole result."""
+        """Return the whole result with the id of its request."""
         return SearchResult(
             request_id,
             int(time()),
@@ -101,7 +104,7 @@ class Searcher:
         self._limits = limits
 
     async def search(self, text: object, options: SearchOptions | None = None) -> SearchOutcome:
-        """Find the best sentences for a query, within its deadline."""
+        """Return the best sentences for a query; DeadlineExceeded if the search exceeds its timeout."""
         begun = perf_counter()
         options = options or SearchOptions()
         query, chosen = check_search(text, options, self._limits)
@@ -127,7 +130,7 @@ class Searcher:
         begun: float,
         without: frozenset[Shard],
     ) -> SearchOutcome:
-        """Search for `query`, which was given as `typed`."""
+        """Search for the normalised `query`, which the user gave as `typed`."""
         await self._follow()
         collections = await self.collections_of(options, without)
         await self._fields.check_some(chosen, collections)
@@ -178,10 +181,10 @@ class Searcher:
         without: Collection[Shard] = (),
         admits: Callable[[str], bool] = lambda name: True,
     ) -> tuple[str, ...]:
-        """The names of the collections that a search is about; of all collections, only those that `admits` admits.
+        """Return the names of the collections to search. If all are to be searched, return those that `admits` accepts.
 
         Raises:
-            NotFound: a collection does not exist, or no collection is admitted.
+            NotFound: a collection does not exist, or no collection may be searched.
             InvalidInput: there are too many collections to search all.
         """
         if options.collections != (ALL_COLLECTIONS,):
@@ -199,7 +202,7 @@ class Searcher:
         return names
 
     async def _completed(self, typed: str, collections: Sequence[str], without: frozenset[Shard]) -> Expansion:
-        """The terms of a query whose last word may be incomplete."""
+        """Return the terms of a query whose last word may be incomplete."""
         query = Typed.of(typed)
         if not query.prefix:
             return Expansion(query.terms)
@@ -208,7 +211,10 @@ class Searcher:
     async def _fetched(
         self, rankings: Sequence[Ranking], best: Sequence[Candidate], around: int
     ) -> tuple[dict[str, Hit], int]:
-        """The hits of the best candidates by the keys of their sentences, and their approximate size as JSON."""
+        """Return the hits of the best candidates by sentence key, and their approximate size as JSON in bytes.
+
+        `around` is the number of neighbours on each side.
+        """
         shown = {candidate.sentence for candidate in best}
         hits: dict[str, Hit] = {}
         size = 0
@@ -221,11 +227,10 @@ class Searcher:
         return hits, size
 
     async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
-        """Fetch the candidates from their documents and make hits of them, `FETCHED_SCRIPTS` scripts at a time.
+        """Fetch the candidates from their documents and create hits, `FETCHED_SCRIPTS` scripts at a time.
 
-        `size` is the approximate size of the hits of other collections.
-
-        InputTooLong as soon as the hits exceed the limit of an answer.
+        `size` is the approximate size of the hits of other collections, in bytes. InputTooLong as soon as the hits
+        exceed the size limit of a response.
         """
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in ranking.candidates:
@@ -256,19 +261,19 @@ class Searcher:
 
 
 def _fetched_bytes(reply: Any) -> int:
-    """The approximate size of a reply to `read_hits`."""
+    """Return the approximate size of a reply to `read_hits` in bytes."""
     if reply is None:
         return 0
     return len(reply[3]) + sum(len(passage[1]) + len(passage[2]) for passage in reply[5] if passage)
 
 
 def _merged(rankings: Sequence[Ranking], count: int) -> list[Candidate]:
-    """The best candidates of all rankings, whose scores are comparable."""
+    """Return the `count` best candidates of all rankings."""
     every = [candidate for ranking in rankings for candidate in ranking.candidates]
     return sorted(every, key=lambda candidate: -candidate.score)[:count]
 
 
 def _numbered(candidates: Sequence[Candidate], hits: Mapping[str, Hit]) -> tuple[Hit, ...]:
-    """The hits in the order of their ranks."""
+    """Return the hits of the candidates, with their ranks."""
     found = filter(None, (hits.get(candidate.sentence) for candidate in candidates))
     return tuple(replace(hit, rank=rank) for rank, hit in enumerate(found, 1))

@@ -1,1 +1,1 @@
-"""Batches of requests in files, as OpenAI's interface has them: their records in the cluster and their files."""
+"""Batches of requests in files, with the interface of OpenAI's batches: their records and files in the cluster."""

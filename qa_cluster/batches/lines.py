@@ -1,4 +1,7 @@
-"""The lines of an input file: read in parts, checked as OpenAI checks them, and never all in memory."""
+"""Reads the lines of a batch's input file part by part and checks them by OpenAI's rules.
+
+The whole file is never in memory.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,12 @@ UTF8_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """A line of a file that is not blank: its number from 1, its text, and the offset after it.
+    """A line of an input file that is not blank.
 
-    `text` is empty if the line is longer than `MAX_LINE_BYTES`.
+    Attributes:
+        number: the line's number, counted from 1.
+        text: the line; empty if it is longer than `MAX_LINE_BYTES`.
+        end: the offset in the file after the line, in bytes.
     """
 
     number: int
@@ -30,7 +36,7 @@ class InputLine:
 
 @dataclass(frozen=True, slots=True)
 class LineRequest:
-    """A request in a line."""
+    """The request that a line contains."""
 
     custom_id: str
     body: dict[str, Any]
@@ -40,9 +46,9 @@ async def read_lines(parts: AsyncIterator[bytes], skip: int = 0, offset: int = 0
     """Yield the lines of a file that are not blank.
 
     Args:
-        parts: the contents from the part of the first line on.
-        skip: the bytes of the first part before the first line.
-        offset: the offset of the first part in the file.
+        parts: the contents of the file, starting with the part that has the first wanted line.
+        skip: the number of bytes in the first part before the first wanted line.
+        offset: the offset of the first part in the file, in bytes.
     """
     rest, number, start = b"", 0, offset + skip
     too_long, may_have_mark = False, start == 0
@@ -73,7 +79,7 @@ def _line(number: int, text: bytes, end: int, *, too_long: bool) -> InputLine | 
 
 
 class LineError(InvalidInput):
-    """A line is not a request of the batch; `code` is the code of the error and `param` the wrong field."""
+    """A line is not a valid request of the batch. `code` is the error code, `param` the name of the wrong field."""
 
     def __init__(self, code: str, text: str, param: str | None = None) -> None:
         super().__init__(text)
@@ -81,12 +87,12 @@ class LineError(InvalidInput):
         self.param = param
 
     def to_dict(self, number: int) -> dict[str, Any]:
-        """The error as a batch shows it."""
+        """Return the error in the form in which a batch lists it; `number` is the number of the line."""
         return {"code": self.code, "line": number, "message": str(self), "param": self.param}
 
 
 def read_request(line: InputLine, endpoint: str) -> LineRequest:
-    """The request in a line; LineError if the line is not a request to this endpoint."""
+    """Return the request in a line; LineError if it is not a valid request to `endpoint`."""
     if not line.text:
         raise LineError("line_too_long", f"the line has more than {MAX_LINE_BYTES} bytes")
     try:
@@ -115,7 +121,7 @@ def read_request(line: InputLine, endpoint: str) -> LineRequest:
 
 
 class LineCheck:
-    """Checks all lines of a file, and remembers the first errors."""
+    """Checks all lines of a file and collects the first `MAX_ERRORS` errors."""
 
     def __init__(self, endpoint: str, most_lines: int) -> None:
         self._endpoint = endpoint
@@ -126,7 +132,7 @@ class LineCheck:
 
     @property
     def ended(self) -> bool:
-        """Whether no further line need be checked."""
+        """Whether the check can stop before the end of the file."""
         return len(self.errors) >= MAX_ERRORS or self.total > self._most_lines
 
     def add(self, line: InputLine) -> None:
@@ -147,6 +153,6 @@ class LineCheck:
             self.errors.append(error.to_dict(line.number))
 
     def end(self) -> None:
-        """Report a file without requests."""
+        """Add an error if the file has no request."""
         if not self.total:
             self.errors.append(LineError("empty_file", "the input file has no request").to_dict(1))

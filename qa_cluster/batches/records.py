@@ -1,4 +1,4 @@
-"""The records of batches and of their files: their limits, their stored form and their form in OpenAI's interface."""
+"""The records of batches and of their files: limits, the stored form, and the form of OpenAI's interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput
 
-# The owner of the files and batches that were made without an API key.
+# The owner of files and batches that clients create without an API key.
 ANONYMOUS_OWNER = "anonymous"
 # All parts of an uploaded file but the last have this size. A part of a result file has at least this size.
 PART_BYTES = 256 * 1024
@@ -37,15 +37,15 @@ _WINDOW = re.compile(r"([1-9][0-9]{0,2})h\Z")
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits of files and batches, for each API key.
+    """The limits of files and batches for each API key.
 
     Attributes:
         file_bytes: the size of an uploaded file.
         key_bytes: the sum of the sizes of all files of a key.
         lines: the requests of a batch.
-        open: the batches of a key that have not ended.
+        open: the unfinished batches of a key.
         concurrency: the requests of a key's batches that run at the same time.
-        retry_seconds: how long a request is repeated while shards are down or at their capacity.
+        retry_seconds: how long a request is retried while shards are down or at their capacity.
         ttl_seconds: the lifetime of a file, and of an ended batch with its results.
     """
 
@@ -59,7 +59,7 @@ class BatchLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The limits of the settings."""
+        """Return the limits that the settings contain."""
         return cls(
             settings.batch_file_max_bytes,
             settings.batch_key_max_bytes,
@@ -72,32 +72,32 @@ class BatchLimits:
 
 
 def owner_of(key_id: str) -> str:
-    """The owner of what the API key with this id makes; an empty id: a request without a key."""
+    """Return the owner of the files and batches of an API key. `key_id` is empty for a request without an API key."""
     return key_id or ANONYMOUS_OWNER
 
 
 def is_owner(text: str) -> bool:
-    """Whether a text is the name of an owner."""
+    """Return whether a text is the name of an owner."""
     return _OWNER.match(text) is not None
 
 
 def new_file_id() -> str:
-    """An id for a file."""
+    """Return a random id for a file."""
     return f"file-{secrets.token_hex(12)}"
 
 
 def new_batch_id() -> str:
-    """An id for a batch."""
+    """Return a random id for a batch."""
     return f"batch_{secrets.token_hex(12)}"
 
 
 def is_file_id(text: object) -> bool:
-    """Whether `new_file_id` may have made this id."""
+    """Return whether `text` has the form of an id from `new_file_id`."""
     return isinstance(text, str) and _FILE_ID.match(text) is not None
 
 
 def is_batch_id(text: object) -> bool:
-    """Whether `new_batch_id` may have made this id."""
+    """Return whether `text` has the form of an id from `new_batch_id`."""
     return isinstance(text, str) and _BATCH_ID.match(text) is not None
 
 
@@ -115,12 +115,12 @@ class BatchFile:
 
     @classmethod
     def from_fields(cls, file_id: str, fields: Mapping[str, str]) -> Self:
-        """Read the stored form."""
+        """Create the record from the fields of its hash in the cluster."""
         size, parts, created, expires = (int(fields[name]) for name in ("bytes", "parts", "created_at", "expires_at"))
         return cls(file_id, size, parts, created, expires, fields["filename"], fields["purpose"])
 
     def fields(self) -> list[str | int]:
-        """The stored form: names and values in turn."""
+        """Return the fields of the record's hash in the cluster: names and values in turn."""
         values: dict[str, str | int] = {
             "bytes": self.bytes, "parts": self.parts, "created_at": self.created_at, "expires_at": self.expires_at,
             "filename": self.filename, "purpose": self.purpose,
@@ -128,7 +128,7 @@ class BatchFile:
         return [item for pair in values.items() for item in pair]
 
     def to_dict(self) -> dict[str, Any]:
-        """The file as OpenAI's interface shows it."""
+        """Return the file in the form of OpenAI's interface."""
         return {
             "id": self.id,
             "object": "file",
@@ -144,7 +144,7 @@ class BatchFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """What a client asks for when it creates a batch; `check` validates it."""
+    """A client's request to create a batch; `check` validates it."""
 
     input_file_id: str
     endpoint: str
@@ -153,12 +153,12 @@ class BatchRequest:
 
     @property
     def window_seconds(self) -> int:
-        """The time after which the batch expires."""
+        """The time in seconds after which the batch expires."""
         match = _WINDOW.match(self.completion_window)
         return 3600 * int(match[1]) if match else 0
 
     def check(self) -> Self:
-        """Return the request; InvalidInput names the wrong field."""
+        """Return the request if it is valid; otherwise InvalidInput names the wrong field."""
         if not is_file_id(self.input_file_id):
             raise InvalidInput(
                 f"input_file_id must be the id of a file of POST /v1/files, got {self.input_file_id!r}"[:200],
@@ -187,7 +187,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """The output or the errors of a batch that runs: `last` is the size of its last part."""
+    """The file of outputs or of errors that a running batch writes. `last` is the size of its last part in bytes."""
 
     id: str
     bytes: int
@@ -200,9 +200,9 @@ class Batch:
     """A batch. Times are seconds since 1970.
 
     Attributes:
-        times: the time of each change of the status, as OpenAI names them.
-        done: the lines whose results are recorded.
-        offset: the position in the input file of the first line that is not done.
+        times: the time of each change of the status, by OpenAI's names.
+        done: the number of lines whose results are recorded.
+        offset: the offset in the input file of the first line that is not done, in bytes.
         keep_until: when the batch and its results expire.
     """
 
@@ -226,7 +226,7 @@ class Batch:
 
     @classmethod
     def from_fields(cls, batch_id: str, owner: str, fields: Mapping[str, str]) -> Self:
-        """Read the stored form."""
+        """Create the record from the fields of its hash in the cluster."""
 
         def result(name: str) -> ResultFile:
             numbers = (int(fields[f"{name}_{what}"]) for what in ("bytes", "parts", "last"))
@@ -263,7 +263,7 @@ class Batch:
 
     @property
     def expires_at(self) -> int:
-        """The time after which no further request of the batch runs."""
+        """The time after which the batch starts no further request."""
         return self.times["expires_at"]
 
     @property
@@ -272,7 +272,7 @@ class Batch:
         return self.status in OPEN
 
     def to_dict(self) -> dict[str, Any]:
-        """The batch as OpenAI's interface shows it."""
+        """Return the batch in the form of OpenAI's interface."""
         return {
             "id": self.id,
             "object": "batch",
@@ -291,7 +291,7 @@ class Batch:
 
 
 def new_batch_fields(request: BatchRequest, now: int, ttl_seconds: int) -> list[str | int]:
-    """The stored form of a batch that is created now: names and values in turn."""
+    """Return the fields of a new batch's hash in the cluster: names and values in turn."""
     expires = now + request.window_seconds
     values: dict[str, str | int] = {
         "input_file_id": request.input_file_id,

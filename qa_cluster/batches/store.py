@@ -1,10 +1,10 @@
-"""The files and batches of all owners, in the cluster.
+"""Stores the files and batches of all owners in the cluster.
 
-An owner is an API key. All keys of an owner have the same hash tag, so each change is one script and therefore one
-step. No key has a TTL of the server, because a server at its memory limit would evict such keys first. Each record has
-a time of expiry instead: reads ignore what has expired, and `prune` deletes it.
+An owner is an API key. All keys of an owner have the same hash tag, so each change is one atomic script. The keys have
+no TTL of the server, because a server at its memory limit evicts keys with a TTL first. Instead, each record has a time
+of expiry: reads ignore expired records, and `prune` deletes them.
 
-If a shard has a replica, a change is acknowledged only after a replica has it, or after `REPLICA_WAIT_MS` without one.
+If a shard has a replica, a change is acknowledged after a replica has it, or at the latest after `REPLICA_WAIT_MS`.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from .records import (
 
 MAX_FILES = 1000
 MAX_BATCHES = 1000
-# The time for which a worker may run an owner's batches without a sign of life.
+# The lease of a worker that runs an owner's batches. It expires after this time unless the worker renews it.
 LEASE_MS = 15_000
 REPLICA_WAIT_MS = 1000
-# Parts that are read or deleted with one pipeline.
+# The number of parts that one pipeline reads or deletes.
 _PARTS_AT_ONCE = 64
 
 
 class BatchConflict(QAError):
-    """The request does not fit the state of the file or batch."""
+    """The state of the file or batch does not allow the request."""
 
     resp_code = "CONFLICT"
     http_status = 409
 
 
 class LeaseLost(ClusterError):
-    """Another worker runs the owner's batches, or the batch is no longer stored: stop."""
+    """Another worker runs the owner's batches, or the batch is not stored any more. The caller must stop."""
 
 
 class StoreFull(ClusterError):
@@ -65,14 +65,14 @@ class StoreFull(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The reply to `BatchStore.record`: the number of lines that are done, and the status of the batch."""
+    """The reply to a record of results: the number of lines that are done, and the status of the batch."""
 
     done: int
     status: str
 
 
 class BatchStore:
-    """Files and batches. All methods raise ClusterError while the owner's shard cannot be reached."""
+    """Reads and changes files and batches. All methods raise ClusterError while the owner's shard cannot be reached."""
 
     def __init__(self, shards: Shards, limits: BatchLimits) -> None:
         self._shards = shards
@@ -81,9 +81,16 @@ class BatchStore:
     # Files
 
     async def begin_file(self, owner: str, filename: str, most_bytes: int, seconds: float) -> BatchFile:
-        """Reserve room for a file of at most `most_bytes`, which is uploaded within `seconds`.
+        """Reserve space for an upload and return the record of the new file.
 
-        LimitReached if the owner has too many files or bytes.
+        Args:
+            owner: the owner of the file.
+            filename: the name of the file.
+            most_bytes: the largest possible size of the upload.
+            seconds: the time limit of the upload.
+
+        Raises:
+            LimitReached: the owner has too many files or bytes.
         """
         await self._shards.execute(keys.BATCH_OWNERS_KEY, "SADD", keys.BATCH_OWNERS_KEY, owner)
         await self.prune(owner)
@@ -106,12 +113,12 @@ class BatchStore:
         return file
 
     async def put_part(self, owner: str, file_id: str, part: int, data: bytes) -> None:
-        """Store a part of a file. All parts but the last have `PART_BYTES`."""
+        """Store a part of a file. Each part except the last has `PART_BYTES` bytes."""
         key = keys.batch_part_key(file_id, part, owner)
         await self._shards.execute(key, "SET", key, data)
 
     async def end_file(self, owner: str, file: BatchFile) -> BatchFile:
-        """Make a file visible whose parts are stored; ClusterError if its upload took too long."""
+        """Make an uploaded file visible; ClusterError if its upload took too long. All its parts must be stored."""
         args = (file.id, file.bytes, file.expires_at, ceil(time() * 1e6), *file.fields())
         names = (keys.batch_sizes_key(owner), keys.batch_files_key(owner), keys.batch_file_key(file.id, owner))
         if not await self._acknowledged(ScriptCall("store_batch_file", names, args)):
@@ -119,7 +126,7 @@ class BatchStore:
         return file
 
     async def file(self, owner: str, file_id: str) -> BatchFile:
-        """A file; NotFound if the owner has no such file."""
+        """Return a file; NotFound if the owner has no such file."""
         if is_file_id(file_id):
             found = await self._hash(keys.batch_file_key(file_id, owner))
             if found and int(found["expires_at"]) > time():
@@ -127,14 +134,14 @@ class BatchStore:
         raise NotFound(f"no such file: {file_id[:100]!r}; files expire {self.limits.ttl_seconds} s after their upload")
 
     async def files(self, owner: str) -> list[BatchFile]:
-        """All files of an owner, the newest first."""
+        """Return all files of an owner, the newest first."""
         ids = await self._newest_first(keys.batch_files_key(owner))
         found = await self._hashes([keys.batch_file_key(file_id, owner) for file_id in ids])
         files = [BatchFile.from_fields(*pair) for pair in zip(ids, found, strict=True) if pair[1]]
         return [file for file in files if file.expires_at > time()]
 
     async def read_parts(self, owner: str, file: BatchFile, first: int = 0) -> AsyncIterator[bytes]:
-        """Yield the contents of a file from a part on; ClusterError if a part is missing."""
+        """Yield the parts of a file, starting with part `first`; ClusterError if a part is missing."""
         for part in range(first, file.parts):
             key = keys.batch_part_key(file.id, part, owner)
             data = await self._shards.execute(key, "GET", key)
@@ -151,11 +158,14 @@ class BatchStore:
         await self._remove_file(owner, file.id, file.parts)
 
     async def discard_file(self, owner: str, file_id: str, parts: int) -> None:
-        """Delete what is stored of an upload that failed."""
+        """Delete the stored parts of an upload that failed."""
         await self._remove_file(owner, file_id, parts)
 
     async def _remove_file(self, owner: str, file_id: str, parts: int) -> None:
-        """Delete the record first, so that no reader finds a file without all its parts; the size last."""
+        """Delete the record, then the parts, then the size.
+
+        The record goes first, so that no reader finds a file without all its parts.
+        """
         files, sizes, record = (
             keys.batch_files_key(owner),
             keys.batch_sizes_key(owner),
@@ -175,7 +185,10 @@ class BatchStore:
     async def create(self, owner: str, request: BatchRequest) -> Batch:
         """Create a batch.
 
-        NotFound without the input file, InvalidInput for a file that is not an input, LimitReached above a limit.
+        Raises:
+            NotFound: the input file does not exist.
+            InvalidInput: the file is not an input file.
+            LimitReached: the owner has too many batches.
         """
         await self.prune(owner)
         file = await self.file(owner, request.input_file_id)
@@ -207,7 +220,7 @@ class BatchStore:
         return await self.batch(owner, batch_id)
 
     async def batch(self, owner: str, batch_id: str) -> Batch:
-        """A batch; NotFound if the owner has no such batch."""
+        """Return a batch; NotFound if the owner has no such batch."""
         if is_batch_id(batch_id):
             found = await self._hash(keys.batch_key(batch_id, owner))
             if found and int(found["keep_until"]) > time():
@@ -215,7 +228,10 @@ class BatchStore:
         raise NotFound(f"no such batch: {batch_id[:100]!r}")
 
     async def batches(self, owner: str, *, after: str = "", limit: int = MAX_BATCHES) -> tuple[list[Batch], bool]:
-        """The batches that were created before the batch `after`, the newest first, and whether there are more."""
+        """Return a page of an owner's batches, the newest first, and whether older batches follow.
+
+        The page starts after the batch with the id `after`; if `after` is empty, it starts with the newest batch.
+        """
         ids = await self._newest_first(keys.batches_key(owner))
         if after:
             if after not in ids:
@@ -230,7 +246,7 @@ class BatchStore:
         return shown[:limit], len(shown) > limit
 
     async def open_batches(self, owner: str) -> list[Batch]:
-        """The batches of an owner that have not ended, the oldest first."""
+        """Return the unfinished batches of an owner, the oldest first."""
         ids = await self._newest_first(keys.open_batches_key(owner))
         found = await self._hashes([keys.batch_key(batch_id, owner) for batch_id in reversed(ids)])
         return [
@@ -240,7 +256,10 @@ class BatchStore:
         ]
 
     async def cancel(self, owner: str, batch_id: str) -> Batch:
-        """Cancel a batch: at once if no worker runs it, or else soon; BatchConflict if it has ended."""
+        """Cancel a batch; BatchConflict if it has ended.
+
+        If a worker runs the batch, the worker stops it soon. Otherwise it ends at once.
+        """
         batch = await self.batch(owner, batch_id)
         changed, status = await self._end(batch, "", "cancelled", [])
         if not changed:
@@ -250,27 +269,30 @@ class BatchStore:
     # Work
 
     async def owners(self) -> list[str]:
-        """All owners that have ever uploaded a file."""
+        """Return all owners that have ever uploaded a file."""
         found = await self._shards.execute(keys.BATCH_OWNERS_KEY, "SMEMBERS", keys.BATCH_OWNERS_KEY)
         return sorted(name for each in found if is_owner(name := each.decode()))
 
     async def has_work(self, owner: str) -> bool:
-        """Whether the owner has an open batch and no worker runs it."""
+        """Return whether the owner has an open batch that no worker runs."""
         opened, lease = keys.open_batches_key(owner), keys.batch_lease_key(owner)
         count, worker = await self._shards.execute_many([(opened, ("ZCARD", opened)), (lease, ("EXISTS", lease))])
         return bool(count) and not worker
 
     async def claim(self, owner: str, token: str) -> bool:
-        """Become the worker of an owner's batches for `LEASE_MS`; false if another worker is."""
+        """Acquire the lease for the owner's batches for `LEASE_MS`; return false if another worker has the lease.
+
+        `token` identifies the worker.
+        """
         lease = keys.batch_lease_key(owner)
         return bool(await self._shards.execute(lease, "SET", lease, token, "NX", "PX", LEASE_MS))
 
     async def release(self, owner: str, token: str) -> None:
-        """End the lease, so that another worker need not wait for its end."""
+        """Release the lease, so that another worker can start at once."""
         await self._shards.run(ScriptCall("release_batches", (keys.batch_lease_key(owner),), (token,)))
 
     async def start(self, batch: Batch, token: str, total: int) -> Recorded:
-        """Record that a batch is valid and runs now."""
+        """Record that the batch is valid, has `total` requests, and starts now."""
         return await self._record(batch, token, batch.done, [
             "status", "in_progress", "in_progress_at", int(time()), "total", total,
         ])  # fmt: skip
@@ -282,13 +304,13 @@ class BatchStore:
     async def record(
         self, batch: Batch, token: str, *, done: int, offset: int, results: Mapping[bool, Sequence[bytes]]
     ) -> Batch:
-        """Record the results of the next lines, and return the batch with them.
+        """Record the results of the next lines, and return the updated batch.
 
         Args:
             batch: the batch before these lines.
             token: the token of the worker.
-            done: the number of lines that are done after these.
-            offset: the position in the input after these lines.
+            done: the number of lines that are done after these lines.
+            offset: the offset in the input file after these lines, in bytes.
             results: the lines for the output file (true) and for the error file (false).
 
         Raises:
@@ -328,7 +350,7 @@ class BatchStore:
             raise LeaseLost(f"another worker runs the batches of {batch.owner}")
 
     async def prune(self, owner: str) -> int:
-        """Delete the files and batches of an owner that have expired, and return their number."""
+        """Delete the expired files and batches of an owner, and return their number."""
         sizes, now = keys.batch_sizes_key(owner), int(time())
         flat = await self._shards.execute(sizes, "HGETALL", sizes)
         found = _text(flat)
@@ -358,7 +380,11 @@ class BatchStore:
         fields: Sequence[str | int],
         *texts: tuple[str, bytes],
     ) -> Recorded:
-        """Run the script; `texts` are keys of parts, each with the text to append."""
+        """Run the script that records lines and renews the lease.
+
+        `before` is the expected number of done lines. `fields` are the fields to set. Each of `texts` is the key of a
+        part and the text to append to it.
+        """
         owner = batch.owner
         call = ScriptCall(
             "record_batch_lines",
@@ -400,7 +426,7 @@ class BatchStore:
         return changed, found.decode()
 
     async def _acknowledged(self, call: ScriptCall) -> Any:
-        """Run a script; if the shard has a replica, wait until a replica has the change."""
+        """Run a script and return its reply. If the shard has a replica, wait until a replica has the change."""
 
         async def attempt() -> Any:
             shard = self._shards.shard_of_key(call.keys[0])
@@ -438,6 +464,6 @@ class BatchStore:
 
 
 def _text(reply: Any) -> dict[str, str]:
-    """The reply to HGETALL; some servers send a map, some a list."""
+    """Convert the reply to HGETALL to a dictionary. Some servers send a map, others a list."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): value.decode() for name, value in pairs}

@@ -1,1 +1,1 @@
-"""The options and arguments that clients share with the service, light enough for the thin client."""
+"""The options and arguments that clients and the service share. They need few packages, for the thin client."""

@@ -1,4 +1,4 @@
-"""Which documents of a collection a client means, and the pages in which it gets them. Pure, and without numpy."""
+"""Selections of a collection's documents, and pages of documents. The module does no I/O and does not import numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_SHOWN_VALUES = 100
 
 
 def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
-    """The documents of all pages; `page_at` reads the page at a cursor."""
+    """Yield the documents of all pages; `page_at` returns the page at a cursor."""
     cursor: str | None = ""
     while cursor is not None:
         page = page_at(cursor)
@@ -29,7 +29,7 @@ def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
 
 
 async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
-    """`entries` for a `page_at` that is awaited."""
+    """Yield the documents of all pages; `page_at` returns the page at a cursor and is awaited."""
     cursor: str | None = ""
     while cursor is not None:
         page = await page_at(cursor)
@@ -40,10 +40,11 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class DocumentChoice:
-    """A selection of a collection's documents: their ids start with `prefix`, and the filter admits them.
+    """A selection of a collection's documents: ids that start with `prefix`, and metadata that satisfy the filter
+    `chosen`.
 
-    A selection of all documents, such as the default, is false. With `failed`, it has failed documents instead of
-    indexed documents.
+    With `failed`, it selects failed documents instead of indexed documents. As a condition, a selection of all
+    documents (the default) is false.
     """
 
     prefix: str = ""
@@ -60,7 +61,7 @@ class DocumentChoice:
         collection: str = DEFAULT_COLLECTION,
         failed: bool = False,
     ) -> DocumentChoice:
-        """Make a selection from the options of a client; InvalidInput or InputTooLong says what is wrong."""
+        """Create a selection from the options of a client; InvalidInput or InputTooLong if an option is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         if failed and chosen is not None:
             raise InvalidInput(
@@ -74,7 +75,7 @@ class DocumentChoice:
 
     @property
     def name(self) -> bytes:
-        """The name of the selection in cursors. Equal selections have equal names."""
+        """Identifies the selection in cursors. Equal selections have equal names."""
         own: tuple[object, ...] = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
         if self.failed:
             own = (*own, True)
@@ -85,7 +86,7 @@ EVERYTHING = DocumentChoice()
 
 
 class ChoiceArguments(TypedDict, total=False):
-    """The arguments of `DocumentChoice.of` as the clients take them; None is the default of each."""
+    """The arguments of `DocumentChoice.of` as the clients accept them. None stands for the default."""
 
     prefix: str | None
     filters: Mapping[str, Any] | None
@@ -95,7 +96,7 @@ class ChoiceArguments(TypedDict, total=False):
 
 
 def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
-    """Make a selection from the arguments of a client.
+    """Create a selection from the arguments of a client.
 
     >>> choice_of({"prefix": "news/", "filter": None}).prefix
     'news/'

@@ -1,4 +1,7 @@
-"""The options of questions and searches, as clients give them. Pure, and without numpy: the thin client has it."""
+"""The options of questions and searches, as clients give them.
+
+The module does no I/O and does not import numpy, because the thin client contains it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from qa_cluster.ranking.meaning import BOTH, WORDS
 # Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
-# The limit of collections of one search, and the name of all collections.
+# The limit of collections in one search, and the name that stands for all collections.
 MAX_SEARCHED_COLLECTIONS = 20
 ALL_COLLECTIONS = "*"
 CACHE_MODES = ("use", "refresh", "only", "off")
@@ -21,11 +24,11 @@ CACHE_MODES = ("use", "refresh", "only", "off")
 
 @dataclass(frozen=True, slots=True)
 class AskOptions:
-    """How to answer.
+    """The options of a question.
 
     Attributes:
         top_k: the limit of answers.
-        min_score: less probable answers are left out.
+        min_score: answers with a lower score are left out.
         retriever_k: how many sentences are ranked for reading; None: as many as the plan reads.
         collection: the collection that the answers come from.
         doc_id: only answers from these documents; empty: from all.
@@ -33,14 +36,16 @@ class AskOptions:
         filter: conditions in the short form, ``year>=2020``; all conditions must hold.
         waves: whether reading stops as soon as an answer is sure enough.
         timeout: the time limit in seconds; None: the service's default.
-        cache: ``use`` reads the caches and stores; ``refresh`` only stores; ``only`` never asks the model; ``off``
-            neither reads nor stores.
-        coverage: if shards are down, ``partial`` answers without them and says so; ``full`` is refused.
-        model: the loaded model that reads, an id or ``id@revision``; empty: the service's reading plan.
+        cache: ``use`` reads and writes the caches; ``refresh`` only writes them; ``only`` answers from the caches and
+            never runs the model; ``off`` neither reads nor writes.
+        coverage: what happens while shards are down: ``partial`` answers without their documents and says so; ``full``
+            raises an error.
+        model: the id or ``id@revision`` of a loaded reader; empty: the readers of the reading plan.
         no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
-        retriever: by what sentences are chosen: ``words``, ``meaning``, or ``both``. Without an encoder on the shards,
-            ``both`` means words.
-        plan: how many sentences which readers read: ``fast``, ``balanced`` or ``accurate``; empty: the service's plan.
+        retriever: how sentences are ranked: by ``words``, by ``meaning``, or by ``both``. Without an encoder on the
+            shards, ``both`` means words.
+        plan: the reading plan, ``fast``, ``balanced`` or ``accurate``. It says which readers read how many sentences.
+            Empty: the service's plan.
     """
 
     top_k: int = 3
@@ -62,7 +67,7 @@ class AskOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How to search.
+    """The options of a search.
 
     Attributes:
         top_k: the limit of sentences.
@@ -73,7 +78,8 @@ class SearchOptions:
         timeout: the time limit in seconds; None: the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
         retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
-        prefix: whether the last word may be incomplete, for results while a person types. Only by words.
+        prefix: whether the last word may be incomplete, for results while a person types. It requires the retriever
+            ``words``.
     """
 
     top_k: int = 10
@@ -89,13 +95,13 @@ class SearchOptions:
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """The collections, each once."""
+        """The names of the searched collections, without duplicates."""
         given = (self.collection,) if isinstance(self.collection, str) else self.collection
         return tuple(dict.fromkeys(given))
 
 
 class SearchArguments(TypedDict, total=False):
-    """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
+    """The fields of `SearchOptions` as the clients' `search` accepts them. None stands for the default."""
 
     top_k: int | None
     collection: str | Iterable[str] | None
@@ -114,7 +120,7 @@ LISTS = frozenset({"doc_id", "filter"})
 
 
 class AskArguments(TypedDict, total=False):
-    """The fields of `AskOptions` as the clients' `ask` takes them; None is the default of each."""
+    """The fields of `AskOptions` as the clients' `ask` accepts them. None stands for the default."""
 
     top_k: int | None
     min_score: float | None
@@ -134,7 +140,7 @@ class AskArguments(TypedDict, total=False):
 
 
 def ask_options(arguments: AskArguments) -> AskOptions:
-    """The options from the arguments of a client's `ask`; a single document may be named without a list.
+    """Create the options from the arguments of a client's `ask`. A single document may be given without a list.
 
     >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
     ('a',)
@@ -143,7 +149,7 @@ def ask_options(arguments: AskArguments) -> AskOptions:
 
 
 def search_options(arguments: SearchArguments) -> SearchOptions:
-    """The options from the arguments of a client's `search`; a single document may be named without a list.
+    """Create the options from the arguments of a client's `search`. A single document may be given without a list.
 
     >>> search_options({"doc_id": "a", "context": None}).doc_id
     ('a',)

@@ -1,1 +1,1 @@
-"""The Lua scripts that change keys atomically, and their calls."""
+"""The Lua scripts that change keys atomically, and the classes that describe their calls."""

@@ -1,8 +1,8 @@
-"""The calls that change keys atomically on their shard: Lua scripts, and commands of the module that run such scripts.
+"""Describes calls that change keys atomically on their shard: Lua scripts, and commands of the module that run them.
 
 A script is sent with ``EVALSHA``, and with ``EVAL`` if the server does not have it yet. It runs with the rights of the
-user who sends it. A command of the module runs its script with the rights of the module: its user needs a right to its
-keys only, not to the internal keys that the script also writes.
+calling user. A command of the module runs its script with the rights of the module. So its user needs rights to the
+named keys only, not to the internal keys that the script also writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
-# The files that precede several scripts.
+# Files whose code precedes the code of several scripts, with the names of these scripts.
 _SHARED = {
     "answer_lists": (
         "put_document",
@@ -61,11 +61,11 @@ class ScriptCall:
         return load(self.script)
 
     def short(self) -> tuple[str | bytes | int, ...]:
-        """The call by the script's hash; a server that does not have the script replies with NOSCRIPT."""
+        """Return the call by the script's hash. A server that does not have the script replies with NOSCRIPT."""
         return (self._verb("EVALSHA"), digest(self.script), len(self.keys), *self.keys, *self.args)
 
     def command(self) -> tuple[str | bytes | int, ...]:
-        """The call as a command for any client.
+        """Return the call as a command with the script's text.
 
         >>> ScriptCall("store_answer", ("a",), (1,)).command()[2:]
         (1, 'a', 1)
@@ -85,11 +85,11 @@ class ModuleCall:
     args: tuple[str | bytes | int, ...]
 
     def short(self) -> tuple[str | bytes | int, ...]:
-        """The same as `command`: the server always has the script."""
+        """Return the result of `command`: the module always has the script."""
         return self.command()
 
     def command(self) -> tuple[str | bytes | int, ...]:
-        """The call as a command for any client.
+        """Return the call as a command.
 
         >>> ModuleCall("QA.DELDOCUMENT", ("paragraphs:a:{06S}",), ("*",)).command()
         ('QA.DELDOCUMENT', 'paragraphs:a:{06S}', '*')
@@ -102,7 +102,7 @@ Call = ScriptCall | ModuleCall
 
 @cache
 def load(name: str) -> str:
-    """Return the text of the script ``name``, after the files that it shares with others."""
+    """Return the text of a script, after the text of the files that it shares with other scripts."""
     parts = [shared for shared, scripts in _SHARED.items() if name in scripts]
     folder = files(__package__)
     return "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
@@ -110,5 +110,5 @@ def load(name: str) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """The name under which a server stores the script."""
+    """Return the hash under which a server stores the script."""
     return sha1(load(name).encode(), usedforsecurity=False).hexdigest()

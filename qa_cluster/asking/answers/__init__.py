@@ -1,1 +1,1 @@
-"""From a checked question to its answer: single flight, caches, ranking and reading, assembly."""
+"""Turns a checked question into its answer: single flight, caches, ranking, reading and assembly."""

@@ -1,8 +1,8 @@
-"""The answer cache: whole answers on the shards, shared by all processes: `answer:{t}:<digest>`.
+"""The answer cache: whole answers on the shards, shared by all processes, under the keys `answer:{t}:<digest>`.
 
-The indexes watch the questions of cached answers. A partition drops a question with the first write that may change its
-answer (``docs/inverted-index.md``). A cached answer names the tokens by which the partitions watch its question. It is
-valid only while every partition still watches the question by its token.
+The indexes watch the questions of cached answers. A partition stops watching a question at the first write that may
+change its answer (``docs/inverted-index.md``). A cached answer contains the token that each partition gave to its
+question. It is valid only while every partition still watches the question under the same token.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from qa_cluster.scripts.calls import ModuleCall
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
-# The partitions watch a question for longer than its answer is cached, because they start to count earlier.
+# Partitions watch a question this much longer than its answer is cached, because the watch starts before the answer is
+# stored.
 SLACK_SECONDS = 60
 
 _log = logging.getLogger(__name__)
@@ -43,9 +44,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer from the cache: the JSON of its constant part, its age and its remaining time to live.
+    """An answer from the cache.
 
-    `shards` are the names of the shards that have the documents it shows.
+    Attributes:
+        body: the JSON of the constant part.
+        shards: the names of the shards that hold the documents that the answer shows.
     """
 
     body: bytes
@@ -56,7 +59,7 @@ class StoredAnswer:
 
 
 def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
-    """The stored answer; None if it has expired, cannot be read, or if the partitions have other tokens now."""
+    """Parse a stored answer; None if it has expired, cannot be read, or if a partition has another token now."""
     try:
         stored = orjson.loads(raw)
         made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
@@ -72,7 +75,7 @@ def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
 
 
 class Watches:
-    """The watched questions of one cluster. If a question cannot be watched, its answer is not cached."""
+    """Manages the watched questions of one cluster. If a question cannot be watched, its answer is not cached."""
 
     def __init__(self, shards: Shards, partitions: int, ttl_seconds: int, drift: float) -> None:
         self._shards = shards
@@ -89,11 +92,11 @@ class Watches:
         chosen: Filter | None = None,
         collection: str = DEFAULT_COLLECTION,
     ) -> Mapping[str, int] | None:
-        """Have all partitions watch a question; return a token for each, or None if something has just changed.
+        """Let all partitions watch a question. Return a token per partition; None if something has just changed.
 
         Args:
             digest: the name of the answer.
-            ranking: the ranking from which the answer is made.
+            ranking: the ranking on which the answer is based.
             asked, chosen, collection: see `watch_commands`.
         """
         commands = watch_commands(
@@ -102,7 +105,7 @@ class Watches:
         return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
 
     async def tokens(self, digest: str, collection: str = DEFAULT_COLLECTION) -> Mapping[str, int] | None:
-        """The tokens by which all partitions watch the question now; None if one does not watch it."""
+        """Return the tokens under which the partitions watch the question; None if a partition does not watch it."""
         tags = partition_tags(self.partitions)
         return await self._tokens({tag: ("QA.INDEX.WATCHED", index_key(tag, collection), digest) for tag in tags})
 
@@ -121,7 +124,7 @@ class Watches:
 
 
 class AnswerCache:
-    """Reads and writes whole answers; a failure of the cache is a miss, never an error."""
+    """Reads and writes whole answers. A failure of the cache counts as a miss and raises no error."""
 
     def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
         self._shards = shards
@@ -131,11 +134,11 @@ class AnswerCache:
         self._stores: set[asyncio.Task[None]] = set()
 
     def set_partitions(self, partitions: int) -> None:
-        """Expect this number of partitions from now on."""
+        """Set the number of partitions after it has changed."""
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """The answer with this name; None if a write since then may have changed it."""
+        """Return the answer with this name; None if a later write may have changed it."""
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(
@@ -149,7 +152,7 @@ class AnswerCache:
         return await off_loop(len(raw), _parse, raw, tokens)
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
-        """Store an answer in the background; do not store it if `MAX_STORES` stores are in flight."""
+        """Store an answer in the background. If `MAX_STORES` writes are in flight, do nothing."""
         if len(self._stores) >= MAX_STORES:
             return
         value = {
@@ -173,6 +176,6 @@ class AnswerCache:
             _log.warning("answer cache cannot be written: %s", error or "no answer in time")
 
     async def aclose(self) -> None:
-        """Wait for the stores in flight; each has a timeout."""
+        """Wait for the writes in flight; each has a timeout."""
         if self._stores:
             await asyncio.wait(self._stores)

@@ -1,8 +1,8 @@
-"""Answers one question from the shards: ranks the corpus, reads by the plan, fetches the cited documents, assembles.
+"""Computes the answer to one question: ranks the corpus, reads by the plan, fetches the cited documents, assembles.
 
-A document may change between ranking and reading. Then the question is ranked and read again, `MAX_VERSION_TRIES` times
-at most. If slots move or a primary fails meanwhile, the whole question is retried within its deadline. While shards are
-down, a question with ``coverage=partial`` is answered by the other shards.
+If a document changes between ranking and reading, the question is ranked and read again, at most `MAX_VERSION_TRIES`
+times. If slots move or a primary fails, the whole question is retried within its deadline. While shards are down, the
+other shards answer a question with ``coverage=partial``.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _WORKER_GONE = frozenset({NoWorker.resp_code, WorkerLost.resp_code})
 
 @dataclass(slots=True)
 class Clock:
-    """How long each step of one question took, in seconds; `read` has one entry per wave."""
+    """The duration of each step of one question, in seconds. `read` has one entry per wave."""
 
     cache: float = 0.0
     rank: float = 0.0
     read: list[float] = field(default_factory=list)
 
     def timings(self, begun: float) -> Timings:
-        """The times in milliseconds; the total runs from `begun` to now."""
+        """Return the durations in milliseconds. The total runs from `begun` to now."""
         return Timings(
             milliseconds(self.cache),
             milliseconds(self.rank),
@@ -75,13 +75,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ComputedAnswer:
-    """An answer that the shards have just given.
+    """An answer that the shards have just computed.
 
     Attributes:
-        body: its constant part, as JSON.
-        shards: the names of the shards that have the documents it shows.
-        tokens: the tokens by which the partitions watch the question; None: the answer must not be cached.
-        unplanned: which reader read instead of the plan's, in words; empty if the plan's readers did.
+        body: the constant part of the answer, as JSON.
+        shards: the names of the shards that hold the documents that the answer shows.
+        tokens: the tokens under which the partitions watch the question; None: the answer must not be cached.
+        unplanned: a text that names the reader that read instead of the plan's reader; empty if the plan was followed.
         partial: whether shards were left out.
         score: the score of the best answer; None: there is no answer.
         unsure: whether there is no answer, or the best answer is unsure.
@@ -99,7 +99,7 @@ class ComputedAnswer:
 
 @dataclass(slots=True)
 class StageReading:
-    """The readings of one stage's candidates so far."""
+    """The candidates of one stage, and what the stage has read so far."""
 
     stage: ReadingStage
     candidates: Sequence[Candidate]
@@ -108,17 +108,17 @@ class StageReading:
 
     @property
     def certainty(self) -> float:
-        """How sure the reader is."""
+        """How sure the reader is of its best span, as the stop rule measures it."""
         return certainty(item.order for item in self.spans)
 
     @property
     def revisions(self) -> list[str]:
-        """The reading revisions that the shards have read with: several while they change readers."""
+        """The reading revisions with which the shards have read. There are several while the shards change readers."""
         return sorted({reading.model for reading in self.readings} or {self.stage.reader.reading_revision})
 
     @property
     def unplanned(self) -> str:
-        """Which reader read instead of the plan's, in words; empty if the plan's reader did."""
+        """A text that names the reader that read instead of the plan's reader; empty if the plan's reader read."""
         reader, found = self.stage.reader, self.revisions
         if found == [reader.reading_revision]:
             return ""
@@ -128,11 +128,11 @@ class StageReading:
 
     @property
     def vanished(self) -> bool:
-        """Whether no candidate exists any more: their documents have changed since they were chosen."""
+        """Whether all candidates are gone, because their documents have changed since the ranking."""
         return bool(self.candidates) and not self.readings
 
     def best(self) -> list[Candidate]:
-        """The candidates that were read themselves, not as neighbours; the one with the best span comes first."""
+        """Return the candidates that were read as candidates, not as neighbours, sorted by their best span."""
         found = {str(reading.sentence): -inf for reading in self.readings}
         for item in self.spans:
             name = str(item.reading.sentence)
@@ -142,7 +142,7 @@ class StageReading:
 
 
 class Answering:
-    """Answers questions from the shards of one cluster; `admission` bounds how many at the same time."""
+    """Computes answers from the shards of one cluster. `admission` limits how many are computed at the same time."""
 
     def __init__(
         self,
@@ -162,15 +162,15 @@ class Answering:
     async def answer(
         self, question: Question, plan: ReadingPlan, clock: Clock, *, digest: str, seconds: float
     ) -> ComputedAnswer:
-        """Answer a question.
+        """Compute the answer to a question.
 
         Args:
-            digest: the name under which the answer will be cached. The partitions start to watch the question before
-                the first sentence is read. Empty: the answer will not be cached.
+            digest: the name under which the answer will be cached; empty: it will not be cached. The partitions start
+                to watch the question before the first sentence is read.
             seconds: the time that is left.
         """
         coverage = question.options.coverage
-        shards_without(self._shards, coverage)  # a question that will be refused does not wait for its turn
+        shards_without(self._shards, coverage)  # raises at once if the question cannot be answered, before it waits for its turn
         async with self._admission.turn(seconds):
             answer: ComputedAnswer = await retrying_without(
                 self._shards, coverage, lambda without: self._answer(question, plan, clock, digest, without)
@@ -243,7 +243,7 @@ class Answering:
     async def _watch(
         self, digest: str, ranking: Ranking, plan: ReadingPlan, question: Question
     ) -> Mapping[str, int] | None:
-        # without the vector that the plan asks for, the ranking is by words alone
+        # If the vector that the plan wants is missing, the ranking used words only, and the answer is not cached.
         ranked_by = () if ranking.vector is None else ranking.vector.identity
         if not digest or ranking.reindexing or ranked_by != plan.ranking:
             return None
@@ -253,7 +253,7 @@ class Answering:
             )
 
     async def _read(self, question: Question, plan: ReadingPlan, ranking: Ranking, clock: Clock) -> list[StageReading]:
-        """Read by the stages of the plan, until one is sure enough or has nothing that a later stage could read."""
+        """Read the stages of the plan, until a stage is sure enough or leaves nothing for a later stage."""
         ranked = {item.sentence: item.score for item in ranking.candidates}
         candidates = ranking.candidates
         done: list[StageReading] = []
@@ -273,7 +273,7 @@ class Answering:
     ) -> None:
         """Read the candidates of a stage in waves, until its reader is sure enough.
 
-        A sentence that was read as a neighbour in an earlier wave is not read again.
+        A sentence that an earlier wave has read as a neighbour is not read again.
         """
         stage, done = reading.stage, 0
         for until in wave_ends(stage.waves, len(reading.candidates)):
@@ -291,7 +291,7 @@ class Answering:
     async def _read_wave(
         self, question: Question, reader: str, candidates: Sequence[Candidate]
     ) -> list[SentenceReading]:
-        """The readings of the candidates that still exist, from one call to each shard that has some of them."""
+        """Return the readings of the candidates that still exist. Each shard that holds candidates is called once."""
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
@@ -304,7 +304,7 @@ class Answering:
         return readings
 
     async def _read_patiently(self, shard: Shard, reader: str, text: str, names: list[str]) -> list[Any]:
-        """`_read_on`, or ShardNotReady if the server or the worker of the shard cannot answer."""
+        """Do the same as `_read_on`; raise ShardNotReady if the server or the worker of the shard cannot answer."""
         readiness = self._shards.readiness
         readiness.check([shard.address], workers=True)
         try:
@@ -315,7 +315,7 @@ class Answering:
             raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
-        """The replies of `qa.read` on a shard, one per sentence. A traced call also asks for the times of its steps."""
+        """Call `qa.read` on a shard and return its replies, one per sentence. A traced call also asks for times."""
         with step(READ_TRIGGER, is_call=True) as call:
             if call is None:
                 return await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences)
@@ -326,7 +326,7 @@ class Answering:
             return replies
 
     async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
-        """The documents of the readings that still exist, by id."""
+        """Return the documents of the readings by id. Documents that no longer exist are left out."""
         keys = {
             reading.sentence.document_id: document_key(reading.sentence.document, reading.sentence.tag)
             for reading in readings
@@ -340,7 +340,7 @@ class Answering:
 
 
 def _put_times(call: TracedStep, reported: object) -> None:
-    """Add the times that the shard reports to a call that has just ended."""
+    """Add the times that a shard reports to the step of a call that has just ended."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:
         for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):
@@ -352,7 +352,7 @@ def _parsed(replies: Sequence[Any]) -> list[CitedDocument | None]:
 
 
 def _shown_bytes(answers: Sequence[Answer], records: Mapping[str, CitedDocument]) -> int:
-    """The approximate size of answers as JSON."""
+    """Return the approximate size of answers as JSON, in bytes."""
     return sum(len(answer.context) + records[answer.document_id].metadata_bytes for answer in answers)
 
 
@@ -368,15 +368,15 @@ def _usage(ranking: Ranking, readings: Sequence[SentenceReading], waves: int) ->
 
 
 def milliseconds(seconds: float) -> float:
-    """Seconds as milliseconds with three digits."""
+    """Convert seconds to milliseconds, rounded to three digits."""
     return round(seconds * 1000, 3)
 
 
-# ---- Shards that are down; searches use this, too ----
+# ---- Shards that are down (also used by searches) ----
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
-    """The shards that a request of this coverage leaves out now; ShardDown if it cannot be answered without them."""
+    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs them."""
     down, not_ready = shards.down, shards.not_ready
     if coverage != PARTIAL:
         if lost := shards.lost():
@@ -384,38 +384,30 @@ def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
         return frozenset()
     if down and len(down) == len(shards.all):
         raise ShardDown(shards.why_down(down))
-    # If no shard is ready, the request waits for those that may be back soon.
+    # If no shard is ready, the request waits for the shards that may be ready soon.
     return down | not_ready if len(down | not_ready) < len(shards.all) else down
 
 
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
-    """`Shards.retrying` for an attempt; its argument is the set of shards that it must leave out.
+    """Call `Shards.retrying` with an attempt that gets the set of shards to leave out.
 
-    If `coverage` allows it, the next attempt leaves out a shard that has gone down, that cannot answer, or that runs no
-    functions because it cannot write.
+    If `coverage` is ``partial``, the next attempt leaves out a shard that:
+
+    - has gone down
+    - cannot answer
+    - runs no functions, because it cannot write
     """
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Attempt, and repeat at once without a shard that turns out to be unable to answer."""
-        while True:
-            without = shards_without(shards, coverage) | unable
-            if coverage != PARTIAL:
-                return await once(without)
-            if len(without) == len(shards.all):
-                unable.clear()  # one of them may be able to answer by now
-                raise NotWhole("no shard can answer now")
-            rest = {shard.address: shard for shard in shards.all if shard not in without}
-            try:
-                return await shards.readiness.patiently(once(without), rest)
-            except ShardNotReady as error:
-                if len(rest) == 1 or error.address not in rest:
-                    raise NotWhole(str(error)) from error
-                unable.add(rest[error.address])
-            except (ConnectionLost, ReplyError):
-                await shards.readiness.probe(rest)
-                if len(rest) == 1 or not shards.readiness.servers.keys() & rest.keys():
-                    raise
+        """Call the attempt. If a shard turns out to be unable to answer, repeat at once without it.""" while True:
+        without = shards_without(shards, coverage) | unable if coverage != PARTIAL: return await once(without) if
+        len(without) == len(shards.all): unable.clear()  # one of them may be able to answer by now raise NotWhole("no
+        shard can answer now") rest = {shard.address: shard for shard in shards.all if shard not in without} try: return
+        await shards.readiness.patiently(once(without), rest) except ShardNotReady as error: if len(rest) == 1 or
+        error.address not in rest: raise NotWhole(str(error)) from error unable.add(rest[error.address]) except
+        (ConnectionLost, ReplyError): await shards.readiness.probe(rest) if len(rest) == 1 or not
+        shards.readiness.servers.keys() & rest.keys(): raise
 
     async def once(without: frozenset[Shard]) -> Any:
         try:
