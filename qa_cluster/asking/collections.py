@@ -100,7 +100,7 @@ class Collections:
         return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
-        """Create a collection and return whether it is new. If only some partitions list it, add it to the others.
+        """Create a collection and return whether it is new. If only some partitions list it, complete it.
 
         Raises:
             CollectionBusy: the collection is still being deleted.
@@ -121,7 +121,10 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """Mark a collection as being deleted: it then refuses documents and questions. NotFound if it does not exist."""
+        """Mark a collection as being deleted, so that it refuses documents and questions.
+
+        NotFound if it does not exist.
+        """
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
@@ -130,7 +133,7 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove an empty collection from the lists and delete its indexes. Return whether the indexes were empty."""
+        """Remove an empty collection from the lists, with its indexes. Return whether the indexes were empty."""
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)
@@ -140,7 +143,7 @@ class Collections:
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
     async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
-        """Return the state of every collection by name, sorted by name. Lists on the shards in `without` are not read."""
+        """Return the state of every collection by name, sorted. Lists on the shards in `without` are not read."""
         keys = list(map(collections_key, partition_tags(self.partitions)))
         if without:
             keys = [key for key in keys if self._shards.shard_of_key(key) not in without]

@@ -485,7 +485,7 @@ class _ServerLoading(ClusterError):
 
 
 class _ServerRefuses(ClusterError):
-    """The server refuses all commands: most other servers are down, or it requires all servers to be up."""
+    """The server refuses all commands, because most servers are down or because it requires all to be up."""
 
     def __init__(self, text: str) -> None:
         super().__init__(
@@ -504,7 +504,7 @@ async def _process_of(connection: Connection, info: Any) -> int:
 
 
 def _check_worker(info: Sequence[Any]) -> None:
-    """Raise unless the worker of a returning shard is ready. Without this check, questions would wait for the worker."""
+    """Raise unless the worker of a returning shard is ready. Otherwise questions would wait for the worker."""
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _ServerLoading(f"its worker is {found[1].decode()}")

@@ -50,7 +50,7 @@ class RemoteEncoder:
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
     async def reread(self) -> None:
-        """Ask the shards which encoder they have. A worker may hang, so this ends after `SHARD_TIMEOUT_SECONDS`."""
+        """Ask the shards which encoder they have; stop after `SHARD_TIMEOUT_SECONDS`, because a worker may hang."""
         self._asked_at = monotonic()
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
@@ -76,7 +76,7 @@ class RemoteEncoder:
         return WORDS
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
-        """Return the vector of a question; None if no shard can compute it now. The shards in `without` are not asked."""
+        """Return the vector of a question; None if no shard can compute it now. Shards in `without` are not asked."""
         shards = [shard for shard in self._shards.up if shard not in without]
         self._turn += 1
         problem: Exception | None = None

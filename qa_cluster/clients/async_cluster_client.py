@@ -79,7 +79,7 @@ class ClusterStatus:
 
 
 def _settings_of(cluster_url: str) -> Settings:
-    """The settings of a client that is given only an address."""
+    """Return the settings of a client that is given only an address."""
     settings = Settings()
     return replace(settings, cluster_url=cluster_url, cluster_password=password_at(cluster_url, settings.data_dir))
 
@@ -87,8 +87,8 @@ def _settings_of(cluster_url: str) -> Settings:
 class AsyncClusterClient:
     """Asks the shards and writes to them. Use it in ``async with``, or call `open` and `aclose`.
 
-    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. For the URL of a local cluster whose
-    data folder is in the working directory, the client reads the password from that folder.
+    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. If the URL is of a local cluster and the
+    cluster's data folder is in the working directory, the client reads the password from that folder.
     """
 
     def __init__(self, cluster: str | Settings) -> None:
@@ -98,7 +98,7 @@ class AsyncClusterClient:
         self._submissions = AsyncSubmissions()
 
     async def open(self) -> Self:
-        """Connect; ClusterError names what is missing."""
+        """Connect to the cluster; ClusterError if something is missing."""
         if self._engine is None:
             self._engine = await self._target.open()
         return self
@@ -130,10 +130,10 @@ class AsyncClusterClient:
         return (await self.engine.ask(question, ask_options(options))).result(f"qa_{uuid4().hex}")
 
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
-        """Ask a question and return the future of its result; `ask` describes the options.
+        """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time, and the other ones later. QueueFull if 10,000
-        submitted questions have no result yet.
+        The client asks a limited number of questions at the same time; further questions wait for their turn. QueueFull
+        if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -149,10 +149,10 @@ class AsyncClusterClient:
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers from given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
+        """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list, the result is
-        the list of their results.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. A list of inputs returns a
+        list of results.
         """
         request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
         _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
@@ -200,11 +200,12 @@ class AsyncClusterClient:
     ) -> int:
         """Store many documents, `concurrency` at a time, and return their number.
 
-        The client writes no faster than the shards index: DeadlineExceeded if a shard indexes nothing for `timeout`
-        seconds. The first error ends the call after the writes in flight; stored documents stay stored.
+        The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
+        `timeout` seconds. The first error ends the call after the writes in flight. Documents that were stored before
+        stay stored.
 
         Args:
-            documents: the documents; the client reads them in another thread.
+            documents: the documents; the client iterates over them in another thread.
             collection: the collection of all documents.
             concurrency: the number of writes in flight.
             on_progress: called with the number of documents stored so far.
@@ -221,7 +222,8 @@ class AsyncClusterClient:
 
         async def store() -> None:
             nonlocal done
-            # The next document may take long (from a file or a generator), and the loop must not block.
+            # Another thread fetches the next document: reading a file or a generator may take long and must not block
+            # the loop.
             while (document := await asyncio.to_thread(next_document)) is not None:
                 try:
                     written = await self.engine.documents.put(
@@ -275,8 +277,8 @@ class AsyncClusterClient:
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
-        stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
+        it is not deleted, and `complete` is false.
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
@@ -309,10 +311,11 @@ class AsyncClusterClient:
         timeout: float = REMOVE_SECONDS,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as in
+        `update_document`.
 
-        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
-        select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
+        arguments select all documents of the collection. Documents that are written during the call are skipped.
         """
         engine, change = self.engine, MetadataChange.of(metadata, remove)
         return await update_all(
@@ -334,7 +337,7 @@ class AsyncClusterClient:
     ) -> FieldValues:
         """Return the most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
         chosen = choice_of({"filters": filters, "filter": filter}).chosen
         return await self.engine.fields.values(name, collection=collection, chosen=chosen, limit=limit)
@@ -346,7 +349,7 @@ class AsyncClusterClient:
         return await self.engine.listing.page(cursor, limit=limit, choice=choice_of(choice))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
-        """List the indexed documents whose ids start with `prefix` and that the filter admits, in a stable order.
+        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
         `filters` and `filter` are the options of `ask`. A document that does not change during the listing is listed
         exactly once.
@@ -356,7 +359,7 @@ class AsyncClusterClient:
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
+        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
         """
         return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
 
@@ -369,7 +372,7 @@ class AsyncClusterClient:
         return await self.engine.collections.entry(name)
 
     async def api_keys(self) -> list[ApiKey]:
-        """Return the API keys of the REST service, the oldest first, with the expired and revoked keys."""
+        """Return the API keys of the REST service, including expired and revoked keys, the oldest first."""
         return await self.engine.api_keys.all()
 
     async def create_api_key(
@@ -397,30 +400,34 @@ class AsyncClusterClient:
         return key, text
 
     async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store keys that were created elsewhere and that are missing here; return the new keys and the revoked keys.
+        """Store those of the given keys that the cluster lacks.
 
-        InvalidInput if a stored key with the same id has another secret or other rights; then no key is stored.
+        Returns:
+            the new keys, and the given keys that are revoked in the cluster.
+
+        Raises:
+            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
         """
         return await self.engine.api_keys.ensure(keys)
 
     async def revoke_api_key(self, id: str) -> ApiKey:
-        """Revoke a key in every service; NotFound if it does not exist."""
+        """Revoke a key for all services; NotFound if it does not exist."""
         return await self.engine.api_keys.revoke(id)
 
     async def clear_api_keys(self) -> int:
-        """Delete all keys with their records and return their number. The services then require no key."""
+        """Delete the records of all keys and return their number. The services then require no key."""
         return await self.engine.api_keys.clear()
 
     async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
-        """Return the pins of a collection, ordered by their questions."""
+        """Return the pins of a collection, sorted by their questions."""
         return await self.engine.guidance.pins(collection)
 
     async def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        """Pin an answer to a question. The pin replaces a pin with the same normalised question."""
         await self.engine.guidance.put_pin(pin, collection)
 
     async def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if it has none."""
+        """Delete the pin of a question; NotFound if the question has no pin."""
         await self.engine.guidance.delete_pin(question, collection)
 
     async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
@@ -428,11 +435,11 @@ class AsyncClusterClient:
         return await self.engine.guidance.synonyms(collection)
 
     async def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        """Replace the synonyms of a collection. A value without groups deletes them."""
         await self.engine.guidance.set_synonyms(synonyms, collection)
 
     async def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
-        """Say whether an answer is right, and return the id of the entry."""
+        """Store a judgement of an answer and return the id of the entry."""
         return await self.engine.feedback.add(feedback, collection)
 
     async def feedback(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
@@ -444,14 +451,14 @@ class AsyncClusterClient:
         return await self.engine.unanswered.all(collection)
 
     async def create_collection(self, name: str) -> bool:
-        """Create a collection; false if it exists."""
+        """Create a collection; return false if it exists already."""
         return await self.engine.collections.create(name)
 
     async def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
         """Delete a collection with all its documents, within `timeout` seconds.
 
-        The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
-        being deleted; another call continues the removal.
+        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
+        listed with the state ``deleting``. Another call continues the deletion.
         """
         return await self.engine.collection_removal.run(name, seconds=timeout)
 
@@ -473,7 +480,7 @@ class AsyncClusterClient:
 
 @asynccontextmanager
 async def first_error() -> AsyncIterator[None]:
-    """Raise the first error of a task group without the group around it."""
+    """In the block, replace an exception group by its first error."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""The thread in which a synchronous client of the cluster runs its asynchronous client."""
+"""Runs the asynchronous client of the cluster in a thread, for the synchronous client."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _Result = TypeVar("_Result")
 
 
 def _others() -> set[asyncio.Task[Any]]:
-    """The tasks of this loop, without the current one."""
+    """Return the tasks of this loop, without the current task."""
     current = asyncio.current_task()
     return {task for task in asyncio.all_tasks() if task is not current}
 
 
 async def _cancelled_ended(until: float) -> None:
-    """Wait until cancelled tasks have ended; ClusterError names a task that runs longer than `until` (the loop's time).
+    """Wait until cancelled tasks have ended; ClusterError names a task that still runs at `until` (the loop's time).
 
     Each round collects the tasks again: a task whose `asyncio.timeout` expires counts as cancelled only for a moment,
     and then it continues.
@@ -49,7 +49,7 @@ class ClientThread:
         self._submissions = Submissions()
 
     def open(self) -> Self:
-        """Connect; ClusterError names what is missing."""
+        """Connect to the cluster; ClusterError if something is missing."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)
@@ -79,7 +79,9 @@ class ClientThread:
             self._submissions.close()
 
     async def _shut(self) -> None:
-        """Close the client and end every task of the loop; a task that is pending when its loop closes never ends."""
+        """Close the client and end every task of the loop. A task that is pending when its loop closes would
+        never end.
+        """
         clock = asyncio.get_running_loop()
         await _cancelled_ended(clock.time() + CLOSE_SECONDS)
         await self._client.aclose()

@@ -63,10 +63,10 @@ class ClusterClient(ClientThread):
         return self._run(self._client.ask(question, **options))
 
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
-        """Ask a question and return the future of its result; `ask` describes the options.
+        """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time, and the other ones later. QueueFull if 10,000
-        submitted questions have no result yet.
+        The client asks a limited number of questions at the same time; further questions wait for their turn. QueueFull
+        if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -82,10 +82,10 @@ class ClusterClient(ClientThread):
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers from given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
+        """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list, the result is
-        the list of their results.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. A list of inputs returns a
+        list of results.
         """
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
@@ -126,11 +126,12 @@ class ClusterClient(ClientThread):
     ) -> int:
         """Store many documents, `concurrency` at a time, and return their number.
 
-        The client writes no faster than the shards index: DeadlineExceeded if a shard indexes nothing for `timeout`
-        seconds. The first error ends the call after the writes in flight; stored documents stay stored.
+        The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
+        `timeout` seconds. The first error ends the call after the writes in flight. Documents that were stored before
+        stay stored.
 
         Args:
-            documents: the documents; the client reads them in another thread.
+            documents: the documents; the client iterates over them in another thread.
             collection: the collection of all documents.
             concurrency: the number of writes in flight.
             on_progress: called with the number of documents stored so far.
@@ -175,8 +176,8 @@ class ClusterClient(ClientThread):
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
-        stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
+        it is not deleted, and `complete` is false.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
 
@@ -209,10 +210,11 @@ class ClusterClient(ClientThread):
         timeout: float = REMOVE_SECONDS,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as in
+        `update_document`.
 
-        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
-        select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
+        arguments select all documents of the collection. Documents that are written during the call are skipped.
         """
         return self._run(
             self._client.update_documents(metadata, remove=remove, cursor=cursor, timeout=timeout, **choice)
@@ -233,7 +235,7 @@ class ClusterClient(ClientThread):
     ) -> FieldValues:
         """Return the most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
         return self._run(
             self._client.field_values(name, collection=collection, filters=filters, filter=filter, limit=limit)
@@ -246,7 +248,7 @@ class ClusterClient(ClientThread):
         return self._run(self._client.document_page(cursor, limit=limit, **choice))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
-        """List the indexed documents whose ids start with `prefix` and that the filter admits, in a stable order.
+        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
         `filters` and `filter` are the options of `ask`. A document that does not change during the listing is listed
         exactly once.
@@ -256,7 +258,7 @@ class ClusterClient(ClientThread):
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
+        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
         """
         return self._run(self._client.count_documents(waiting=waiting, **choice))
 
@@ -269,7 +271,7 @@ class ClusterClient(ClientThread):
         return self._run(self._client.collection(name))
 
     def api_keys(self) -> list[ApiKey]:
-        """Return the API keys of the REST service, the oldest first, with the expired and revoked keys."""
+        """Return the API keys of the REST service, including expired and revoked keys, the oldest first."""
         return self._run(self._client.api_keys())
 
     def create_api_key(
@@ -292,30 +294,34 @@ class ClusterClient(ClientThread):
         )
 
     def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store keys that were created elsewhere and that are missing here; return the new keys and the revoked keys.
+        """Store those of the given keys that the cluster lacks.
 
-        InvalidInput if a stored key with the same id has another secret or other rights; then no key is stored.
+        Returns:
+            the new keys, and the given keys that are revoked in the cluster.
+
+        Raises:
+            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
         """
         return self._run(self._client.ensure_api_keys(keys))
 
     def revoke_api_key(self, id: str) -> ApiKey:
-        """Revoke a key in every service; NotFound if it does not exist."""
+        """Revoke a key for all services; NotFound if it does not exist."""
         return self._run(self._client.revoke_api_key(id))
 
     def clear_api_keys(self) -> int:
-        """Delete all keys with their records and return their number. The services then require no key."""
+        """Delete the records of all keys and return their number. The services then require no key."""
         return self._run(self._client.clear_api_keys())
 
     def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
-        """Return the pins of a collection, ordered by their questions."""
+        """Return the pins of a collection, sorted by their questions."""
         return self._run(self._client.pins(collection))
 
     def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        """Pin an answer to a question. The pin replaces a pin with the same normalised question."""
         return self._run(self._client.put_pin(pin, collection=collection))
 
     def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if it has none."""
+        """Delete the pin of a question; NotFound if the question has no pin."""
         return self._run(self._client.delete_pin(question, collection=collection))
 
     def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
@@ -323,11 +329,11 @@ class ClusterClient(ClientThread):
         return self._run(self._client.synonyms(collection))
 
     def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        """Replace the synonyms of a collection. A value without groups deletes them."""
         return self._run(self._client.set_synonyms(synonyms, collection=collection))
 
     def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
-        """Say whether an answer is right, and return the id of the entry."""
+        """Store a judgement of an answer and return the id of the entry."""
         return self._run(self._client.send_feedback(feedback, collection=collection))
 
     def feedback(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
@@ -339,14 +345,14 @@ class ClusterClient(ClientThread):
         return self._run(self._client.unanswered_questions(collection))
 
     def create_collection(self, name: str) -> bool:
-        """Create a collection; false if it exists."""
+        """Create a collection; return false if it exists already."""
         return self._run(self._client.create_collection(name))
 
     def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
         """Delete a collection with all its documents, within `timeout` seconds.
 
-        The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
-        being deleted; another call continues the removal.
+        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
+        listed with the state ``deleting``. Another call continues the deletion.
         """
         return self._run(self._client.delete_collection(name, timeout=timeout))
 

@@ -1,4 +1,4 @@
-"""The requests of the REST clients, their retries, and the reading of responses: what both clients share."""
+"""Builds the requests of the REST clients and parses the responses. Both REST clients share this module."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NETWORK_MARGIN_SECONDS = 2.0
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 _Listed = TypeVar("_Listed", Pin, FeedbackEntry, UnansweredQuestion)
 _Query = dict[str, str | list[str]]
-# Paths, or the contents or path of each file by its name.
+# A list of paths, or a dictionary from file names to contents or paths.
 UploadFiles = Sequence[str | Path] | Mapping[str, bytes | str | Path]
 
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict, CollectionBusy)
@@ -85,10 +85,10 @@ class UploadArguments(TypedDict, total=False):
     Attributes:
         collection: the collection of the documents.
         prefix: precedes the name of each file in the id of its document.
-        metadata: metadata of all documents; those of a document itself have priority.
+        metadata: metadata of all documents. Metadata that a file contains have priority.
         format: the format of all files; empty: it is detected.
         base_url: the address of the site that has a page for each file.
-        url_style: the addresses below `base_url`: html, dirhtml or file.
+        url_style: how the pages' addresses below `base_url` are formed: html, dirhtml or file.
         wait: whether to return when the documents are indexed.
         timeout: seconds for the call.
     """
@@ -112,7 +112,9 @@ def check_timeout(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """One request to the service; `timeout` in seconds limits it with all its retries. None: the client's timeout."""
+    """One request to the service. `timeout` in seconds limits the request and its retries; None: the client's
+    timeout.
+    """
 
     method: str
     path: str
@@ -123,7 +125,7 @@ class RestCall:
     files: Sequence[tuple[str, bytes]] | None = None
 
     def arguments(self, left: float) -> dict[str, Any]:
-        """The arguments of httpx for an attempt that has `left` seconds."""
+        """Return the arguments of httpx for an attempt that has `left` seconds."""
         headers = dict(self.headers or {})
         if self.content is not None:
             headers["content-type"] = "application/json"
@@ -141,7 +143,7 @@ class RestCall:
 
 
 def ask_call(question: str, arguments: AskArguments) -> RestCall:
-    """The request of a question."""
+    """Return the request that asks a question."""
     options = ask_options(arguments)
     # The service has defaults for options that are not sent. It refuses an empty model, which here means the default.
     given = _given(options, arguments)
@@ -151,17 +153,17 @@ def ask_call(question: str, arguments: AskArguments) -> RestCall:
 
 
 def submit_call(question: str, arguments: AskArguments) -> RestCall:
-    """The request that submits a question, which the service answers later."""
+    """Return the request that submits a question, which the service answers later."""
     return replace(ask_call(question, arguments), headers={"prefer": "respond-async"}, timeout=None)
 
 
 def result_call(method: str, path: str) -> RestCall:
-    """The request that reads or deletes the result of a submitted question."""
+    """Return the request that reads or deletes the result of a submitted question."""
     return RestCall(method, path)
 
 
 def pending_result(content: bytes) -> tuple[str, str] | None:
-    """The path of a result that does not exist yet, and the last error, if any; None if the content is a result."""
+    """Return the path of a pending result and its last error, if any; None if the content is a finished result."""
     value = parsed_object(content)
     if value.get("object") != "qa.submission":
         return None
@@ -170,14 +172,14 @@ def pending_result(content: bytes) -> tuple[str, str] | None:
 
 
 def search_call(query: str, arguments: SearchArguments) -> RestCall:
-    """The request of a search."""
+    """Return the request of a search."""
     options = search_options(arguments)
     content = as_json({"query": query, **_given(options, arguments)})
     return RestCall("POST", "/search", content, timeout=options.timeout)
 
 
 def _given(options: AskOptions | SearchOptions, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options as the service takes them: with the timeout in milliseconds."""
+    """Return the given options in the form of the service, with the timeout in milliseconds."""
     given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
     if "timeout" in given:
         given["timeout_ms"] = _milliseconds(given.pop("timeout"))
@@ -185,14 +187,16 @@ def _given(options: AskOptions | SearchOptions, arguments: Mapping[str, Any]) ->
 
 
 def _milliseconds(seconds: float) -> int:
-    """A timeout as the service takes it."""
+    """Convert a timeout in seconds to milliseconds; InvalidInput if it is not positive."""
     if not isinstance(seconds, int | float) or not 0 < seconds < inf:
         raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}", place="timeout")
     return ceil(seconds * 1000)
 
 
 def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
-    """A value as JSON; InvalidInput names `what` if the value has no JSON form. `option` is for `orjson.dumps`."""
+    """Encode a value as JSON; InvalidInput names `what` if the value has no JSON form. `option` is for
+    `orjson.dumps`.
+    """
     try:
         return orjson.dumps(value, option=option)
     except TypeError as error:
@@ -200,7 +204,7 @@ def as_json(value: object, what: str = "the options", option: int | None = None)
 
 
 def pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> RestCall:
-    """The request that reads given contexts."""
+    """Return the request that finds answers in given contexts."""
     body = {"inputs": inputs, "parameters": parameters}
     content = as_json(body, "inputs and parameters", orjson.OPT_SERIALIZE_NUMPY)
     path = f"/models/{quote(model or 'default', safe='')}"
@@ -212,13 +216,13 @@ def _timeout_query(seconds: float) -> _Query:
 
 
 def document_path(document_id: str) -> str:
-    """The path of a document."""
-    # `GET /documents/count` counts the documents: the path of a document with this id needs an escaped letter.
+    """Return the path of a document."""
+    # `GET /documents/count` counts the documents, so the path of a document with the id `count` escapes a letter.
     return "/documents/%63ount" if document_id == "count" else f"/documents/{quote(document_id, safe='')}"
 
 
 def _choice(arguments: ChoiceArguments) -> _Query:
-    """The query parameters that select documents; InvalidInput or InputTooLong for invalid arguments."""
+    """Return the query parameters that select documents; InvalidInput or InputTooLong for invalid arguments."""
     choice_of(arguments)
     filters, short = arguments.get("filters"), arguments.get("filter") or ()
     given: _Query = {
@@ -232,19 +236,19 @@ def _choice(arguments: ChoiceArguments) -> _Query:
 
 
 def page_call(cursor: str, limit: int, arguments: ChoiceArguments) -> RestCall:
-    """The request of a page of the list of documents."""
+    """Return the request for a page of the list of documents."""
     given: _Query = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
     return RestCall("GET", "/documents", query=given | _choice(arguments))
 
 
 def count_call(waiting: bool, arguments: ChoiceArguments) -> RestCall:
-    """The request that counts documents."""
+    """Return the request that counts documents."""
     given: _Query = {"waiting": "true" if waiting else "false"}
     return RestCall("GET", "/documents/count", query=given | _choice(arguments))
 
 
 def removal_call(timeout: float, arguments: ChoiceArguments) -> RestCall:
-    """The request that deletes the selected documents."""
+    """Return the request that deletes the selected documents."""
     return RestCall("DELETE", "/documents", query=_timeout_query(timeout) | _choice(arguments), timeout=timeout)
 
 
@@ -255,7 +259,7 @@ def update_call(
     collection: str,
     if_version: str | None,
 ) -> RestCall:
-    """The request that changes the metadata of a document."""
+    """Return the request that changes the metadata of one document."""
     content = _change(metadata, remove)
     return RestCall("PATCH", document_path(document_id), content, collection_query(collection), condition(if_version))
 
@@ -267,7 +271,7 @@ def updates_call(
     timeout: float,
     arguments: ChoiceArguments,
 ) -> RestCall:
-    """The request that changes the metadata of the selected documents."""
+    """Return the request that changes the metadata of the selected documents."""
     content = _change(metadata, remove)
     query: _Query = {**_timeout_query(timeout), **({"cursor": cursor} if cursor else {}), **_choice(arguments)}
     return RestCall("PATCH", "/documents", content, query, timeout=timeout)
@@ -285,26 +289,26 @@ def field_values_call(
     filter: str | Iterable[str],
     limit: int,
 ) -> RestCall:
-    """The request for the values of a field."""
+    """Return the request for the values of a field."""
     arguments: ChoiceArguments = {"filters": filters, "filter": filter}
     path = f"/collections/{check_collection(collection)}/fields/{quote(name, safe='')}"
     return RestCall("GET", path, query={"limit": str(limit), **_choice(arguments)})
 
 
 def condition(if_version: str | None) -> dict[str, str]:
-    """The header of a write that is done only at a version; an empty version means that the document must not exist."""
+    """Return the header of a conditional write. An empty version means that the document must not exist."""
     if if_version is None:
         return {}
     return {"if-match": f'"{if_version}"'} if if_version else {"if-none-match": "*"}
 
 
 def collection_query(collection: str) -> _Query:
-    """The query parameter that names a collection; the default collection is not named."""
+    """Return the query parameter that names a collection; empty for the default collection."""
     return {} if check_collection(collection) == DEFAULT_COLLECTION else {"collection": collection}
 
 
 def collection_call(method: str, name: str, timeout: float | None = None) -> RestCall:
-    """A request to a collection."""
+    """Return a request to a collection."""
     path = f"/collections/{check_collection(name)}"
     if timeout is None:
         return RestCall(method, path)
@@ -312,7 +316,7 @@ def collection_call(method: str, name: str, timeout: float | None = None) -> Res
 
 
 def put_call(document: Document, collection: str, if_version: str | None, wait: bool, timeout: float) -> RestCall:
-    """The request that stores a document."""
+    """Return the request that stores a document."""
     body = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
     query = {"wait": "true" if wait else "false", **_timeout_query(timeout), **collection_query(collection)}
     content = as_json(body, f"document {document.id[:100]!r}")
@@ -320,7 +324,7 @@ def put_call(document: Document, collection: str, if_version: str | None, wait: 
 
 
 def upload_call(files: UploadFiles, options: UploadArguments) -> RestCall:
-    """The request that uploads files; InvalidInput if a file cannot be read."""
+    """Return the request that uploads files; InvalidInput if a file cannot be read."""
     timeout = options.get("timeout", UPLOAD_SECONDS)
     collection = options.get("collection", DEFAULT_COLLECTION)
     given = {
@@ -345,7 +349,7 @@ def _contents(path: Path) -> bytes:
 
 
 def parsed_upload(content: bytes) -> tuple[UploadedFile, ...]:
-    """What became of the files of an upload."""
+    """Return the results of the files of an upload."""
     found = parsed_object(content).get("data")
     if not isinstance(found, list):
         raise ProtocolError("the service's list of uploaded files cannot be read")
@@ -353,7 +357,7 @@ def parsed_upload(content: bytes) -> tuple[UploadedFile, ...]:
 
 
 def _error_of(response: httpx.Response) -> QAError:
-    """The exception that a response reports."""
+    """Return the exception for the error that a response reports."""
     try:
         problem = orjson.loads(response.content)
         code, detail = problem["code"], problem["detail"]
@@ -368,7 +372,7 @@ def _error_of(response: httpx.Response) -> QAError:
 
 
 def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
-    """The error of a service that cannot be reached."""
+    """Return the error for a service that cannot be reached."""
     if found := explain_failure(lost, of_service=True):
         return ClusterError(f"the service at {url} cannot be reached: {found}")
     hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
@@ -376,7 +380,7 @@ def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -
 
 
 def key_header(api_key: str) -> dict[str, str]:
-    """The header with the key. The error for a malformed key does not repeat the key."""
+    """Return the header with the API key. The error for a malformed key does not repeat the key."""
     if not api_key:
         return {}
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
@@ -385,14 +389,14 @@ def key_header(api_key: str) -> dict[str, str]:
 
 
 def content_of(response: httpx.Response) -> bytes:
-    """The body of a successful response; raises the error that another response reports."""
+    """Return the body of a successful response; raise the error that any other response reports."""
     if not response.is_success:
         raise _error_of(response)
     return response.content
 
 
 def parsed(content: bytes) -> Any:
-    """The JSON value of a body; ProtocolError if the body is not JSON."""
+    """Return the JSON value of a body; ProtocolError if the body is not JSON."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -400,7 +404,7 @@ def parsed(content: bytes) -> Any:
 
 
 def parsed_object(content: bytes) -> dict[str, Any]:
-    """The JSON object of a body; ProtocolError for other values."""
+    """Return the JSON object of a body; ProtocolError for any other value."""
     value = parsed(content)
     if not isinstance(value, dict):
         raise ProtocolError("the service's response is not a JSON object")
@@ -408,7 +412,7 @@ def parsed_object(content: bytes) -> dict[str, Any]:
 
 
 def parsed_list(content: bytes, kind: type[_Listed]) -> tuple[_Listed, ...]:
-    """The items of a list, read as this type."""
+    """Return the items of a list in a body as objects of the type `kind`."""
     found = parsed_object(content).get("data")
     if not isinstance(found, list):
         raise ProtocolError("the service's list cannot be read")
@@ -416,7 +420,7 @@ def parsed_list(content: bytes, kind: type[_Listed]) -> tuple[_Listed, ...]:
 
 
 def parsed_collections(content: bytes) -> tuple[CollectionEntry, ...]:
-    """The collections that a body lists."""
+    """Return the collections that a body lists."""
     found = parsed_object(content).get("data")
     if not isinstance(found, list):
         raise ProtocolError("the service's list of collections cannot be read")
@@ -424,7 +428,7 @@ def parsed_collections(content: bytes) -> tuple[CollectionEntry, ...]:
 
 
 def parsed_models(content: bytes) -> list[LoadedModel]:
-    """The models that a body lists."""
+    """Return the models that a body lists."""
     known = {entry.name for entry in fields(LoadedModel)}
     try:
         models = parsed_object(content)["data"]

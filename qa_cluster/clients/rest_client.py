@@ -1,13 +1,13 @@
-"""The synchronous client of the REST service: typed, with retries where the service asks for them.
+"""The synchronous client of the REST service. It retries requests where the service asks for it.
 
 >>> with Client("http://127.0.0.1:8080") as client:
 ...     result = client.ask("Who wrote the first program?")
 ...     print(result.best.answer if result.answerable else "no answer")
 Ada Lovelace
 
-All timeouts are in seconds. Each limits a call with all its retries. The client retries a request if the service
-responds with status 503 or 429 or if the connection is lost; its `RetryPolicy` says how often. A problem document
-becomes the exception of `qa_cluster.errors` that the service raised.
+All timeouts are in seconds. A timeout limits a call with all its retries. The client retries a request if the service
+responds with status 503 or 429, or if the connection is lost. Its `RetryPolicy` says how often. If the service responds
+with a problem document, the client raises the corresponding exception of `qa_cluster.errors`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Client:
         api_key: the key, if the service requires one.
         tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service. By default, the
             authorities that the system trusts. ConfigError if the file cannot be used.
-        timeout: the seconds of a call that names no timeout itself.
-        retry: when a call is repeated; ``RetryPolicy(attempts=1)`` never repeats one.
+        timeout: the timeout in seconds of calls that are given no timeout.
+        retry: when a call is retried; ``RetryPolicy(attempts=1)`` never retries.
         transport: a transport of httpx, for tests and proxies.
     """
 
@@ -170,13 +170,14 @@ class Client:
     ) -> Future[AskResult]:
         """Submit a question and return the future of its result; `ask` describes the options.
 
-        The service stores the question and answers it in the background, also after its restart. The client sends a
-        limited number of questions at the same time, and the other ones later.
+        The service stores the question and answers it in the background, even if the service restarts. The client sends
+        a limited number of questions at the same time; further questions wait for their turn.
 
         Args:
             question: the question.
-            wait: seconds from the sending of the question; then the future raises DeadlineExceeded.
-            options: the options of the question; `timeout` limits the time of its reading.
+            wait: the time in seconds after which the future raises DeadlineExceeded. It starts when the question is
+                sent.
+            options: the options of the question; `timeout` limits the time for computing the answer.
 
         Raises:
             QueueFull: 10,000 submitted questions have no result yet.
@@ -206,7 +207,7 @@ class Client:
     def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float | None = None, **parameters: Any
     ) -> Any:
-        """Read answers from given contexts, as `POST /models/{id}` does.
+        """Find answers in given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such dictionaries.
@@ -216,7 +217,7 @@ class Client:
 
         Returns:
             ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such dictionaries. For a list of inputs,
-            the list of their results.
+            a list with one such result for each input.
         """
         return parsed(self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 
@@ -242,12 +243,14 @@ class Client:
         return WriteResult.from_dict(parsed_object(self._send(call)))
 
     def upload(self, files: UploadFiles, **options: Unpack[UploadArguments]) -> tuple[UploadedFile, ...]:
-        """Store the text of files: a list of paths, or a dictionary of names with contents or paths.
+        """Extract the text of files and store it as documents.
 
-        `qa_cluster.client.UploadArguments` describes the options.
+        Args:
+            files: a list of paths, or a dictionary from file names to contents or paths.
+            options: the options; `qa_cluster.client.UploadArguments` describes them.
 
         Returns:
-            for each file its document, or its error. If no file was stored, an error is raised.
+            for each file its document or its error. If no file was stored, an error is raised.
         """
         return parsed_upload(self._send(upload_call(files, options)))
 
@@ -263,8 +266,8 @@ class Client:
     def delete_documents(self, *, timeout: float | None = None, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
-        stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
+        it is not deleted, and `complete` is false.
         """
         return Removal.from_dict(parsed_object(self._send(removal_call(self._seconds(timeout), choice))))
 
@@ -293,10 +296,11 @@ class Client:
         timeout: float | None = None,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as in
+        `update_document`.
 
-        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
-        select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
+        arguments select all documents of the collection. Documents that are written during the call are skipped.
         """
         call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
         return MetadataUpdate.from_dict(parsed_object(self._send(call)))
@@ -317,7 +321,7 @@ class Client:
     ) -> FieldValues:
         """Return the most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
         call = field_values_call(name, collection, filters, filter, limit)
         return FieldValues.from_dict(parsed_object(self._send(call)))
@@ -329,7 +333,7 @@ class Client:
         return DocumentPage.from_dict(parsed_object(self._send(page_call(cursor, limit, choice))))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
-        """List the indexed documents whose ids start with `prefix` and that the filter admits, in a stable order.
+        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
         `filters` and `filter` are the options of `ask`.
         """
@@ -338,7 +342,7 @@ class Client:
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
+        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
         """
         return DocumentCounts.from_dict(parsed_object(self._send(count_call(waiting, choice))))
 
@@ -351,16 +355,16 @@ class Client:
         return CollectionEntry.from_dict(parsed_object(self._send(collection_call("GET", name))))
 
     def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
-        """Return the pins of a collection, ordered by their questions."""
+        """Return the pins of a collection, sorted by their questions."""
         call = RestCall("GET", "/pins", query=collection_query(collection))
         return parsed_list(self._send(call), Pin)
 
     def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        """Pin an answer to a question. The pin replaces a pin with the same normalised question."""
         self._send(RestCall("PUT", "/pins", as_json({**pin.to_dict(), "collection": collection})))
 
     def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if it has none."""
+        """Delete the pin of a question; NotFound if the question has no pin."""
         query = {"question": question, **collection_query(collection)}
         self._send(RestCall("DELETE", "/pins", query=query))
 
@@ -370,14 +374,14 @@ class Client:
         return Synonyms.from_dict(parsed_object(self._send(call)))
 
     def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        """Replace the synonyms of a collection. A value without groups deletes them."""
         if not synonyms.groups:
             self._send(RestCall("DELETE", "/synonyms", query=collection_query(collection)))
             return
         self._send(RestCall("PUT", "/synonyms", as_json({**synonyms.to_dict(), "collection": collection})))
 
     def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
-        """Say whether an answer is right, and return the id of the entry."""
+        """Store a judgement of an answer and return the id of the entry."""
         body = as_json({**feedback.to_dict(), "collection": collection})
         return str(parsed_object(self._send(RestCall("POST", "/feedback", body)))["id"])
 
@@ -392,15 +396,15 @@ class Client:
         return parsed_list(self._send(call), UnansweredQuestion)
 
     def create_collection(self, name: str) -> bool:
-        """Create a collection; false if it exists."""
+        """Create a collection; return false if it exists already."""
         body = as_json({"name": name})
         return parsed_object(self._send(RestCall("POST", "/collections", body))).get("created") is True
 
     def delete_collection(self, name: str, *, timeout: float | None = None) -> Removal:
         """Delete a collection with all its documents, within `timeout` seconds.
 
-        The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
-        being deleted; another call continues the removal.
+        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
+        listed with the state ``deleting``. Another call continues the deletion.
         """
         return Removal.from_dict(parsed_object(self._send(collection_call("DELETE", name, self._seconds(timeout)))))
 
@@ -409,6 +413,6 @@ class Client:
         return parsed_models(self._send(RestCall("GET", "/models")))
 
     def ready(self) -> Mapping[str, Any]:
-        """Return the service's report on whether every shard can answer. A shard that is not ready is no error."""
+        """Return the service's report on whether every shard can answer. A shard that is not ready raises no error."""
         response = self._http.get("/readyz", timeout=self._timeout)
         return parsed_object(response.content)

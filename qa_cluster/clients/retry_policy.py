@@ -1,4 +1,4 @@
-"""When the clients of the REST service repeat a request."""
+"""Decides when the clients of the REST service retry a request."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from qa_cluster.errors import InvalidInput
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """The pause in seconds that a response asks for; None if it asks for none."""
+    """Return the pause in seconds that a response asks for; None if it asks for no pause."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a client of the REST service repeats a request: after status 503 or 429, and after a lost connection.
+    """When a client of the REST service retries a request: after status 503 or 429, and after a lost connection.
 
-    All attempts and pauses of a call stay within its timeout.
+    All attempts and pauses of a call together stay within its timeout.
 
     Attributes:
         attempts: the limit of attempts of one call; 1: no retries; None: only the timeout of the call limits them.
         first_pause: the seconds before the second attempt, if the service sends no `Retry-After`. Each further pause is
             twice as long.
-        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, it is raised at once.
+        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, the client raises its error at
+            once.
         connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
             connections again within 2 seconds.
     """
@@ -53,14 +54,14 @@ class RetryPolicy:
         begun: float,
         until: float,
     ) -> float | None:
-        """The seconds to wait before the next attempt; None if the client does not retry.
+        """Return the seconds to wait before the next attempt; None if the client does not retry.
 
         Args:
             response: the response of this attempt; None if the connection was lost.
             lost: the error of the connection.
-            attempt: the number of this attempt, from 0.
-            begun: the start of the first attempt, as `time.monotonic` gives it.
-            until: the deadline of the call, as `time.monotonic` gives it.
+            attempt: the number of this attempt, counted from 0.
+            begun: the start of the first attempt, on the clock of `time.monotonic`.
+            until: the deadline of the call, on the clock of `time.monotonic`.
         """
         if self.attempts is not None and attempt + 1 >= self.attempts:
             return None

@@ -1,4 +1,6 @@
-"""Futures of submitted calls: at most `MAX_SUBMITTED` unfinished ones, of which `CONCURRENCY` run at the same time."""
+"""Runs submitted calls in the background: at most `MAX_SUBMITTED` unfinished calls, of which `CONCURRENCY` run at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 class AsyncSubmissions:
-    """Calls in the running event loop.
+    """Runs submitted calls in the running event loop.
 
     >>> submissions = AsyncSubmissions()
     >>> answers = await asyncio.gather(*(submissions.submit(ask, question) for question in questions))
@@ -34,7 +36,7 @@ class AsyncSubmissions:
         *args: _Given.args,
         **kwargs: _Given.kwargs,
     ) -> asyncio.Future[_Result]:
-        """Start `work` when it is its turn; QueueFull if too many calls are unfinished."""
+        """Start `work` when it is its turn, and return its future; QueueFull if too many calls are unfinished."""
         _check(len(self._tasks))
 
         async def run() -> _Result:
@@ -59,7 +61,7 @@ class AsyncSubmissions:
 
 
 class Submissions:
-    """Calls in threads, which start with the first call.
+    """Runs submitted calls in threads. The threads start with the first call.
 
     >>> submissions = Submissions()
     >>> answers = [future.result() for future in [submissions.submit(ask, question) for question in questions]]
@@ -72,7 +74,7 @@ class Submissions:
         self._closing = False
 
     def submit(self, work: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> Future[_Result]:
-        """Run `work` when a thread is free; QueueFull if too many calls are unfinished."""
+        """Run `work` when a thread is free, and return its future; QueueFull if too many calls are unfinished."""
 
         def run() -> _Result:
             try:
@@ -93,13 +95,13 @@ class Submissions:
         return future
 
     def cancel(self) -> None:
-        """Cancel the calls that have not started. Calls that run fail when the connections are closed."""
+        """Cancel the calls that have not started. Running calls fail when their connections are closed."""
         self._closing = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Cancel the calls that have not started, and wait for the others."""
+        """Cancel the calls that have not started, and wait for the running calls."""
         self.cancel()
         threads, self._threads = self._threads, None
         if threads is not None:

@@ -1,1 +1,3 @@
-"""Documents: how they are read from users' files, split into sentences, and stored on the shards."""
+"""Reads documents from users' files, splits them into sentences, and builds the commands that store them on the
+shards.
+"""

@@ -1,4 +1,4 @@
-"""The addresses of the pages that a site has for the files of a folder."""
+"""Computes the web addresses of a site's pages from the paths of their source files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qa_cluster.errors import InvalidInput
 
 from .files import without_gz
 
-# html: `a/b.html` for `a/b.rst`; dirhtml: `a/b/`; file: `a/b.rst`, as the file is called.
+# The page of `a/b.rst` is `a/b.html` in the style html, `a/b/` in dirhtml, and `a/b.rst` in file.
 STYLES = ("html", "dirhtml", "file")
 # The formats of sources from which site generators make pages.
 _SOURCES = ("rst", "markdown", "ipynb")
@@ -19,12 +19,12 @@ _INDEX = "index"
 
 @dataclass(frozen=True, slots=True)
 class PageAddresses:
-    """Makes addresses below a base address, in a style of `STYLES`.
+    """Computes addresses below a base address, in a style of `STYLES`.
 
     >>> site = PageAddresses.below("https://docs.example.org/guide")
     >>> site.of("first steps.md", "markdown"), site.of("api/index.html", "html"), site.of("a.pdf", "pdf")
     ('https://docs.example.org/guide/first%20steps.html', 'https://docs.example.org/guide/api/', \
-'https://docs.example.org/guide/a.pdf')
+    'https://docs.example.org/guide/a.pdf')
     """
 
     base: str
@@ -32,7 +32,7 @@ class PageAddresses:
 
     @classmethod
     def below(cls, base: str, style: str = STYLES[0]) -> PageAddresses:
-        """Check a base address and a style; the base gets a slash at its end. InvalidInput says what is wrong."""
+        """Check a base address and a style; InvalidInput if one is wrong. The base address gets a slash at its end."""
         try:
             parts = urlsplit(base)
             host = parts.hostname
@@ -45,9 +45,9 @@ class PageAddresses:
         return cls(base if base.endswith("/") else f"{base}/", style)
 
     def of(self, path: str, format: str) -> str:
-        """The address of the page of a file, by its path within the folder and its format.
+        """Return the address of the page of a file, from its path within the folder and its format.
 
-        A page called `index` has the address of its folder.
+        A page with the name `index` has the address of its folder.
         """
         folder, slash, name = without_gz(path).rpartition("/")
         stem, dot, ending = name.rpartition(".")
@@ -60,5 +60,7 @@ class PageAddresses:
         return self.base + quote((folder + slash + name).encode("utf-8", "surrogateescape"))
 
     def join(self, own: str) -> str:
-        """The address that a file states for itself: it may be relative to the base."""
+        """Return the absolute address of an address that a file states for itself, which may be relative to the
+        base.
+        """
         return urljoin(self.base, own)

@@ -4,9 +4,9 @@ With an extractor (`sources.process`), it also reads manual pages, HTML, PDF and
 The result is clean text with a source map (`source_map`). Without an extractor, a text is read unchanged and must be
 UTF-8. `files` says how files are found and opened.
 
-Only one file (of JSON lines, one line) is in memory at a time. InvalidInput is raised for a document that cannot be
-read or that repeats an id; it names the file, the line or entry, and the reason. With ``on_error="skip"``, the error is
-reported and reading continues.
+Only one file is in memory at a time; of a file of JSON lines, only one line. InvalidInput is raised if a document
+cannot be read or repeats an id. The error names the file, the line or entry, and the reason. With ``on_error="skip"``,
+the error is reported to the observer and reading continues.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -50,9 +50,11 @@ _FIELDS = {"id", "title", "text", "metadata"}
 
 
 class FileExtractor(Protocol):
-    """Extracts clean text from a file; `forced` is the format of all files, or empty.
+    """Extracts clean text from a file.
 
-    A file has at most `max_bytes`.
+    Attributes:
+        forced: the format in which all files are read; empty: it is detected.
+        max_bytes: the size limit of a file.
     """
 
     forced: str
@@ -63,7 +65,7 @@ class FileExtractor(Protocol):
 
 
 class RepeatedId(InvalidInput):
-    """A document repeats the id of an earlier document.
+    """A document has the same id as a previous document.
 
     Attributes:
         document_id: the repeated id.
@@ -74,7 +76,8 @@ class RepeatedId(InvalidInput):
         self.document_id = document_id
 
 
-# One attempt to read a document: its position in the file, and a function that returns it or raises a RequestError.
+# One attempt to read a document: the document's position in the file, and a function that returns the document or
+# raises a RequestError.
 _Attempt = tuple[str, Callable[[], Document]]
 
 
@@ -87,10 +90,14 @@ def read_documents(
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
 ) -> Iterator[Document]:
-    """Yield the documents of files and folders in order, each checked against the limits.
+    """Yield the documents of files and folders in order. Each document is checked against the limits.
 
-    `max_bytes` also limits a document's text. `id_prefix` precedes every id. An `extractor` reads all files except
-    JSON.
+    Args:
+        paths: the files and folders.
+        on_error: ``stop`` raises the first error; ``skip`` passes each error to `on_skip` and continues.
+        max_bytes: the size limit of a file and of a document's text.
+        id_prefix: precedes every id.
+        extractor: reads all files except JSON; None: only text files and JSON are read.
     """
     found = read_from(
         paths,
@@ -114,7 +121,7 @@ def read_from(
     extractor: FileExtractor | None = None,
     reading: FolderReading | None = None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield documents as `read_documents` does, each with the element of `paths` that it comes from."""
+    """Yield the documents of `read_documents`, each with the element of `paths` that it comes from."""
     seen = observer if observer is not None else ReadingObserver()
     chosen = reading if reading is not None else FolderReading()
     refuse = _refuser(on_error, seen)
@@ -136,7 +143,7 @@ def read_given(
     extractor: FileExtractor | None = None,
     reading: FolderReading | None = None,
 ) -> Iterator[Document]:
-    """Yield the documents of files that are not on this machine (`given_files`), as `read_from` does."""
+    """Yield the documents of files whose contents are in memory (`given_files`), with the options of `read_from`."""
     seen = observer if observer is not None else ReadingObserver()
     chosen = reading if reading is not None else FolderReading()
     found = _documents_of(
@@ -154,7 +161,7 @@ def read_given(
 
 
 def _refuser(on_error: str, seen: ReadingObserver) -> Callable[[Skip], None]:
-    """What is done with a document that cannot be read."""
+    """Return the function that handles a document that cannot be read."""
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
@@ -210,7 +217,7 @@ def _files_of(
             return True
         if extractor is None:
             return False
-        # The user names the files as well as their format.
+        # With --include patterns and a forced format, every file that the patterns match is wanted.
         return may_be_document(name) or bool(extractor.forced and reading.rules.has_include)
 
     def leave_out(file: Path, reason: str) -> None:
@@ -227,7 +234,7 @@ def _files_of(
 
 
 def _completed(document: Document, path: Path, file: SourceFile, reading: FolderReading, prefix: str) -> Document:
-    """The document with its prefix, and with the address and the metadata that all documents get."""
+    """Return the document with its id prefix, its address, and the metadata that all documents get."""
     given = file.metadata if isinstance(file, GivenFile) else {}
     metadata = {**reading.metadata, **given, **document.metadata}
     if reading.addresses is not None and (FIELD in metadata or not _is_json(file)):
@@ -242,7 +249,7 @@ def _completed(document: Document, path: Path, file: SourceFile, reading: Folder
 
 
 def _own_id(file: SourceFile, extractor: FileExtractor | None, prefix: str) -> str:
-    """The id of the document of a file; empty for a file of several documents."""
+    """Return the id of a file's document; empty if the file contains several documents."""
     many = _is_json(file) and not (extractor is not None and extractor.forced)
     return "" if many else prefix + file.document_name
 
@@ -252,7 +259,7 @@ def _is_json(file: SourceFile) -> bool:
 
 
 def _ending(name: str) -> str:
-    """The ending of a name without ``.gz``, in lower case."""
+    """Return the ending of a name without ``.gz``, in lower case."""
     return Path(without_gz(name)).suffix.lower()
 
 
@@ -313,7 +320,7 @@ def _checked(document: Document, where: str, max_bytes: int, places: dict[str, s
 
 
 def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
-    """Create a document from values of a file; `where` starts the error message about the first invalid value."""
+    """Create a document from values in a file. InvalidInput names `where` and the first invalid value."""
     if not isinstance(id, str) or not id.strip():
         raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be non-empty text")
     if not isinstance(text, str):
@@ -381,7 +388,7 @@ def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
 
 
 def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    """Yield the documents of the lines: every line has its own id."""
+    """Yield an attempt for each line, which contains one document with its id."""
     limit = _line_limit(max_bytes)
     with file.opened() as opened, _unpacked(opened, file) as lines:
         number = 0
@@ -409,7 +416,7 @@ def _unpacked(opened: BinaryIO, file: SourceFile) -> Iterator[BinaryIO | gzip.Gz
 
 
 def _line_limit(max_bytes: int) -> int:
-    """Return the most bytes of a line: its text in the longest form of JSON (``\\u0041``), and the other fields."""
+    """Return the size limit of a line: the text in its longest JSON form (``\\u0041``), and the other fields."""
     return 6 * (max_bytes + MAX_METADATA_BYTES) + _PART
 
 
@@ -428,7 +435,7 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    """Yield the documents of a SQuAD or CORD-19 file; the fields show which of the two it is."""
+    """Yield attempts for the documents of a SQuAD or CORD-19 file. The fields show which of the two it is."""
     del max_bytes  # it limits each document, and the file contains many
     try:
         value = json.loads(_read_text(file, MAX_JSON_BYTES))

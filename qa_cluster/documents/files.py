@@ -44,10 +44,10 @@ class SourceFile:
     """A file to read.
 
     Attributes:
-        path: its path, for messages and for its ending.
-        name: its own name: in a folder, the path within the folder. It is valid Unicode (`name_of`).
-        folder: the folder that it must be in; None for a file that the user named.
-        within: its path in that folder, without links.
+        path: the path of the file, for messages and for the file's ending.
+        name: the name of the file; for a file in a folder, its path within the folder. It is valid Unicode (`name_of`).
+        folder: the folder that must contain the file; None for a file that the user named.
+        within: the path of the file in that folder, without links.
     """
 
     path: Path
@@ -57,33 +57,33 @@ class SourceFile:
 
     @property
     def shown(self) -> str:
-        """The path for messages; valid Unicode."""
+        """The path as it appears in messages; valid Unicode."""
         return name_of(self.path)
 
     @property
     def document_name(self) -> str:
-        """The name of its document: its own name without ``.gz``."""
+        """The name of the file's document: the file's name without ``.gz``."""
         return without_gz(self.name)
 
     @property
     def size(self) -> int:
-        """Its size in bytes; 0 if it is unknown."""
+        """The size of the file in bytes; 0 if it is unknown."""
         try:
             return os.stat(self.path).st_size
         except OSError:
             return 0
 
     def read(self, limit: int, spare: int = 0) -> bytes:
-        """Return the contents; InputTooLong if the file is larger than `limit`, before a byte of it is read.
+        """Return the contents; InputTooLong if the file is larger than `limit` bytes.
 
-        `spare` more bytes are allowed for the parts of the file that are not a text.
+        The size is checked before the file is read. The file may have `spare` more bytes, for parts that are not text.
         """
         with self.opened() as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit + spare:
                 raise InputTooLong(f"{self.shown}: has {size} bytes, the limit is {limit}")
             parts, left = [], limit + spare + 1
-            # The file may grow, and files of /proc claim to be empty.
+            # Check the size again, because the file may grow, and files of /proc report a size of 0.
             while left > 0 and (part := file.read(min(left, _READ))):
                 parts.append(part)
                 left -= len(part)
@@ -104,7 +104,7 @@ class SourceFile:
 
     def _descriptor(self) -> int:
         if self.folder is None:
-            # Opening a device can have an effect, so its kind is asked first.
+            # Opening a device can have side effects, so the kind of the file is checked first.
             if not stat.S_ISREG(os.stat(self.path).st_mode):
                 raise InvalidInput(f"{self.shown}: is not a regular file")
             return os.open(self.path, _FLAGS)
@@ -134,7 +134,7 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
 
 
 def without_gz(name: str) -> str:
-    """The name of a file without ``.gz``.
+    """Return the name of a file without the ending ``.gz``.
 
     >>> without_gz("tool.1.gz")
     'tool.1'
@@ -143,22 +143,22 @@ def without_gz(name: str) -> str:
 
 
 def is_hidden(within: str) -> bool:
-    """Whether a path within a folder has a component that starts with a dot."""
+    """Return whether a path within a folder has a component that starts with a dot."""
     return any(part.startswith(".") for part in within.split("/"))
 
 
 @dataclass
 class FolderListing:
-    """Lists the files of a folder and its subfolders, but none that the rules leave out.
+    """Lists the files of a folder and its subfolders, except files that the rules exclude.
 
     Attributes:
         folder: the folder.
-        wanted: whether a file with this name is wanted.
+        wanted: returns whether a file with this name is wanted.
         follow_links: whether links are read wherever they lead.
-        on_left_out: is called with the path and the reason for each file and folder that is left out. The path of a
-            folder stands for all files in it.
-        on_unlisted: is called with each folder that cannot be listed, by its path within the folder.
-        rules: what is left out.
+        on_left_out: called with the path and the reason for each file and folder that is left out. The path of a folder
+            stands for all files in it.
+        on_unlisted: called with the path, within the folder, of each folder that cannot be listed, and with the error.
+        rules: the rules that say which files are left out.
     """
 
     folder: Path
@@ -174,9 +174,9 @@ class FolderListing:
         self._real = os.path.realpath(self.folder)
 
     def files(self) -> list[SourceFile]:
-        """Return the files in order of their paths. A broken link is included: reading it reports the error."""
+        """Return the files, sorted by their paths. A broken link is included, so that reading it reports the error."""
         found: list[SourceFile] = []
-        # Links to folders come last: a folder that is also found without a link keeps that path.
+        # Links to folders come last, so that a folder that is also found without a link keeps the path without a link.
         folders, linked = deque([""]), deque[str]()
         while folders or linked:
             within = folders.popleft() if folders else linked.popleft()
@@ -225,12 +225,12 @@ class FolderListing:
             return []
 
     def _found(self, path: str, within: str) -> SourceFile:
-        # A followed link leads anywhere, so the files below it are opened by their paths.
+        # A followed link may lead outside the folder, so the files below it are opened by their paths.
         folder = None if self.follow_links else self.folder
         return SourceFile(self.folder / path, name_of(path), folder, within)
 
     def _link(self, path: str, linked: deque[str]) -> list[SourceFile]:
-        """Return the file that a link leads to, if it is to be read."""
+        """Return the file that a link leads to, as a list; empty if the link is left out or leads to a folder."""
         file = self.folder / path
         target = os.path.realpath(file)
         if os.path.isdir(target):

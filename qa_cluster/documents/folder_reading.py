@@ -1,4 +1,4 @@
-"""What a caller of `corpus.read_from` chooses, and what the caller learns."""
+"""The options of `corpus.read_from`, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Skip:
         where: the file with the line or entry, or the folder.
         error: the error; its text may start with `where`.
         document_id: the id of the document; empty if it is unknown.
-        folder: the path within its PATH of a folder that cannot be listed; None for documents.
+        folder: for a folder that cannot be listed, its path within the folder that the user named; None for documents.
     """
 
     where: str
@@ -32,18 +32,18 @@ class Skip:
 
     @property
     def reason(self) -> str:
-        """Why it could not be read or stored, without `where`."""
+        """Why the document or folder could not be read or stored, without `where`."""
         return str(self.error).removeprefix(f"{self.where}: ")
 
 
 @dataclass(frozen=True, slots=True)
 class FolderReading:
-    """How files are chosen in folders, and what all documents get.
+    """Which files of folders are read, and the address and metadata that all documents get.
 
     Attributes:
-        rules: the files of folders that are left out.
+        rules: the rules that say which files of folders are left out.
         follow_links: whether links are read wherever they lead.
-        addresses: the addresses of the pages of the files; None: documents get no address.
+        addresses: computes the addresses of the files' pages; None: documents get no address.
         metadata: metadata of all documents. The document's own metadata have priority.
     """
 
@@ -54,19 +54,19 @@ class FolderReading:
 
 
 class ReadingObserver:
-    """Learns what `read_from` does. Every method does nothing; a subclass overrides some."""
+    """Receives the events of `read_from`. Every method does nothing; subclasses override some of them."""
 
     def skipped(self, skip: Skip) -> None:
-        """A document could not be read, with ``on_error="skip"``."""
+        """Called if a document could not be read, with ``on_error="skip"``."""
 
     def left_out(self, path: Path, reason: str) -> None:
-        """A file or folder of a folder is left out."""
+        """Called for each file or folder that is left out."""
 
     def listed(self, files: Sequence[SourceFile]) -> None:
-        """These files will be read."""
+        """Called with the files that will be read."""
 
     def begun(self, file: SourceFile) -> None:
-        """The file is read now."""
+        """Called before a file is read."""
 
 
 class ErrorObserver(ReadingObserver):

@@ -1,4 +1,4 @@
-"""Files whose contents are in memory: uploads, pages of the web, and standard input."""
+"""Files whose contents are in memory: uploads, web pages, and standard input."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .files import SourceFile
 
 @dataclass(frozen=True, slots=True)
 class GivenFile(SourceFile):
-    """A file with its contents. Its path is its name, and names no file of this machine.
+    """A file with its contents. Its path is its name and is not a path on this machine.
 
     Attributes:
-        origin: where it comes from, for messages; empty: its name is used.
-        metadata: metadata of its document, which has priority.
+        origin: where the file comes from, for messages; empty: its name is used.
+        metadata: metadata of the file's document. They have priority over the metadata of all documents.
     """
 
     data: bytes = b""
@@ -29,21 +29,21 @@ class GivenFile(SourceFile):
 
     @classmethod
     def named(cls, name: str, data: bytes, *, origin: str = "", metadata: Mapping[str, Any] | None = None) -> GivenFile:
-        """A file with a name that is a path within a folder; InvalidInput for other names."""
+        """Create a file. The name must be a path within a folder; InvalidInput for other names."""
         return cls(Path(check_name(name)), name, data=data, origin=origin, metadata=metadata or {})
 
     @property
     def shown(self) -> str:
-        """Where it comes from, else its name."""
+        """The file's origin; if it is empty, the file's name."""
         return self.origin or self.name
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The size of the contents in bytes."""
         return len(self.data)
 
     def read(self, limit: int, spare: int = 0) -> bytes:
-        """Return the contents; InputTooLong if they are larger than `limit`, with `spare` further bytes."""
+        """Return the contents; InputTooLong if they have more than `limit` + `spare` bytes."""
         if len(self.data) > limit + spare:
             raise InputTooLong(f"{self.shown}: has {len(self.data)} bytes, the limit is {limit}")
         return self.data
@@ -55,7 +55,7 @@ class GivenFile(SourceFile):
 
 
 def check_name(name: str) -> str:
-    """Return a name that is a path within a folder, with slashes; InvalidInput says what else it is.
+    """Return a name that is a path within a folder, with slashes; InvalidInput for any other name.
 
     >>> check_name("guide/first steps.md")
     'guide/first steps.md'

@@ -17,14 +17,14 @@ MAX_REMOVED = 100
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange:
-    """Fields to set and fields to remove, by their names at the top of the metadata. `of` checks them."""
+    """Fields to set and fields to remove, at the top level of the metadata. `of` checks the change."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     remove: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None = None, remove: str | Iterable[str] = ()) -> MetadataChange:
-        """Check a change; InvalidInput or InputTooLong says what is wrong.
+        """Create a change; InvalidInput or InputTooLong if it is invalid.
 
         >>> MetadataChange.of({"status": "final"}, ["draft"]).applied({"draft": True, "year": 2020})
         {'year': 2020, 'status': 'final'}
@@ -48,6 +48,6 @@ class MetadataChange:
         return cls(dict(given), frozenset(names))
 
     def applied(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata after the change."""
+        """Return the metadata after the change."""
         kept = {name: value for name, value in metadata.items() if name not in self.remove}
         return {**kept, **self.fields}

@@ -1,6 +1,6 @@
-"""Limits of metadata besides their size: values that every JSON parser reads in the same way.
+"""Checks metadata, so that every JSON parser reads the same values.
 
-Parsers refuse deep nesting, each at its own depth, and turn an integer that does not fit 64 bits into a float.
+Parsers refuse deep nesting, each at its own depth. They convert an integer that does not fit into 64 bits to a float.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_DEPTH = 32
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
 
-# A text without so many digits in a row contains no integer beyond 64 bits.
+# A text without 19 digits in a row contains no integer beyond 64 bits.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def may_hold_long_number(text: bytes) -> bool:
-    """Whether JSON may contain an integer beyond 64 bits, which a fast parser would turn into a float."""
+    """Return whether JSON may contain an integer beyond 64 bits, which a fast parser would convert to a float."""
     return _LONG_NUMBER.search(text) is not None
 
 
 def check_integer(digits: str) -> int:
-    """Return the integer, as a hook for JSON parsers; ValueError if it does not fit 64 bits."""
-    # Python refuses to parse some thousands of digits.
+    """Parse an integer, as a hook for JSON parsers; ValueError if it does not fit into 64 bits."""
+    # Python refuses to parse integers with thousands of digits.
     value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
     if (fault := _of_integer(value, digits)) is not None:
         raise ValueError(fault)
@@ -37,7 +37,7 @@ def check_integer(digits: str) -> int:
 
 
 def parse_metadata(text: str | bytes) -> dict[str, Any]:
-    """The metadata of a stored document; ValueError if they are not a JSON object with finite numbers."""
+    """Return the metadata of a stored document; ValueError if they are not a JSON object with finite numbers."""
     value = orjson.loads(text or b"{}")
     if not isinstance(value, dict):
         raise ValueError(f"metadata must be a JSON object, got {type(value).__name__}")
@@ -45,10 +45,10 @@ def parse_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def readable_metadata(text: str | bytes) -> dict[str, Any]:
-    """The metadata of a stored document; empty if they cannot be read.
+    """Return the metadata of a stored document; empty if they cannot be read.
 
-    An administrator or an earlier version may have written anything into the record. A request with many documents must
-    not fail because of one of them.
+    Administrators and earlier versions may have written any value into the record. One such document must not make a
+    request for many documents fail.
     """
     try:
         return parse_metadata(text)

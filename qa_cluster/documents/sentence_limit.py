@@ -1,9 +1,9 @@
-"""The limit of sentences per document, and whether a text exceeds it.
+"""Checks whether a text exceeds the limit of sentences per document.
 
-A shard indexes a document in one step, in which it serves no other client. The step takes longer with each sentence,
-and eight megabytes of ``a。`` have two million sentences. To count the sentences, a text must be split, which takes
-longer than storing it. Most texts are admitted without splitting: by their length, or by the number of characters that
-can end a sentence. Only a text that may exceed the limit is split, and only up to the limit.
+A shard indexes a document in one step, during which it serves no other client. Each sentence makes the step longer, and
+8 MB of ``a。`` have two million sentences. Counting sentences needs a split, which takes longer than storing the text.
+So most texts are accepted without a split: by their length, or by the number of characters that can end a sentence.
+Only a text that may exceed the limit is split, and only up to the limit.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import islice
 
 MAX_SENTENCES = 100_000
 
-# Everything that can end a sentence or a block of `sentences.py`. A sentence that is cut for its length has at least
-# this length.
+# All characters that can end a sentence or a block in `sentences.py`.
 _MAY_END = re.compile(
     r"[.!?\u2026\n\r\v\f\x1c-\x1e\x85\u2028\u2029\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965"
     r"\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
 )
+# A sentence that is cut for its length has at least this length, in code points.
 _LEAST_PIECE = 64
 
 
@@ -33,7 +33,7 @@ def most_sentences(text: str, limit: int = MAX_SENTENCES) -> int:
 
 
 def end_of_limit(text: str, limit: int = MAX_SENTENCES) -> int | None:
-    """Return the end of sentence number `limit` (in code points) if the text has more sentences than that; else None.
+    """Return the end of sentence number `limit`, in code points, if a text has more sentences; otherwise None.
 
     >>> end_of_limit("A cat. No! Yes.", 2), end_of_limit("A cat. No! Yes.", 3)
     (10, None)

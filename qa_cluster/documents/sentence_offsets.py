@@ -1,17 +1,16 @@
 """Packs the sentence offsets of a document, so that a shard can cut any sentence out of the text.
 
-The packed form is one byte, the width of a record, and then one record per sentence. A sentence is therefore found by
-its number. A record has three fields:
+The packed form is one byte, the width of a record in bytes, and then one record per sentence. So the number of a
+sentence gives the position of its record. A record has three fields:
 
 - the sentence's first code point (u32)
 - its length in code points (u16)
 - a checksum of its bytes (u16)
 
-If the text is not ASCII, a record also has the first byte (u32) and the length in bytes (u16). The scripts in
-``qa_cluster/scripts`` read the same form.
+If the text is not ASCII, a record also has the sentence's first byte (u32) and its length in bytes (u16). The scripts
+in ``qa_cluster/scripts`` read the same form.
 
-The checksum shows that the text is no longer the text that was split, because a client has just replaced it with
-``SET``.
+The checksum detects that a client has replaced the text with ``SET`` since it was split.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NARROW, WIDE = _NARROW.size, _WIDE.size
 
 @dataclass(frozen=True, slots=True)
 class LocatedSentence:
-    """A sentence with its number, its text, and its first code point in the document."""
+    """A sentence: its number, its text, and the offset of its first code point in the document."""
 
     index: int
     text: str
@@ -56,13 +55,14 @@ def pack_offsets(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def cut_sentences(first: int, width: int, records: bytes, text: bytes) -> Iterator[LocatedSentence | None]:
-    """Yield consecutive sentences of a document, from number `first`; None for a sentence whose text has changed.
+    """Yield consecutive sentences of a document, starting with number `first`; None for a sentence whose text has
+    changed.
 
     Args:
         first: the number of the first sentence.
         width: the bytes of a record.
         records: the records of the sentences.
-        text: the current text, from the first byte of the first sentence.
+        text: the current text in UTF-8, starting at the first byte of the first sentence.
     """
     begin = 0
     for number in range(len(records) // width):

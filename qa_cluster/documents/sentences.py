@@ -4,9 +4,9 @@ The text stays unchanged: ``text[start:end]`` is the sentence. Spans are in orde
 character that is not white space is in a span. Text that is not prose (tables, lists, code, base64) is split at lines,
 or cut to a length that the reader can read.
 
-Raise `SPLITTER_VERSION` with every change of the results: documents with another version are then split again.
+Increase `SPLITTER_VERSION` with every change of the results. Documents with another version are then split again.
 
-Splitting has a budget of processor time by the length of the text. Prose takes less than a tenth of it.
+Splitting has a budget of processor time that depends on the length of the text. Prose needs less than 10% of it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ BUDGET_SECONDS_PER_MILLION = 5.0
 SentenceSpan = tuple[int, int]
 
 _BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
-# A line that starts like this starts a new block, even if the previous line has no full stop.
+# The start of a line that starts a new block, even if the previous line has no full stop.
 _NEW_ITEM = re.compile(
     r"[\n\r](?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
     r"|#{1,6}[^\S\n\r]|\||>>>|```))"
 )
-# Lines of tables, rules and code: each is a block of its own.
+# Lines of tables, horizontal rules and code. Each such line is a block.
 _STRUCTURED = re.compile(r"\t|\S {3,}+(?=\S).*?(?<! ) {3,}+\S|^\s*+\||[;{}]$|^\s*+([=\-~*_#^])\1{2,}$")
 # Each structured line matches this fast pattern.
 _MAY_BE_STRUCTURED = re.compile(r"\t| {3}|[|;{}]|[=\-~*_#^]{3}")
-# Full stops that need no space after them, with closing quotes and brackets.
+# Full stops of scripts without spaces between sentences, with closing quotes and brackets.
 _UNSPACED_STOP = re.compile(
     r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
     r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
@@ -62,7 +62,7 @@ _lock = threading.Lock()
 
 
 class SplittingTooSlow(InvalidInput):
-    """A text takes more than its budget of processor time to be split."""
+    """Splitting the text takes more than its budget of processor time."""
 
 
 def split_sentences(text: str) -> list[SentenceSpan]:
@@ -76,7 +76,7 @@ def split_sentences(text: str) -> list[SentenceSpan]:
 
 
 def sentence_spans(text: str) -> Iterator[SentenceSpan]:
-    """Yield the spans of `split_sentences` one by one; the caller may stop early and save work."""
+    """Yield the spans of `split_sentences` one by one. A caller that stops early saves work."""
     budget = _Budget(len(text))
     for block_start, block_end in _blocks(text):
         budget.check(block_start)
@@ -87,7 +87,7 @@ def sentence_spans(text: str) -> Iterator[SentenceSpan]:
 
 
 class _Budget:
-    """The processor time of one run of the splitter; time in which the thread waits does not count."""
+    """The budget of processor time of one run of the splitter. Time in which the thread waits does not count."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -95,7 +95,7 @@ class _Budget:
         self._until = time.thread_time() + self._seconds
 
     def check(self, position: int) -> None:
-        """Raise SplittingTooSlow if the time is over."""
+        """Raise SplittingTooSlow if the budget is used up."""
         if time.thread_time() > self._until:
             raise SplittingTooSlow(
                 f"text of {self._length} code points takes more than {self._seconds:.1f} s of processor time to be"
@@ -105,7 +105,7 @@ class _Budget:
 
 
 def _blocks(text: str) -> Iterator[SentenceSpan]:
-    """Yield paragraphs and list items, and single lines of a paragraph that is a table or code."""
+    """Yield the spans of paragraphs and list items. A paragraph that is a table or code is divided into lines."""
     breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
         lines = text[start:end].splitlines(keepends=True) if _MAY_BE_STRUCTURED.search(text, start, end) else ()
@@ -126,13 +126,13 @@ def _blocks(text: str) -> Iterator[SentenceSpan]:
 
 
 def _is_structured(line: str) -> bool:
-    # Trailing spaces belong to no column.
+    # Trailing spaces do not make a column.
     return _STRUCTURED.search(line.rstrip()) is not None
 
 
 def _prose(text: str, start: int, end: int, budget: _Budget) -> Iterator[SentenceSpan]:
-    # For some texts (such as a run of "!"), the splitter's time grows with the square of the length. It gets long
-    # blocks in parts.
+    # For some texts (such as a run of "!"), the splitter's time grows with the square of the length. So long blocks are
+    # split in parts.
     while end - start > MAX_BLOCK_LENGTH:
         edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
         edge = max(edges, default=start + MAX_BLOCK_LENGTH)
@@ -171,7 +171,10 @@ def _trim(text: str, start: int, end: int) -> SentenceSpan | None:
 
 
 def _token_estimate(word: str) -> int:
-    """Estimate the word pieces of a word: one per character in dense scripts, else one, or one per 4 characters."""
+    """Estimate the number of tokens of a word: one per character in dense scripts, otherwise one per 4 characters.
+
+    A word of up to 8 characters in another script counts as one token.
+    """
     if not word.isascii() and _DENSE.search(word):
         return len(word)
     return (len(word) + 3) // 4 if len(word) > 8 else 1
@@ -185,21 +188,24 @@ def _limit(text: str, start: int, end: int) -> int:
     tokens = 0
     part = text[start:end]
     if part.isascii():
-        # Most sentences are short enough, so that the end of each word need not be found.
+        # Most sentences are short enough, so the word ends need not be computed.
         found = _WORD_OR_MARK.findall(part)
         if len(found) + sum([(len(word) - 1) // 4 for word in found if len(word) > 8]) <= MAX_SENTENCE_TOKENS:
             return end
     for match in _WORD_OR_MARK.finditer(text, start, end):
         size = _token_estimate(match.group())
         if tokens + size > MAX_SENTENCE_TOKENS:
-            # Cut only a word that exceeds the limit alone.
+            # A word is cut only if it exceeds the limit alone.
             return match.start() if tokens else min(match.end(), start + MAX_SENTENCE_TOKENS)
         tokens += size
     return end
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
-    """Yield the parts of a sentence, each within the limits: cut after a clause, else between words, else anywhere."""
+    """Yield the parts of a sentence, each within the limits. Cut after a clause if possible, else between words.
+
+    A word is cut only if it is too long.
+    """
     while start < end:
         limit = _limit(text, start, end)
         if limit >= end:

@@ -1,4 +1,6 @@
-"""Finds titles that pages of a folder share, such as the name of their site, and what tells the pages apart."""
+"""Finds title parts that pages of a folder share, such as the name of the site, and the title that identifies each
+page.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,16 @@ _HEADING_END = re.compile(r"</h1\b", re.IGNORECASE)
 _MAX_HEADING = 2000
 _TAG = re.compile(r"<[^<>]*+>")
 _BETWEEN = re.compile(r"(?<!\s)\s++[-|:/\u00b7\u2022\u00bb\u203a\u2013\u2014]++\s++|(?<!\s)\s*+[:\u2014|]\s++")
-# A text that so many pages of one folder have in their titles, and such a part of them, does not tell them apart.
+# A text is shared if at least this many pages of a folder, and at least this share of them, have it in their titles.
 MIN_SHARED = 3
 MIN_SHARE = 0.3
 
 
 class SiteTitles:
-    """The titles of the HTML pages of a folder.
+    """Finds the titles of the HTML pages of a folder.
 
     Args:
-        files: the files; only the starts of pages are read, and only if there are several.
+        files: the files. Only the start of each page is read, and only if there are several pages.
     """
 
     def __init__(self, files: Iterable[SourceFile]) -> None:
@@ -55,7 +57,9 @@ class SiteTitles:
         return {text for text, count in counts.items() if count >= max(MIN_SHARED, len(pages) * MIN_SHARE)}
 
     def own(self, file: SourceFile, found: Extracted) -> str:
-        """Return the title that tells a page apart: without what other pages share, else its first heading."""
+        """Return the title that identifies a page: the title without shared parts; if nothing is left, the first
+        heading.
+        """
         shared = self._shared.get(file.path.parent)
         if not shared or file.path not in self._titles:
             return found.title
@@ -65,7 +69,7 @@ class SiteTitles:
 
 
 def _without(title: str, shared: Collection[str]) -> str:
-    """A title without its shared parts; empty if nothing else is left."""
+    """Return a title without its shared parts; empty if no other part is left."""
     if title in shared:
         return ""
     parts = _parts(title)
@@ -79,7 +83,7 @@ def _parts(title: str) -> Sequence[str]:
 
 
 def _titles_of(file: SourceFile) -> tuple[str, str]:
-    """The title and the first large heading at the start of a page; empty if it cannot be read."""
+    """Return the title and the first large heading at the start of a page; empty if the page cannot be read."""
     try:
         with file.opened() as opened:
             data = opened.read(_HEAD_BYTES)

@@ -3,15 +3,15 @@
     {"file": "gzip.1.gz", "format": "roff", "extractor": 3, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
      "unit": "line", "places": "<base64>"}
 
-Starts are code points of the text. The fields are delta-encoded:
+Starts are counted in code points of the text. The fields are delta-encoded:
 
-- An entry of `sections` has the distance from the previous start, the number of headings that it shares with the
-  previous path, and its further headings. An entry without headings ends all sections.
-- `places` are pairs of numbers: the distance from the start of the previous paragraph, and the distance from its line
-  or page. Each number takes seven bits a byte, the lowest first. The second number has a sign: n is stored as 2 n, and
-  -n as 2 n - 1.
+- An entry of `sections` has three parts: the distance from the previous start, the number of headings that it shares
+  with the previous path, and its further headings. An entry without headings ends all sections.
+- `places` are pairs of numbers for paragraphs: the distance from the start of the previous paragraph, and the
+  difference from its line or page. Each number takes seven bits a byte, the lowest first. The second number has a sign:
+  n is stored as 2 n, and -n as 2 n - 1.
 
-Any client may store such metadata; a source map that cannot be read is ignored. A source map that is too large is
+Any client may store such metadata. A source map that cannot be read is ignored. A source map that is too large is
 reduced: the deepest headings are removed first, then every second position.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 from qa_cluster.types import Source
 
 FIELD = "_source"
-# The metadata field with the address of the page that a site has for the document.
+# The metadata field with the web address of the document's page.
 URL = "url"
 MAX_SECTIONS_BYTES = 28 * 1024
 MAX_PLACES_BYTES = 20 * 1024
@@ -42,8 +42,9 @@ class SourceMap:
 
     Attributes:
         file: the name of the file; empty if it is unknown.
-        starts, paths: each section's start, ascending, and its headings, the outermost first.
-        place_starts, numbers: each paragraph's start, ascending, and its `unit`, counted from 1.
+        starts, paths: the start of each section, ascending, and its headings, the outermost first.
+        unit: ``line`` or ``page``.
+        place_starts, numbers: the start of each paragraph, ascending, and its line or page, counted from 1.
     """
 
     file: str = ""
@@ -55,19 +56,19 @@ class SourceMap:
     numbers: tuple[int, ...] = ()
 
     def section_at(self, start: int) -> tuple[str, ...]:
-        """Return the headings above a position of the text."""
+        """Return the headings above an offset in the text."""
         found = bisect_right(self.starts, start)
         return self.paths[found - 1] if found else ()
 
     def number_at(self, start: int) -> int | None:
-        """Return the line or page where the paragraph at a position of the text starts."""
+        """Return the line or page where the paragraph at an offset in the text starts."""
         found = bisect_right(self.place_starts, start)
         return self.numbers[found - 1] if found else None
 
     def source_at(self, start: int) -> Source | None:
-        """Return the file, and the line or page where the paragraph at a position of the text starts.
+        """Return the file, and the line or page where the paragraph at an offset in the text starts.
 
-        None without a file.
+        None if the file is unknown.
         """
         if not self.file:
             return None
@@ -87,7 +88,7 @@ def write_map(
     unit: str = "",
     places: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]:
-    """Return a source map as metadata. `sections` are starts with headings, `places` are starts with line or page.
+    """Return a source map as metadata. `sections` are starts with headings; `places` are starts with a line or page.
 
     >>> write_map("a.rst", "rst", 1, [(0, ["Top"]), (9, ["Top", "Below"])])["sections"]
     [[0, 0, 'Top'], [9, 1, 'Below']]
@@ -215,14 +216,16 @@ def url_of(metadata: Mapping[str, Any]) -> str:
 
 
 def shown_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return metadata as answers show them: without the source map, because answers have a section and a source."""
+    """Return metadata as answers show them: without the source map. Answers have the fields `section` and `source`
+    instead.
+    """
     if FIELD not in metadata:
         return metadata
     return {name: value for name, value in metadata.items() if name != FIELD}
 
 
 def filter_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return metadata as filters see them: only the file name and the format of the source map."""
+    """Return metadata as filters use them: only the file name and the format of the source map remain."""
     value = metadata.get(FIELD)
     if not isinstance(value, Mapping):
         return metadata

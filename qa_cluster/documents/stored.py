@@ -1,7 +1,6 @@
-"""Documents as they are stored: limits, versions, and the script calls that write and remove them.
+"""Builds the commands that write, read and delete stored documents, and parses their replies.
 
-Builders check their input and return a call; parsers take the reply of the call. This module never calls a
-server.
+A builder checks its input and returns a call. A parser takes the reply of the call. This module never calls a server.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
 MAX_TEXT_LENGTH = 5_000_000
 MAX_SOURCE_BYTES = 4096
-# Removing a document removes its cached answers in the same step. With this number of answers and bytes of their names,
+# A document and its cached answers are deleted in the same step. With this number of answers and bytes of their keys,
 # the step takes 2 to 3 ms.
 MAX_ANSWERS = 1000
 MAX_ANSWER_NAMES_BYTES = 256_000
@@ -39,12 +38,12 @@ ANY_NOTE = "*"
 
 
 class DocumentFailed(InvalidInput):
-    """A document is stored, but its version is not indexed and not tried again."""
+    """A document is stored, but the worker has given up indexing this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
-    """A checked document; `metadata` is canonical JSON, `version` a hash of title, metadata and text."""
+    """A checked document. `metadata` is canonical JSON; `version` is a hash of title, metadata and text."""
 
     document_id: str
     title: str
@@ -67,8 +66,8 @@ class DocumentRecord:
         sentences: the number of sentences; None while the document is not split.
         splitter: the version of the splitter; empty if it is not recorded.
         tokenized: whether this version is indexed.
-        analyzer: the version of the analyzer that made the postings; empty if it is not recorded.
-        failure: why this version is not indexed and not tried again; empty if it is indexed or pending.
+        analyzer: the version of the analyzer that created the postings; empty if it is not recorded.
+        failure: why the worker has given up indexing this version; empty if it is indexed or pending.
     """
 
     document_id: str
@@ -83,7 +82,7 @@ class DocumentRecord:
     failure: str = ""
 
     def is_current(self, splitter: str, analyzer: str) -> bool:
-        """Whether this version is indexed with this splitter and this analyzer."""
+        """Return whether this version is indexed with this splitter and this analyzer."""
         return self.tokenized and self.splitter == splitter and self.analyzer == analyzer
 
 
@@ -116,9 +115,11 @@ class SentenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document with some of its sentences: `passages` has each sentence with its neighbours.
+    """A document with some of its sentences.
 
-    `epoch` is the epoch of the document's partition. A passage leaves out sentences that do not exist.
+    Attributes:
+        epoch: the epoch of the document's partition.
+        passages: each requested sentence with its neighbours; sentences that do not exist are left out.
     """
 
     epoch: int
@@ -130,11 +131,13 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """The result of a put. `version` is the current version, empty if the document does not exist.
+    """The result of a put.
 
-    `status` is stored, unchanged, conflict, stale, or no_collection: the document's collection does not exist. `source`
-    is the source of the previous version, if it is known. `pending_bytes` is the size of the pending documents in the
-    partition.
+    Attributes:
+        status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist).
+        version: the current version; empty if the document does not exist.
+        pending_bytes: the size of the pending documents in the partition.
+        source: the source of the previous version; empty if it is unknown.
     """
 
     status: str
@@ -147,9 +150,9 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The result of a delete: `status` is deleted, missing, conflict or stale.
+    """The result of a delete. `status` is deleted, missing, conflict or stale.
 
-    `version` is the previous one, or empty.
+    `version` is the previous version; empty if there was none.
     """
 
     status: str
@@ -158,10 +161,12 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResult:
-    """The result of `set_metadata`. `version` is the current version, empty if the document has no record.
+    """The result of `set_metadata`.
 
-    `status` is stored, unchanged, conflict, missing, busy (a client has changed the text, and the worker has not
-    written its record yet) or no_collection.
+    Attributes:
+        status: stored, unchanged, conflict, missing, busy or no_collection. Busy: a client has changed the text, and
+            the worker has not written its record yet.
+        version: the current version; empty if the document has no record.
     """
 
     status: str
@@ -170,9 +175,12 @@ class MetadataResult:
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What indexing needs of a text: `offsets` is the result of `pack_offsets`, `packed` of `pack_sentences`.
+    """The data that indexing computes from a text.
 
-    A long text has `parts` instead, each with the number of its sentences.
+    Attributes:
+        offsets: the result of `pack_offsets`.
+        packed: the result of `pack_sentences`; empty for a long text.
+        parts: for a long text, the packed sentences in parts, each with the number of its sentences.
     """
 
     splitter: str
@@ -184,7 +192,7 @@ class IndexedText:
 
 
 def check_document_id(document_id: object) -> str:
-    """Return the id if it is valid; the error names the fault."""
+    """Return the id if it is valid; otherwise the error says what is wrong."""
     if not isinstance(document_id, str) or not document_id:
         raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200], place="id")
     if not is_unicode(document_id):
@@ -202,7 +210,7 @@ def check_document(
     metadata: Mapping[str, Any] | None = None,
     collection: object = keys.DEFAULT_COLLECTION,
 ) -> DocumentInput:
-    """Return the document if it is within all limits; the error names the value and the limit.
+    """Return the document if it is within all limits; otherwise the error names the value and the limit.
 
     >>> check_document("a", "A cat.", "Cats").version
     'bf85ebfc8ac05950'
@@ -220,7 +228,7 @@ def check_document(
 
 
 def check_length(text: str, what: str) -> None:
-    """Raise InputTooLong if a text has too many code points or sentences. A long text may take a second."""
+    """Raise InputTooLong if a text has too many code points or sentences. For a long text, the check may take 1 s."""
     length = len(text)
     if length > MAX_TEXT_LENGTH:
         raise InputTooLong(
@@ -235,7 +243,7 @@ def check_length(text: str, what: str) -> None:
 
 
 def check_source(source: object) -> str:
-    """Return the name of a document source if it is valid; the error names the fault."""
+    """Return the name of a document's source if it is valid; otherwise the error says what is wrong."""
     checked = _check_text("source", source)
     if (size := len(checked.encode())) > MAX_SOURCE_BYTES:
         raise InputTooLong(f"source {checked[:40]!r}.. has {size} bytes, the limit is {MAX_SOURCE_BYTES}")
@@ -251,7 +259,7 @@ def _check_text(name: str, value: object) -> str:
 
 
 def document_version(title: str, metadata: str, text: str) -> str:
-    """The version of a document: 16 hex digits, a hash of its title, metadata and text."""
+    """Return the version of a document: 16 hex digits of a hash of its title, metadata and text."""
     digest = blake2b(digest_size=8)
     for part in (title, metadata, text):
         data = part.encode()
@@ -261,7 +269,7 @@ def document_version(title: str, metadata: str, text: str) -> str:
 
 
 def document_keys(document: str, tag: str) -> tuple[str, ...]:
-    """Return the keys that every document script takes, in their order."""
+    """Return the keys that every document script takes, in the order of its KEYS."""
     collection = keys.document_name(document).collection
     return (
         keys.paragraphs_key(document, tag),
@@ -278,19 +286,17 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
 
 
 def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ModuleCall:
-    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist).
+    """Store a document if its current version is ``if_version``.
 
-    `source` is the source of the document; the version does not depend on it.
+    `ANY_VERSION` stores it always, `NO_VERSION` only if it does not exist. `source` is the source of the document; the
+    version does not depend on it.
     """
     key = keys.paragraphs_key(document.name, tag)
     return ModuleCall("QA.PUTDOCUMENT", (key,), (if_version, *_put_arguments(document), source))
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
-    """Write the record of a text that a client wrote with ``SET``.
-
-    The script does nothing if the text has changed again.
-    """
+    """Write the record of a text that a client wrote with ``SET``. If the text has changed again, do nothing."""
     args = ("adopt", if_version, *_put_arguments(document), "")
     return ScriptCall("put_document", document_keys(document.name, tag), args)
 
@@ -317,12 +323,14 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ModuleCall:
-    """Remove a document and all data that is derived from it."""
+    """Delete a document and all data that is derived from it."""
     return ModuleCall("QA.DELDOCUMENT", (keys.paragraphs_key(document, tag),), (if_version,))
 
 
 def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields: bytes) -> ModuleCall:
-    """Replace the metadata of a document, as canonical JSON and in the binary form of the index; the text stays."""
+    """Replace the metadata of a document; its text stays. `metadata` is canonical JSON, `fields` the binary form of the
+    index.
+    """
     return ModuleCall("QA.SETMETADATA", (keys.paragraphs_key(document, tag),), (if_version, metadata, fields))
 
 
@@ -334,25 +342,27 @@ def parse_metadata(reply: Sequence[Any]) -> MetadataResult:
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
-    """Remove the derived data of a document whose text a client removed. Do nothing if the text exists again."""
+    """Delete the derived data of a document whose text a client deleted. If the text exists again, do nothing."""
     return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION, ANY_NOTE))
 
 
 def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
-    """Remove the data of a version but keep the text, because a client has replaced it with an unreadable text."""
+    """Delete the data of a version but keep the text, because a client has replaced the text with bytes that are not
+    UTF-8.
+    """
     return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
 
 
 def read_note(document: str, tag: str) -> tuple[str, str, str]:
     """Return the command that reads a document's change note.
 
-    A text that is read afterwards contains all changes that the note records.
+    Read the note before the text. The text then contains all changes that the note records.
     """
     return "HGET", keys.pending_key(tag), keys.document_name(document)
 
 
 def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
-    """Mark the changes up to this note as processed if the version is still current (`NO_VERSION`: no record)."""
+    """Mark the changes up to this note as processed if `version` is still current (`NO_VERSION`: no record exists)."""
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 
@@ -373,17 +383,17 @@ def index_document(
     place: str = "",
     note: str = ANY_NOTE,
 ) -> ScriptCall:
-    """Index a version and store its sentence offsets; questions then find it. The reply is ``[stored | stale]``.
+    """Index a version and store its sentence offsets, so that questions find it. The reply is ``[stored | stale]``.
 
-    A document that was sent in parts is open at `place` in the index: the script commits it, or aborts it if it is
-    stale. The document is no longer pending unless it has changed since the change note `note` (`read_note`).
+    A document that was sent in parts is open at `place` in the index. The script commits it; if it is stale, the script
+    aborts it. The document is no longer pending unless it has changed since the change note `note` (`read_note`).
     """
     args = (version, made.splitter, made.analyzer, made.sentences, made.offsets, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
 
 
 def fail_document(document: str, tag: str, version: str, reason: str, *, note: str = ANY_NOTE) -> ScriptCall:
-    """Mark a version as failed: no worker tries to index it again. The reply is ``[failed | stale]``.
+    """Mark a version as failed, so that no worker tries to index it again. The reply is ``[failed | stale]``.
 
     The document is no longer pending unless it has changed since the change note `note`. Every write removes the mark.
     """
@@ -392,13 +402,13 @@ def fail_document(document: str, tag: str, version: str, reason: str, *, note: s
 
 
 def repair_partition(tag: str) -> ScriptCall:
-    """Remove internal keys of a partition with a value of a wrong type; the reply is their number."""
+    """Delete internal keys of a partition whose values have a wrong type; the reply is the number of deleted keys."""
     names = (keys.pending_key(tag), keys.failures_key(tag), keys.layout_key(tag), keys.flight_key(tag))
     return ScriptCall("repair_partition", names, ())
 
 
 def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
-    """Store blocks of tokens (`pack_tokens`) by their numbers; the reply is ``[stored | stale]``."""
+    """Store blocks of tokens (`pack_tokens`) by their numbers. The reply is ``[stored | stale]``."""
     args = (version, splitter, *(part for block in blocks.items() for part in block))
     return ScriptCall("store_tokens", document_keys(document, tag), args)
 
@@ -408,10 +418,10 @@ class Embedding:
     """Packed passages of a document (`vectors.packing`).
 
     Attributes:
-        digest: names the encoder.
+        digest: identifies the encoder.
         dims: the number of values in a vector.
-        done: how many passages of the document are stored already; 0 replaces the vectors of the document.
-        total: the passages of the document.
+        done: the number of passages that are already stored; 0 replaces the vectors of the document.
+        total: the number of passages of the document.
     """
 
     digest: bytes
@@ -422,9 +432,10 @@ class Embedding:
 
 
 def embed_document(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ScriptCall:
-    """Attach vectors to passages of an indexed document; the reply is ``[stored | stale]``.
+    """Attach vectors to passages of an indexed document. The reply is ``[stored | stale]``.
 
-    The document is embedded when all passages are stored. It is stale if it has changed, or if `done` is wrong.
+    The document is embedded when all passages are stored. The reply is stale if the document has changed or `done` is
+    wrong.
     """
     args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
     return ScriptCall("embed_document", document_keys(document, tag), args)
@@ -433,7 +444,7 @@ def embed_document(document: str, tag: str, version: str, splitter: str, made: E
 def loose_sentences(document: str, tag: str) -> ScriptCall:
     """Delete the cached answers of sentences that a client stores without a document.
 
-    The reply is 0 if there is a document.
+    If a document with this name exists, the reply is 0.
     """
     return ScriptCall("loose_sentences", document_keys(document, tag), ())
 
@@ -441,9 +452,9 @@ def loose_sentences(document: str, tag: str) -> ScriptCall:
 def read_sentence(
     sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0, metadata: bool = False
 ) -> ScriptCall:
-    """Fetch what is needed to answer from a sentence; `parse_sentence_record` parses the reply.
+    """Fetch the data that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    ``around`` is the number of neighbours on each side, at most; `metadata` says whether to fetch the document's
+    ``around`` is the largest number of neighbours on each side. `metadata` says whether to fetch the document's
     metadata.
     """
     name = (sentence.document, sentence.tag)
@@ -460,9 +471,8 @@ def read_sentence(
 
 
 def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
-    """Parse the reply to `read_sentence` for sentence number ``index``.
-
-    None if the current text has no such sentence.
+    """Parse the reply to `read_sentence` for sentence number ``index``; None if the current text has no such
+    sentence.
     """
     if reply is None:
         return None
@@ -496,14 +506,14 @@ def _is_there(placed: LocatedSentence | None) -> bool:
 
 
 def _blob(value: Any) -> bytes:
-    # in the worker, bytes that are valid UTF-8 arrive as text
+    # In the worker, a reply that is valid UTF-8 arrives as text.
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def read_hits(document: str, tag: str, sentences: Sequence[int], around: int, *, metadata: bool = True) -> ScriptCall:
-    """Fetch sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply.
+    """Fetch sentences of a document, each with up to ``around`` neighbours on each side; `parse_hits` parses the reply.
 
-    Without `metadata`, the reply has none: a search fetches those of a document once.
+    With `metadata` false, the reply has no metadata: a search fetches the metadata of a document only once.
     """
     names = (
         keys.paragraphs_key(document, tag),
@@ -549,9 +559,10 @@ def store_answer(
     ttl_seconds: int,
     most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache an answer if the sentence is still ``text`` of ``version``; the reply is 1 if it is stored, else 0.
+    """Cache the answer of a sentence if its text is still ``text`` and its document has ``version``. The reply is 1 or
+    0.
 
-    All cached answers of the partition take about ``most_bytes`` at most; the oldest are evicted.
+    The cached answers of the partition take about ``most_bytes`` at most. The oldest are evicted.
     """
     name = (sentence.document, sentence.tag)
     own = keys.answer_key(sentence, question, model)
@@ -572,17 +583,17 @@ def store_answer(
 
 
 def store_whole_answer(key: str, answer: bytes, ttl_seconds: int) -> ModuleCall:
-    """Cache a whole answer. The module limits the bytes of all whole answers of a partition."""
+    """Cache a whole answer. The module limits the total size of a partition's whole answers."""
     return ModuleCall("QA.PUTANSWER", (key,), (answer, ttl_seconds))
 
 
 def drop_whole_answers(names: tuple[str, ...]) -> ModuleCall:
-    """Delete cached whole answers of one partition by their keys; the reply is the number of deleted answers."""
+    """Delete cached whole answers of one partition by their keys. The reply is the number of deleted answers."""
     return ModuleCall("QA.DELANSWER", names, ())
 
 
 def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:
-    """Delete cached answers of a partition by their keys; the reply is the number of deleted answers."""
+    """Delete cached sentence answers of one partition by their keys. The reply is the number of deleted answers."""
     return ScriptCall(
         "drop_answers",
         (keys.sentence_answer_list_key(tag), keys.sentence_answer_bytes_key(tag), keys.flight_key(tag), *names),
@@ -602,7 +613,7 @@ def read_record(document: str, tag: str) -> tuple[str, ...]:
 
 
 def failed_error(document: str, reason: str) -> DocumentFailed:
-    """The error that names a failed document and the reason."""
+    """Return the error that names a failed document and the reason."""
     name = keys.document_name(document).id[:100]
     return DocumentFailed(
         f"document {name!r} is stored, but not indexed: {reason}. No question is answered from it until it is written"

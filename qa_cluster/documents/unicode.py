@@ -1,4 +1,4 @@
-"""Whether a text can be stored, and how the name of a file becomes such a text."""
+"""Checks whether a text can be stored, and converts file names to such texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a string can be encoded: it has no lone surrogates."""
+    """Return whether a string can be encoded as UTF-8, that is, whether it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -16,7 +16,7 @@ def is_unicode(text: str) -> bool:
 
 
 def name_of(path: str | Path) -> str:
-    r"""The path of a file as text that can be stored: bytes that are not UTF-8 are written as escapes.
+    r"""Return the path of a file as text that can be stored. Bytes that are not UTF-8 are written as escapes.
 
     >>> name_of(os.fsdecode(b"caf\xe9.txt"))
     'caf\\xe9.txt'

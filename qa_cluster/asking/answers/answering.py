@@ -108,7 +108,7 @@ class StageReading:
 
     @property
     def certainty(self) -> float:
-        """How sure the reader is of its best span, as the stop rule measures it."""
+        """The best order of all spans that the stage has read."""
         return certainty(item.order for item in self.spans)
 
     @property
@@ -170,7 +170,9 @@ class Answering:
             seconds: the time that is left.
         """
         coverage = question.options.coverage
-        shards_without(self._shards, coverage)  # raises at once if the question cannot be answered, before it waits for its turn
+        shards_without(
+            self._shards, coverage
+        )  # raises at once if the question cannot be answered, before it waits for its turn
         async with self._admission.turn(seconds):
             answer: ComputedAnswer = await retrying_without(
                 self._shards, coverage, lambda without: self._answer(question, plan, clock, digest, without)
@@ -304,7 +306,7 @@ class Answering:
         return readings
 
     async def _read_patiently(self, shard: Shard, reader: str, text: str, names: list[str]) -> list[Any]:
-        """Do the same as `_read_on`; raise ShardNotReady if the server or the worker of the shard cannot answer."""
+        """Call `_read_on`; raise ShardNotReady if the server or the worker of the shard cannot answer."""
         readiness = self._shards.readiness
         readiness.check([shard.address], workers=True)
         try:
@@ -400,14 +402,25 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Call the attempt. If a shard turns out to be unable to answer, repeat at once without it.""" while True:
-        without = shards_without(shards, coverage) | unable if coverage != PARTIAL: return await once(without) if
-        len(without) == len(shards.all): unable.clear()  # one of them may be able to answer by now raise NotWhole("no
-        shard can answer now") rest = {shard.address: shard for shard in shards.all if shard not in without} try: return
-        await shards.readiness.patiently(once(without), rest) except ShardNotReady as error: if len(rest) == 1 or
-        error.address not in rest: raise NotWhole(str(error)) from error unable.add(rest[error.address]) except
-        (ConnectionLost, ReplyError): await shards.readiness.probe(rest) if len(rest) == 1 or not
-        shards.readiness.servers.keys() & rest.keys(): raise
+        """Call the attempt. If a shard turns out to be unable to answer, repeat at once without it."""
+        while True:
+            without = shards_without(shards, coverage) | unable
+            if coverage != PARTIAL:
+                return await once(without)
+            if len(without) == len(shards.all):
+                unable.clear()  # one of them may be able to answer by now
+                raise NotWhole("no shard can answer now")
+            rest = {shard.address: shard for shard in shards.all if shard not in without}
+            try:
+                return await shards.readiness.patiently(once(without), rest)
+            except ShardNotReady as error:
+                if len(rest) == 1 or error.address not in rest:
+                    raise NotWhole(str(error)) from error
+                unable.add(rest[error.address])
+            except (ConnectionLost, ReplyError):
+                await shards.readiness.probe(rest)
+                if len(rest) == 1 or not shards.readiness.servers.keys() & rest.keys():
+                    raise
 
     async def once(without: frozenset[Shard]) -> Any:
         try:
@@ -424,7 +437,7 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
 
 
 def index_of(ranking: Ranking, shards: Shards, without: Collection[Shard]) -> Index:
-    """The state of the documents that were ranked; `version` is a digest of it."""
+    """Return the state of the ranked documents. `version` is a digest of this state."""
     version = blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     total, missing = len(shards.all), tuple(sorted(str(shard.address) for shard in without))
     return Index(version, total, total - len(missing), bool(missing), missing)

@@ -1,11 +1,14 @@
-"""Makes the answers of a question from the spans that were read: order, same answers, probabilities, citations. Pure.
+"""Assembles the answers of a question from the spans that were read: order, merging, probabilities, citations.
 
-Every span has an *order*: its score over null plus a penalty. The penalty is the stage's weight times the distance
-between the ranking scores of the best sentence and the span's sentence. Distances are used because ranking scores
-themselves grow with the corpus and with the length of the question. The probabilities follow a conditional logit
-(McFadden 1974): the odds of a span against "no answer" are ``exp(a * order + b)`` with the stage's calibration. The
-probabilities of all answers of a question and of "no answer" add up to 1. Spans with the same words are one answer. Its
-probability is the sum over its places.
+Every span has an *order*: its score against the null answer plus a penalty. The penalty is the stage's weight times the
+distance between two ranking scores: the score of the best sentence and the score of the span's sentence. Distances are
+used because ranking scores grow with the corpus and with the length of the question.
+
+The probabilities follow a conditional logit (McFadden 1974): the odds of a span against "no answer" are ``exp(a * order
++ b)`` with the stage's calibration. The probabilities of all answers and of "no answer" add up to 1. Spans with the
+same words are merged into one answer. Its probability is the sum of theirs.
+
+The functions are pure: they do no I/O.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _AROUND = ("Ps", "Pe", "Pi", "Pf")  # brackets and quotation marks, by Unicode's
 
 @dataclass(frozen=True, slots=True)
 class ScoredSpan:
-    """A span of a reading, with its order."""
+    """A span of a reading and its order."""
 
     reading: SentenceReading
     span: FoundSpan
@@ -55,26 +58,28 @@ class ScoredSpan:
 
 @dataclass(frozen=True, slots=True)
 class MergedAnswer:
-    """One answer: the places where it was read, best first, and the probability that it is right."""
+    """One answer: the spans that contain it, the best first, and the probability that it is right."""
 
     places: tuple[ScoredSpan, ...]
     probability: float
 
     @property
     def best(self) -> ScoredSpan:
-        """The place that is shown as the answer's own."""
+        """The best span, which the answer shows as its own."""
         return self.places[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswers:
-    """The answers, the most probable one first, and the probability `none` that no answer is right; the sum is 1."""
+    """The answers, the most probable first, and the probability `none` that no answer is right. The sum is 1."""
 
     choices: tuple[MergedAnswer, ...]
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
-        """Whether the first answer has at least the odds (against "no answer") of a single span with this order."""
+        """Return whether the first answer's odds against "no answer" are at least the odds of a single span with this
+        order.
+        """
         if not self.choices:
             return False
         wanted = exp(_bounded(calibration.a * order + calibration.b)) * self.none
@@ -82,10 +87,10 @@ class ChosenAnswers:
 
 
 def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[ScoredSpan]:
-    """All spans that are not empty, with their orders.
+    """Return all non-empty spans with their orders.
 
-    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked has the score of the sentence that
-    it was read with.
+    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked gets the score of the sentence with
+    which it was read.
     """
     best = max(ranked.values(), default=0.0)
 
@@ -102,10 +107,12 @@ def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], wei
 
 
 def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], weight: float) -> list[ScoredSpan]:
-    """The spans of a stage, with the weighted orders that the stage before gave to the same text.
+    """Return the spans of a stage with new orders, which include the order that the previous stage gave to the same
+    text.
 
-    A span that the stage before has not found counts `OVERLAPPING` less than the best span that overlaps it, or
-    `NOT_FOUND` without such a span.
+    The new order is the span's own order plus `weight` times the previous stage's order. If the previous stage did not
+    find the span, its order there is `OVERLAPPING` less than the best span that overlaps it, or `NOT_FOUND` without
+    such a span.
     """
     if not weight:
         return list(spans)
@@ -126,7 +133,7 @@ def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], wei
 
 
 def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswers:
-    """Choose among the spans of a question. Of overlapping spans of a document, the best one counts."""
+    """Merge the spans of a question into answers. Of overlapping spans of a document, only the best counts."""
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
     shift = max([0.0, *utilities])  # keeps the largest power at 1
@@ -139,12 +146,12 @@ def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswe
         MergedAnswer(tuple(item for item, _ in found), sum(weight for _, weight in found) / total)
         for found in places.values()
     ]
-    # The sort is stable: of equally probable answers, the one with the best place comes first.
+    # The sort is stable, so among equally probable answers, the answer with the best span comes first.
     return ChosenAnswers(tuple(sorted(choices, key=lambda choice: -choice.probability)), exp(-shift) / total)
 
 
 def same_answer(text: str) -> str:
-    """Normalize the text of an answer: texts with equal results are the same answer.
+    """Normalise the text of an answer. Two texts with equal results are the same answer.
 
     >>> same_answer("The  Senate,"), same_answer("-F") == same_answer("-f"), same_answer("the")
     ('senate', False, 'the')
@@ -159,7 +166,7 @@ def same_answer(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """The text without brackets and quotation marks around it, and without closing punctuation."""
+    """Return the text without surrounding brackets, surrounding quotation marks and closing punctuation."""
     first, last = 0, len(text)
     while last > first and (text[last - 1] in _ENDS or _is_around(text[last - 1])):
         last -= 1
@@ -177,7 +184,10 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
 
 
 def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
-    """The best spans first. Sentence names decide among equal orders, so the same readings give the same answers."""
+    """Return the spans without those that overlap a better span of the same document, the best first.
+
+    Among equal orders, sentence names decide, so the same readings always give the same answers.
+    """
     kept: list[ScoredSpan] = []
     taken: dict[str, list[tuple[int, int]]] = {}
     for item in sorted(spans, key=lambda item: (-item.order, str(item.reading.sentence))):
@@ -189,7 +199,7 @@ def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
 
 
 def _bounded(utility: float) -> float:
-    """Keep a utility in the range of `exp`; probabilities beyond it round to 0 or 1."""
+    """Limit a utility to the range of `exp`. Probabilities outside it round to 0 or 1."""
     return min(max(utility, -500.0), 500.0)
 
 
@@ -198,9 +208,9 @@ def _bounded(utility: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """A document that an answer cites, read after its sentences: its current version, title and source map.
+    """A document that an answer cites: its version, title, metadata and source map, read after its sentences.
 
-    `metadata` is without the source map, as answers show it. All answers from the document share this object.
+    `metadata` lacks the source map, as answers show it. All answers from the document share this object.
     """
 
     version: str
@@ -220,17 +230,17 @@ class AssembledAnswers:
 
 
 def cited(chosen: ChosenAnswers, options: AskOptions) -> list[ScoredSpan]:
-    """The places whose documents `assemble` needs."""
+    """Return the spans whose documents `assemble` needs."""
     return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
 
 
 def assemble(
     chosen: ChosenAnswers, records: Mapping[str, CitedDocument], stage: ReadingStage, options: AskOptions
 ) -> AssembledAnswers:
-    """The answers of a question, by the thresholds of the stage that decides.
+    """Return the answers of a question, by the thresholds of the last stage that read.
 
-    `records` has the documents of `cited` by id. A place whose document is missing or has another version than was
-    read is left out; so is an answer without places.
+    `records` has the documents of `cited` by id. A span is left out if its document is missing or has another version
+    than was read. An answer without spans is left out.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)
@@ -246,7 +256,7 @@ def assemble(
 
 
 def is_current(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> bool:
-    """Whether the document of a place still has the version that was read."""
+    """Return whether the document of a span still has the version that was read."""
     record = records.get(place.reading.sentence.document_id)
     return record is not None and record.version == place.reading.version
 
@@ -304,7 +314,7 @@ def _mention(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> Mention
 
 
 def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:
-    """Read the reply to ``HMGET document:.. version title metadata``; None if the document does not exist."""
+    """Parse the reply to ``HMGET document:.. version title metadata``; None if the document does not exist."""
     version, title, metadata = reply
     if version is None:
         return None

@@ -1,11 +1,14 @@
-"""Answers from the caches, and the caches' part in questions that the shards answer.
+"""Answers questions from the caches, and caches the answers that the shards compute.
 
-There are two caches: the near cache of this process, and the whole answers on the shards (the answer cache). An answer
-is cached only if it can be proved fresh later: it covers all shards, the plan's readers have read, and every partition
-has watched the question since before the first sentence was read.
+There are two caches: the near cache of this process, and the answer cache on the shards. An answer is cached only if
+its freshness can be proved later:
 
-While shards are down, no new answer is cached. A question with ``coverage=partial`` still gets an answer from the near
-cache if all the documents that the answer shows are on shards that are up.
+- It covers all shards.
+- The plan's readers have read it.
+- Every partition has watched the question since before the first sentence was read.
+
+While shards are down, no new answer is cached. The near cache still answers a question with ``coverage=partial`` if all
+documents that the answer shows are on shards that are up.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from .near_cache import NearCache
 
 
 class CacheMiss(NotFound):
-    """The caller asked for cached answers only, and the answer is not cached."""
+    """The caller asked only for cached answers, and the answer is not cached."""
 
     resp_code = "CACHEMISS"
 
@@ -41,9 +44,11 @@ class CacheMiss(NotFound):
 class SharedOutcome:
     """An answer, cached or computed, that all callers of the same question share.
 
-    `body` is its constant part as JSON; `cache` says where it comes from. `score` is the score of the best answer of a
-    computed outcome; None: it has no answer, or it was cached. `unsure`: a computed outcome has no answer, or an unsure
-    one.
+    Attributes:
+        body: the constant part of the answer as JSON.
+        cache: the cache that the answer comes from.
+        score: the score of a computed outcome's best answer; None without an answer, and for cached answers.
+        unsure: whether a computed outcome has no answer, or an unsure answer.
     """
 
     body: bytes
@@ -57,7 +62,7 @@ class SharedOutcome:
 
 
 class CachedAnswers:
-    """Returns answers from the caches, or has the shards answer and caches their answers."""
+    """Returns answers from the caches; if an answer is not cached, lets the shards compute it and caches it."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, near: NearCache, answers: AnswerCache, answering: Answering
@@ -69,7 +74,7 @@ class CachedAnswers:
         self._answering = answering
 
     def near_hit(self, digest: str, coverage: str) -> SharedOutcome | None:
-        """The answer in the near cache; None unless it is certainly valid."""
+        """Return the answer in the near cache; None unless it is certainly valid."""
         away: frozenset[str] = frozenset()
         if not self._freshness.drained():
             if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():
@@ -84,14 +89,14 @@ class CachedAnswers:
     async def answer(
         self, question: Question, plan: ReadingPlan, digest: str, *, generation: int, last_try: bool
     ) -> SharedOutcome:
-        """The answer from the shards' cache or from the shards themselves.
+        """Return the answer from the answer cache, or let the shards compute it.
 
         Args:
             digest: the name of the answer.
-            generation: `Freshness.generation` before the digest was computed. If it has changed since, the answer does
-                not enter the near cache: its digest may belong to an earlier pin.
-            last_try: whether to accept an answer of other readers than the plan's; if not, such an answer raises
-                ModelError.
+            generation: `Freshness.generation` before the digest was computed. If it has changed since, the answer is
+                not put into the near cache: its digest may belong to an earlier pin.
+            last_try: whether to accept an answer of readers that the plan does not name. If false, such an answer
+                raises ModelError.
         """
         begun = perf_counter()
         clock = Clock()
@@ -115,7 +120,7 @@ class CachedAnswers:
             )
             if computed.unplanned and not last_try:
                 raise ModelError(computed.unplanned)
-            # An answer of other readers than the plan's is not the answer that the digest names.
+            # The digest names an answer of the plan's readers, so an answer of other readers is not cached.
             tokens = None if computed.unplanned or pending.invalidated else computed.tokens
             ttl = self._answers.ttl_seconds
             etag = await off_loop(len(computed.body), _etag, digest, computed.body)
@@ -129,7 +134,7 @@ class CachedAnswers:
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, *best)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
-        """The answer from the shards' cache. With ``coverage=partial``, a shard that is not ready is a miss."""
+        """Return the answer from the answer cache. With ``coverage=partial``, a shard that is not ready is a miss."""
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
             stored, reading = None, self._answers.get(digest, options.collection)
             if options.coverage == PARTIAL:
@@ -156,5 +161,5 @@ class CachedAnswers:
 
 
 def _etag(digest: str, body: bytes) -> str:
-    """A weak ETag, because cache tier and timings differ from one response to the next."""
+    """Return a weak ETag. It is weak because cache tier and timings differ between responses."""
     return f'W/"{blake2b(body, digest_size=8, key=digest.encode()).hexdigest()}"'

@@ -1,8 +1,8 @@
-"""The near cache: answers in this process, limited in number, bytes and time. It evicts the least recently used entry.
+"""The near cache: answers in the memory of this process, limited in number, bytes and time.
 
-`freshness` reports a write that invalidates an answer, and the answer is discarded. An entry also belongs to a
-*generation* of the cluster, which changes with the shards and readers. An entry of another generation is never
-returned.
+It evicts the least recently used entry. An answer is discarded when `freshness` reports a write that invalidates it. An
+entry also belongs to a *generation* of the cluster, which changes with the shards and readers. An entry of another
+generation is never returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ ENTRY_OVERHEAD_BYTES = 512
 
 @dataclass(slots=True)
 class NearEntry:
-    """A whole answer: the JSON of its constant part, its times, and the names of the shards with its documents."""
+    """A whole answer: the JSON of its constant part, its times, and the names of the shards with its documents.
+
+    `made` is when the shards computed the answer, `stored` when it entered this cache. All times are of the cache's
+    clock.
+    """
 
     body: bytes
     etag: str
@@ -30,7 +34,7 @@ class NearEntry:
 
 
 class NearCache:
-    """The answers of one process by digest.
+    """The cached answers of one process, by digest.
 
     >>> cache = NearCache(max_entries=1000, max_bytes=64 << 20, ttl_seconds=300)
     >>> cache.get("9f..", generation=7) is None
@@ -52,7 +56,7 @@ class NearCache:
         return len(self._entries)
 
     def get(self, digest: str, generation: int) -> NearEntry | None:
-        """The entry, if it belongs to this generation and has not expired."""
+        """Return the entry; None if it is missing, has expired or belongs to another generation."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -96,9 +100,9 @@ class NearCache:
             self.bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
 
     def age(self, entry: NearEntry) -> int:
-        """The age of the answer in seconds."""
+        """Return the age of the answer in seconds."""
         return int(self._clock() - entry.made)
 
     def ttl(self, entry: NearEntry) -> int:
-        """The time until the entry expires, in seconds."""
+        """Return the time until the entry expires, in seconds."""
         return max(0, int(entry.expires - self._clock()))

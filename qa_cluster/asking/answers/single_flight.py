@@ -21,7 +21,7 @@ class _Flight(Generic[_Result]):
 
 
 class SingleFlight(Generic[_Result]):
-    """Runs one task for each key; `len()` is the number of running tasks.
+    """Runs one task for each key at a time; `len()` is the number of running tasks.
 
     >>> flights = SingleFlight[bytes]()
     >>> await asyncio.gather(flights.run("k", work), flights.run("k", work))  # `work` runs once
@@ -37,10 +37,10 @@ class SingleFlight(Generic[_Result]):
     async def run(
         self, key: Hashable, work: Callable[[], Coroutine[Any, Any, _Result]], *, joint: bool = True
     ) -> _Result:
-        """Join the running task of this key, or start one; return its result.
+        """Join the running task of this key or start one, and return its result.
 
-        The task is cancelled when the last of its callers has been cancelled. Without `joint`, the caller neither joins
-        a task nor shares its own.
+        The task is cancelled when all its callers have been cancelled. With `joint` false, the caller does not join a
+        task, and no other caller joins its task.
         """
         self._alone += not joint
         key = (key, 0 if joint else self._alone)

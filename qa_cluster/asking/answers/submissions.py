@@ -1,9 +1,9 @@
-"""Questions that are answered later: the cluster stores a question first, and then its result for a limited time.
+"""Submitted questions, which are answered later: the cluster stores a question, and then its result for a limited time.
 
 All submissions of one owner (an API key) are on one shard. A process that answers a question is its *holder* and renews
 its lease while it works. If the holder ends, its lease expires, and the next process that reads the submission becomes
-the holder. A process that ends while it answers may have ended because of the question, so after `MAX_TRIES` of these
-ends the question is lost.
+the holder. The question itself may have ended the process. So after `MAX_TRIES` expired leases, the question is marked
+as lost.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ID = re.compile(r"[0-9a-f]{32}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A submission as its reader finds it.
+    """The state of a submission when a process reads it.
 
     Attributes:
-        state: `MISSING`, `DONE`, `RUNNING`, `CLAIMED` (this process is now its holder) or `LOST` (the same, but the
-            question must not be tried again).
-        seconds_left: the seconds until it expires.
+        state: one of the constants `MISSING`, `DONE`, `RUNNING`, `CLAIMED` and `LOST`. `CLAIMED`: this process is now
+            its holder. `LOST`: this process is its holder, but must not try the question again.
+        seconds_left: the time until the submission expires, in seconds.
         question: the question as it was submitted, for `CLAIMED` and `LOST`.
         request_id: the id of the request that submitted it, for `CLAIMED` and `LOST`.
         detail: the last error, for `RUNNING`.
@@ -49,7 +49,7 @@ class Submission:
 
 
 class SubmittedQuestions:
-    """The submissions of one cluster, as one process reads and changes them.
+    """Reads and changes the submissions of one cluster, for one process.
 
     >>> submissions = SubmittedQuestions(shards)
     >>> name, _ = await submissions.submit("0123456789ab", b"{..}", "r1", keep_seconds=3600, most=1000)
@@ -65,9 +65,13 @@ class SubmittedQuestions:
     async def submit(
         self, owner: str, question: bytes, request_id: str, *, keep_seconds: float, most: int
     ) -> tuple[str, float]:
-        """Store a question; this process is its holder. Return its id and the time when it expires, as `time.time()`.
+        """Store a question, with this process as its holder.
 
-        LimitReached if the owner has `most` questions and results.
+        Returns:
+            the id of the submission, and the time when it expires, in seconds since 1970.
+
+        Raises:
+            LimitReached: the owner has `most` questions and results.
         """
         name = secrets.token_hex(16)
         arguments = (name, ceil(keep_seconds * 1000), most, question, request_id, self._holder, self._lease_ms)
@@ -83,7 +87,7 @@ class SubmittedQuestions:
         raise error
 
     async def claim(self, owner: str, name: str, *, only_read: bool = False) -> Submission:
-        """Read a submission, and become its holder if it has none, unless `only_read`."""
+        """Read a submission. If it has no holder, become its holder, unless `only_read`."""
         if not _ID.match(name):
             return Submission(MISSING)
         arguments = ("" if only_read else self._holder, self._lease_ms, MAX_TRIES)
@@ -98,19 +102,22 @@ class SubmittedQuestions:
         return Submission(MISSING)
 
     async def renew(self, owner: str, name: str) -> bool:
-        """Renew the lease; false if this process is no longer the holder."""
+        """Renew the lease; return false if this process is no longer the holder."""
         return await self._settle(owner, name, "renew", self._holder, self._lease_ms)
 
     async def release(self, owner: str, name: str, reason: str) -> bool:
-        """Let any process become the holder, and do not count this try; `reason` is for people who wait."""
+        """Give up the lease, so that any process can become the holder. The try does not count.
+
+        `reason` is shown to clients that wait for the result. Return false if this process is no longer the holder.
+        """
         return await self._settle(owner, name, "release", self._holder, reason)
 
     async def finish(self, owner: str, name: str, response: tuple[int, bytes, bytes], *, keep_seconds: float) -> bool:
-        """Store the response; false if the submission has expired or is finished already."""
+        """Store the response; return false if the submission has expired or is already finished."""
         return await self._settle(owner, name, "finish", self._holder, name, ceil(keep_seconds * 1000), *response)
 
     async def remove(self, owner: str, name: str) -> bool:
-        """Remove a submission; false if it does not exist."""
+        """Delete a submission; return false if it does not exist."""
         if not _ID.match(name):
             return False
         return bool(await self._shards.run(ScriptCall("remove_question", _keys(owner, name), (name,))))

@@ -1,1 +1,1 @@
-"""This room has what editors and readers add to a collection: pins, synonyms, feedback, unanswered questions."""
+"""What editors and readers add to a collection: pins, synonyms, feedback and unanswered questions."""

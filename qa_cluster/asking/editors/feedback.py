@@ -1,10 +1,10 @@
-"""Feedback on answers, and the log of questions without an answer or with an unsure one.
+"""Stores feedback on answers, and logs questions without an answer or with an unsure answer.
 
-Each collection has two streams in one partition. Both have a limit of entries, and feedback also has a limit of age.
+Each collection has two streams in one partition. Both have a limit of entries; feedback also has a limit of age.
 
-A process collects unanswered questions in memory and stores them after `FLUSH_SECONDS`, so no answer waits for them. It
-counts a repeated question in one entry: it replaces its own earlier entry. Readers add up the entries of several
-processes.
+A process collects unanswered questions in memory and stores them after `FLUSH_SECONDS`, so no answer is delayed. If a
+question is repeated, the process replaces its own entry with a new entry and a higher count. To list the questions, the
+entries of all processes are added up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ MAX_ID_BYTES = 512
 MAX_COMMENT_CHARS = 2000
 FLUSH_SECONDS = 2.0
 PAGE_ENTRIES = 500
-# The limits of questions in the memory of a process: those to be stored, and those whose entries are known.
+# The limits of questions in the memory of a process: questions to store, and stored questions whose entries may be
+# replaced.
 MAX_PENDING = 1000
 MAX_REMEMBERED = 10_000
 
@@ -46,8 +47,8 @@ class FeedbackLimits:
 
     Attributes:
         feedback_entries: the limit of entries of feedback; 0: feedback is refused.
-        feedback_days: feedback is deleted after so many days.
-        unanswered_entries: the limit of questions without an answer or with an unsure one; 0: they are not stored.
+        feedback_days: the number of days after which feedback is deleted.
+        unanswered_entries: the limit of questions without an answer or with an unsure answer; 0: they are not stored.
     """
 
     feedback_entries: int = 10_000
@@ -56,7 +57,7 @@ class FeedbackLimits:
 
 
 class FeedbackStore:
-    """The feedback of one cluster. `partitions` is the number of its partitions."""
+    """The feedback of one cluster. `partitions` is the number of partitions of the cluster."""
 
     def __init__(self, shards: Shards, collections: Collections, partitions: int, limits: FeedbackLimits) -> None:
         self._shards = shards
@@ -68,7 +69,7 @@ class FeedbackStore:
         return feedback_key(partition_of(collection, self.partitions), collection)
 
     async def add(self, feedback: Feedback, collection: str = DEFAULT_COLLECTION) -> str:
-        """Store feedback and return its id; the oldest entries above the limits are deleted."""
+        """Store feedback and return its id. The oldest entries beyond the limits are deleted."""
         feedback = check_feedback(feedback)
         if not self._limits.feedback_entries:
             raise InvalidInput("this service stores no feedback (feedback_entries is 0)")
@@ -86,7 +87,7 @@ class FeedbackStore:
         return added.decode()
 
     async def all(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
-        """All feedback of a collection, the oldest first."""
+        """Return all feedback of a collection, the oldest first."""
         await self._collections.check(collection)
         key = self._key(collection)
         found = []
@@ -97,7 +98,7 @@ class FeedbackStore:
 
 
 def check_feedback(feedback: Feedback) -> Feedback:
-    """The feedback with its normalised question; InvalidInput names the wrong field."""
+    """Return the feedback with its question normalised; InvalidInput names a wrong field."""
     question = normalize(feedback.question)
     if feedback.verdict not in VERDICTS:
         raise InvalidInput(
@@ -123,7 +124,7 @@ def check_feedback(feedback: Feedback) -> Feedback:
 
 
 class UnansweredLog:
-    """The questions of one cluster without an answer or with an unsure one.
+    """The questions of one cluster without an answer or with an unsure answer.
 
     `partitions` is the number of partitions of the cluster.
     """
@@ -139,7 +140,10 @@ class UnansweredLog:
         self._complaint = ""
 
     def note(self, question: str, collection: str, score: float | None) -> None:
-        """Count a question. `score`: of its unsure answer; None: it got no answer. Never waits, never fails."""
+        """Count a question. `score` is the score of its unsure answer; None if it has no answer.
+
+        This never blocks and never raises.
+        """
         if not self._entries:
             return
         name, now = (collection, fold(question)), int(time.time())
@@ -156,7 +160,7 @@ class UnansweredLog:
         await self.flush()
 
     async def flush(self) -> None:
-        """Store the questions that were counted since the last call. Failures are logged."""
+        """Store the questions that were counted since the last call. Errors are logged."""
         pending, self._pending = self._pending, {}
         try:
             for name, found in pending.items():
@@ -181,7 +185,7 @@ class UnansweredLog:
             self._stored.popitem(last=False)
 
     async def all(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
-        """The questions of a collection, the most frequent first."""
+        """Return the questions of a collection, the most frequent first."""
         await self._collections.check(collection)
         key = unanswered_key(partition_of(collection, self.partitions), collection)
         sums: dict[str, UnansweredQuestion] = {}
@@ -195,7 +199,7 @@ class UnansweredLog:
         return tuple(sorted(sums.values(), key=lambda each: (-each.count, -each.last)))
 
     async def aclose(self) -> None:
-        """Store what is pending."""
+        """Store the pending questions."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -204,7 +208,7 @@ class UnansweredLog:
 
 
 async def read_stream(shards: Shards, key: str) -> list[tuple[str, bytes]]:
-    """The ids and values of the entries of a stream, the oldest first."""
+    """Return the ids and values of all entries of a stream, the oldest first."""
     found: list[tuple[str, bytes]] = []
     start = "-"
     while True:
@@ -221,7 +225,7 @@ async def restore_stream(shards: Shards, key: str, entries: Mapping[str, bytes])
     if entries.keys() <= present.keys():
         return
     ttl = await shards.execute(key, "TTL", key)
-    # A stream takes new entries at its end only, so the stream is written again under another name.
+    # A stream accepts new entries only at its end, so the whole stream is written again under another name.
     other = f"{key}:restored"
     await shards.execute(other, "DEL", other)
     for name, raw in sorted({**entries, **present}.items(), key=lambda item: tuple(map(int, item[0].split("-")))):

@@ -1,9 +1,10 @@
-"""What editors add to a collection: answers to questions (*pins*) and synonyms.
+"""Stores what editors add to a collection: answers to questions (*pins*) and synonyms.
 
-A pin is the answer to one normalised question. Synonyms add terms to the ranking by words. Each collection has both in
-two keys of one partition. Every process caches them, and reads them again after a shard has reported a change
-(`Freshness.guidance_changes`). A change also increases `Freshness.generation`, which invalidates the near cache. The
-names of cached answers contain a digest of the pin and the synonyms. So no process returns an answer of an earlier pin.
+A pin is the answer to one normalised question. Synonyms add terms to the ranking by words. Each collection has one key
+for pins and one for synonyms, both in one partition. Every process caches them, and reads them again after a shard has
+reported a change (`Freshness.guidance_changes`). A change also increases `Freshness.generation`, which invalidates the
+near cache. The names of cached answers contain a digest of the pin and the synonyms, so no process returns an answer
+with an earlier pin.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Guide:
         pins: the pins by the normalised question.
         groups: for each group of synonyms, the terms of each word or phrase.
         weight: the weight of a synonym.
-        digest: names the synonyms; empty without synonyms.
+        digest: identifies the synonyms; empty without synonyms.
     """
 
     pins: dict[str, Pin] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Guide:
     digest: str = ""
 
     def expansion(self, text: str) -> Expansion | None:
-        """The terms of a question with their synonyms; None if it has no synonyms."""
+        """Return the terms of a question with their synonyms; None if no synonym applies."""
         if not self.groups:
             return None
         terms = question_terms(text)
@@ -66,7 +67,7 @@ class Guide:
 
 
 def pinned_answer(pin: Pin) -> Answer:
-    """A pin as the first answer of a result."""
+    """Return the answer object of a pin, with rank 1 and score 1."""
     return Answer(
         rank=1,
         answer=pin.answer,
@@ -89,12 +90,12 @@ def pinned_answer(pin: Pin) -> Answer:
 
 
 def pin_digest(pin: Pin | None) -> str:
-    """The name of a pin in the names of cached answers."""
+    """Return a digest that identifies a pin in the names of cached answers; empty for None."""
     return "" if pin is None else blake2b(pin.to_json(), digest_size=8).hexdigest()
 
 
 class Guidance:
-    """The pins and synonyms of one cluster. `partitions` is the number of its partitions."""
+    """Reads and changes the pins and synonyms of one cluster, which has `partitions` partitions."""
 
     def __init__(self, shards: Shards, freshness: Freshness, collections: Collections, partitions: int) -> None:
         self._shards = shards
@@ -106,7 +107,10 @@ class Guidance:
         self._complaint = ""
 
     async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
-        """The pins and synonyms of a collection; none if they are unknown, and their shard is down or in `without`."""
+        """Return the pins and synonyms of a collection.
+
+        If this process does not know them, and their shard is down or in `without`, the result is empty.
+        """
         fresh = await self._freshness.drain(without_down=True)
         changes = self._freshness.guidance_changes
         if self._seen != changes:
@@ -147,14 +151,14 @@ class Guidance:
         return pins_key(tag, collection), synonyms_key(tag, collection)
 
     async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
-        """The pins of a collection, ordered by their questions."""
+        """Return the pins of a collection, sorted by their questions."""
         await self._collections.check(collection)
         key, _ = self._keys(collection)
         stored: list[bytes] = await self._shards.execute(key, "HVALS", key)
         return tuple(sorted(map(Pin.from_json, stored), key=lambda pin: pin.question))
 
     async def put_pin(self, pin: Pin, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Store a pin; return whether it is new. A pin of the same normalised question is replaced."""
+        """Store a pin and return whether it is new. It replaces a pin with the same normalised question."""
         pin = check_pin(pin)
         await self._collections.check(collection)
         key, _ = self._keys(collection)
@@ -165,7 +169,7 @@ class Guidance:
         return bool(await self._shards.execute(key, "HSET", key, name, pin.to_json()))
 
     async def delete_pin(self, question: str, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if it has none."""
+        """Delete the pin of a question; NotFound if the question has no pin."""
         key, _ = self._keys(collection)
         if not await self._shards.execute(key, "HDEL", key, fold(normalize(question))):
             raise NotFound(
@@ -173,14 +177,14 @@ class Guidance:
             )
 
     async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
-        """The synonyms of a collection."""
+        """Return the synonyms of a collection."""
         await self._collections.check(collection)
         _, key = self._keys(collection)
         raw = await self._shards.execute(key, "GET", key)
         return Synonyms() if raw is None else Synonyms.from_json(raw)
 
     async def set_synonyms(self, synonyms: Synonyms, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection; none deletes them."""
+        """Replace the synonyms of a collection. An empty list deletes them."""
         check_synonyms(synonyms)
         await self._collections.check(collection)
         _, key = self._keys(collection)
@@ -191,7 +195,7 @@ class Guidance:
 
 
 def check_pin(pin: Pin) -> Pin:
-    """The pin with its normalised question; InvalidInput names the wrong field."""
+    """Return the pin with its question normalised; InvalidInput names a wrong field."""
     question = normalize(pin.question)
     limits = (
         ("question", question, 1, MAX_PIN_QUESTION_CHARS),
@@ -209,17 +213,17 @@ def check_pin(pin: Pin) -> Pin:
 
 
 def words_of(group: str) -> list[str]:
-    """The words and phrases of a group of synonyms, which commas separate."""
+    """Return the words and phrases of a group of synonyms, which are separated by commas."""
     return [word for part in group.split(",") if (word := part.strip())]
 
 
 def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """The terms of each word or phrase of each group."""
+    """Return the terms of each word or phrase of each group of synonyms."""
     return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
 
 
 def check_synonyms(synonyms: Synonyms) -> None:
-    """Raise InvalidInput, which names the wrong group."""
+    """Raise InvalidInput if the synonyms are invalid; the error names the wrong group."""
     if len(synonyms.groups) > MAX_GROUPS:
         raise InvalidInput(f"there are {len(synonyms.groups)} groups, the limit is {MAX_GROUPS}", place="groups")
     if not 0 < synonyms.weight <= 1:
@@ -237,6 +241,6 @@ def check_synonyms(synonyms: Synonyms) -> None:
 
 
 def merged(guides: Sequence[Guide]) -> Guide:
-    """The synonyms of several collections as one guide, without pins."""
+    """Merge the synonyms of several collections into one guide without pins."""
     groups: Iterable[Any] = dict.fromkeys(group for guide in guides for group in guide.groups)
     return Guide({}, tuple(groups), max((guide.weight for guide in guides), default=0.0))

@@ -1,9 +1,14 @@
-"""Which files of a folder are left out: hidden files, generated folders, files that git ignores, patterns of the user.
+"""Decides which files of a folder are left out: hidden files, generated folders, files that git ignores, and files that
+match the user's patterns.
 
-Patterns have the form of `.gitignore`, with the folder as their root. As in git, the last pattern that matches decides,
-a `.gitignore` of a subfolder has priority over those above it, and no pattern brings back a file of a folder that is
-left out. The `.gitignore` files of a git checkout count from its root to the folder, unless they name the folder
-itself, because the user names it as well.
+Patterns have the form of `.gitignore`, with the folder as their root. As in git:
+
+- The last pattern that matches decides.
+- A `.gitignore` of a subfolder has priority over those of the folders above it.
+- A pattern cannot include a file of a folder that is left out.
+
+In a git checkout, the `.gitignore` files from its root down to the folder count, too. They are ignored if they name the
+folder itself, because the user has asked for this folder.
 
 >>> rules = FolderRules(exclude=("drafts/",))
 >>> rules.reason("drafts/a.md", is_folder=False), rules.reason("node_modules", is_folder=True) == GENERATED
@@ -25,7 +30,7 @@ from qa_cluster.errors import InvalidInput
 from ..unicode import name_of
 from .tracked_files import TrackedFiles
 
-# Folders that programs write, with files that are documents by their names: copies of sources, templates, packages.
+# Folders that programs generate. Their files look like documents by name, but are copies, templates or packages.
 GENERATED_FOLDERS = ("_build", "_sources", "_static", "_templates", "node_modules")
 GITIGNORE = ".gitignore"
 
@@ -38,7 +43,7 @@ UNTRACKED = "git does not track it"
 NOT_INCLUDED = "no --include pattern matches it"
 OTHER_KIND = "its name is not that of a document"
 
-# Patterns come from other users as well, so the time to match one is limited, and the time to match all.
+# Patterns may come from other users, so these constants limit the time to match one pattern and all patterns.
 MAX_GITIGNORE_BYTES = 64 * 1024
 MAX_STARS_IN_NAME = 3
 MAX_STARS = 6
@@ -69,7 +74,7 @@ class FolderRules:
         self._spent_seconds = 0.0
 
     def start(self, folder: Path) -> FolderRules:
-        """Return the same rules for a folder, with the `.gitignore` files above it."""
+        """Return the same rules for another folder, with the `.gitignore` files above that folder."""
         rules = FolderRules(ignore=self._ignore)
         rules._include, rules._exclude = self._include, self._exclude
         if self._only_tracked:
@@ -80,22 +85,25 @@ class FolderRules:
 
     @property
     def reads_gitignore(self) -> bool:
-        """Whether the `.gitignore` file of each folder is wanted."""
+        """Whether the caller must add the `.gitignore` file of each folder."""
         return self._ignore
 
     @property
     def has_include(self) -> bool:
-        """Whether the user names the files to read."""
+        """Whether the user gave patterns of files to read."""
         return self._include is not None
 
     def add_gitignore(self, within: str, text: str, shown: str) -> None:
-        """Add the `.gitignore` file of a subfolder (empty: of the folder); `shown` is its path for errors."""
+        """Add the text of the `.gitignore` file of a subfolder (empty: of the folder itself).
+
+        `shown` is the path of the file in errors.
+        """
         found = _spec(text.splitlines(), shown)
         if found is not None:
             self._within[within] = found
 
     def reason(self, path: str, *, is_folder: bool) -> str:
-        """Why a path within the folder is left out; empty if it is read."""
+        """Return the reason why a path within the folder is left out; empty if it is read."""
         name = path.rpartition("/")[2]
         if name.startswith("."):
             return HIDDEN
@@ -128,7 +136,9 @@ class FolderRules:
         return False
 
     def _deepest_first(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
-        """The `.gitignore` files that count for a path, each with the path as seen from its folder."""
+        """Yield the patterns that apply to a path, the deepest folder first, with the path relative to the patterns'
+        folder.
+        """
         parents = path.rstrip("/").split("/")[:-1]
         for depth in range(len(parents), -1, -1):
             within = "/".join(parents[:depth])
@@ -139,7 +149,7 @@ class FolderRules:
 
 
 def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
-    """The patterns of an option, where a line that is not a pattern is an error."""
+    """Return the patterns of an option; InvalidInput if a value is not a pattern."""
     for pattern in patterns:
         if "\n" in pattern or _spec([pattern], option) is None:
             raise InvalidInput(f"{option} {pattern!r} is not a pattern")
@@ -147,7 +157,7 @@ def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
 
 
 def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
-    """The patterns of some lines; None without patterns. InvalidInput names a pattern that is wrong or too complex."""
+    """Compile lines into patterns; None without patterns. InvalidInput names a pattern that is wrong or too complex."""
     for number, line in enumerate(lines, 1):
         most = max((len(_STARS.findall(name)) for name in line.split("/")), default=0)
         if most > MAX_STARS_IN_NAME or len(_STARS.findall(line)) > MAX_STARS:
@@ -163,9 +173,9 @@ def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
 
 
 def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
-    """The `.gitignore` files from the root of the git checkout down to the folder, which is left out.
+    """Return the patterns of the `.gitignore` files from the checkout's root down to the folder's parent.
 
-    Each comes with the path of the folder as seen from it, with a slash at its end.
+    Each comes with the path of the folder relative to the `.gitignore` file, with a slash at its end.
     """
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
     if root is None or root == folder:
@@ -183,7 +193,7 @@ def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
 
 
 def _names_folder(found: list[tuple[str, GitIgnoreSpec]]) -> bool:
-    """Whether the files name the folder itself or a folder above it."""
+    """Return whether the patterns match the folder itself or a folder above it."""
     for prefix, spec in found:
         seen = prefix.rstrip("/").split("/")
         if any(spec.check_file("/".join(seen[: depth + 1]) + "/").include for depth in range(len(seen))):

@@ -1,7 +1,7 @@
-"""The files of a folder that git tracks.
+"""Lists the files of a folder that git tracks.
 
-The folder may come from another user. So git runs without the programs that the configuration of a checkout can name
-for this command (`core.fsmonitor` and hooks), and git itself refuses a checkout of another owner.
+The folder may come from another user, and the configuration of a checkout can name programs (`core.fsmonitor` and
+hooks). So git runs with these programs turned off, and git itself refuses a checkout of another owner.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull
 
 @dataclass(frozen=True, slots=True)
 class TrackedFiles:
-    """The paths within a folder of the files that git tracks, and of the folders that contain them."""
+    """The files that git tracks and the folders that contain them, as paths within a folder."""
 
     files: frozenset[str]
     folders: frozenset[str]
 
     @classmethod
     def of(cls, folder: Path) -> TrackedFiles:
-        """Ask git for the files of a folder; InvalidInput if it is not in a checkout, or if git fails."""
+        """Return the tracked files of a folder; InvalidInput if the folder is in no checkout, or if git fails."""
         command = ("git", *_NO_PROGRAMS, "-C", str(folder.absolute()), "ls-files", "-z", "--cached")
         try:
             done = subprocess.run(
@@ -55,5 +55,5 @@ class TrackedFiles:
         return cls(files, frozenset(folders))
 
     def has(self, path: str, *, is_folder: bool) -> bool:
-        """Whether git tracks a file, or a file in a folder."""
+        """Return whether git tracks a file, or any file in a folder."""
         return path in (self.folders if is_folder else self.files)
