@@ -657,7 +657,7 @@ class Pin(_Json, what="a pin"):
     """An editor's answer to a question. Results show it before all other answers.
 
     Attributes:
-        document_id, title, url: the document that the answer refers to; empty if there is none.
+        document_id, title, url: the document that the answer refers to; empty without a document.
     """
 
     question: str
@@ -716,11 +716,11 @@ class FeedbackEntry(_Json, what="an entry of feedback"):
 
 @dataclass(frozen=True, slots=True)
 class UnansweredQuestion(_Json, what="an unanswered question"):
-    """A question that got no answer, or an answer with a low score.
+    """A question that got no answer, or an unsure answer.
 
     Attributes:
         count: how often the question was computed, not answered from a cache.
-        score: the score of the last answer; 0 if there was none.
+        score: the score of the last answer; 0 if it got no answer.
         first, last: when the question was first and last asked, in seconds since 1970.
     """
 

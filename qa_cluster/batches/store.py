@@ -44,7 +44,7 @@ MAX_BATCHES = 1000
 # The lease of a worker that runs an owner's batches. It expires after this time unless the worker renews it.
 LEASE_MS = 15_000
 REPLICA_WAIT_MS = 1000
-# The number of parts that one pipeline reads or deletes.
+# The number of parts in a pipeline that reads or deletes parts.
 _PARTS_AT_ONCE = 64
 
 

@@ -152,7 +152,7 @@ class PutResult:
 class DeleteResult:
     """The result of a delete. `status` is deleted, missing, conflict or stale.
 
-    `version` is the previous version; empty if there was none.
+    `version` is the previous version; empty if the document did not exist.
     """
 
     status: str

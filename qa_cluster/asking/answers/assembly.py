@@ -6,7 +6,7 @@ used because ranking scores grow with the corpus and with the length of the ques
 
 The probabilities follow a conditional logit (McFadden 1974): the odds of a span against "no answer" are ``exp(a * order
 + b)`` with the stage's calibration. The probabilities of all answers and of "no answer" add up to 1. Spans with the
-same words are merged into one answer. Its probability is the sum of theirs.
+same words are merged into one answer. Its probability is the sum of the probabilities of its spans.
 
 The functions are pure: they do no I/O.
 """
