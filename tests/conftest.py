@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.harness import figures as measured
+from tests.harness.cancellation import uncancelled
 from tests.harness.distribution import rank_of
 from tests.harness.processes import descendants
 from tests.harness.programs import ROOT, binary_or_skip, chosen_servers
@@ -74,6 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Wraps the coroutine function of a test, so that its cancellation does not reach the task of all tests."""
+    test = pyfuncitem.obj
+    if inspect.iscoroutinefunction(test) and not hasattr(test, "hypothesis"):
+        pyfuncitem.obj = uncancelled(test)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.clients.async_cluster_client import first_error
+from qa_cluster.clients.async_cluster_client import run_together
 from qa_cluster.documents.stored import NO_VERSION
 from qa_cluster.errors import DeadlineExceeded, RequestError, VersionConflict
 from qa_cluster.keys import DocumentName, document_key, partition_tags, pending_key
@@ -99,9 +99,7 @@ class DocumentRestoring:
 
         async for batch in self._batches():
             versions = await self._versions(batch)
-            async with first_error(), asyncio.TaskGroup() as group:
-                for line, version in zip(batch, versions, strict=True):
-                    group.create_task(store(line, version))
+            await run_together(store(line, version) for line, version in zip(batch, versions, strict=True))
             self._on_progress(self.restored.done)
         await self._wait_indexed()
         return self.restored

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qa_cluster.clients.async_cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient, run_together
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
 from qa_cluster.evaluation.figures import (
@@ -156,13 +155,8 @@ async def _in_parallel(
     The first error ends all jobs and is raised without its exception group.
     """
     async with AsyncClusterClient(settings) as client:
-        try:
-            with bulk_work():
-                async with asyncio.TaskGroup() as group:
-                    for job in jobs:
-                        group.create_task(job(client))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        with bulk_work():
+            await run_together(job(client) for job in jobs)
 
 
 def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:

@@ -12,8 +12,7 @@ import asyncio
 import threading
 import time
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -254,9 +253,7 @@ class AsyncClusterClient:
             with lock:
                 return next(iterator, None)
 
-        async with first_error(), asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(store())
+        await run_together(store() for _ in range(concurrency))
         return done
 
     async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
@@ -478,10 +475,16 @@ class AsyncClusterClient:
         return ClusterStatus(shards, engine.partitions, model, revision, engine.freshness.ready)
 
 
-@asynccontextmanager
-async def first_error() -> AsyncIterator[None]:
-    """In the block, replace an exception group by its first error."""
+async def run_together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines at the same time. The first error ends all of them and is raised without its exception group.
+
+    The block of the group waits for the tasks. If the end of the group waited, an error would leave the calling task
+    marked as cancelled (before Python 3.13), and a later `asyncio.timeout` in that task would raise CancelledError
+    instead of TimeoutError (Python 3.11.2).
+    """
     try:
-        yield
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+        async with asyncio.TaskGroup() as group:
+            if tasks := [group.create_task(job) for job in jobs]:
+                await asyncio.wait(tasks)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
