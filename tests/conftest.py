@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.harness.cancellation import uncancelled
 from tests.harness.distribution import rank_of
 from tests.harness.processes import descendants
 from tests.harness.programs import ROOT, binary_or_skip, chosen_servers
-from tests.harness.selection import is_left_out, is_wholly_long
+from tests.harness.selection import Run, is_wholly_long
 from tests.harness.skipped import summary
 
 # Examples and strategies may be slow: the machine may be busy.
@@ -48,8 +49,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: what `make test` runs."""
+    """`--quick`: what `make test` runs. `--all-servers`: `make test-servers`."""
     parser.addoption("--quick", action="store_true", help="leave out what only `make test-all` runs (selection.py)")
+    parser.addoption(
+        "--all-servers", action="store_true", help="run tests on all servers, also where they do not differ"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -60,16 +64,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out tests as `selection.py` says. If there are several processes, long tests come first."""
-    further, quick = chosen_servers()[1:], config.getoption("quick")
+    run = Run(
+        chosen_servers()[1:],
+        config.getoption("quick"),
+        config.getoption("all_servers"),
+        has_torch=find_spec("torch") is not None,
+    )
     left_out = {
         item
         for item in items
-        if is_left_out(
-            item.nodeid,
-            further_servers=further,
-            one_server=item.get_closest_marker("one_server") is not None,
-            quick=quick,
-        )
+        if run.leaves_out(item.nodeid, one_server=item.get_closest_marker("one_server") is not None)
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -26,6 +26,7 @@ from tests.api.service_under_test import assert_problem
 from tests.api.service_under_test import service as in_process
 from tests.api.test_process import process, wait_ready
 from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.figures import crowding
 from tests.harness.ports import free_port
 
 pytestmark = pytest.mark.hostile
@@ -52,14 +53,14 @@ class Service:
         text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
-    async def lag_above(self, bound: float) -> int:
-        """How many times the event loop was late by more than `bound` seconds, which is a bound of the metric."""
+    async def lag_above(self, seconds: float) -> int:
+        """How many times the event loop was late by more than so many seconds, up to the next bound of the metric."""
         text = (await self.client.get("/metrics")).text
         found = {
             name: int(float(count))
             for name, count in re.findall(r'^qa_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)$', text, re.M)
         }
-        return found["+Inf"] - found[f"{bound:g}"]
+        return found["+Inf"] - found[min((name for name in found if float(name) >= seconds), key=float)]
 
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
@@ -114,17 +115,18 @@ async def test_large_answers_do_not_delay_other_clients(service: Service) -> Non
     assert 60_000 < len(orjson.dumps(METADATA)) < 65_536
     assert len(TEXT) > 1_500_000
     for parameters, at_once, status, count in ATTACKS:
-        before, late, begun = service.peak_mb(), await service.lag_above(LAG_SECONDS), time.perf_counter()
+        bound = LAG_SECONDS * crowding()
+        before, late, begun = service.peak_mb(), await service.lag_above(bound), time.perf_counter()
         service.waits.clear()
         async with service.asked():
             responses = await asyncio.gather(
                 *(service.client.get("/search", params={**parameters, "timeout_ms": 60_000}) for _ in range(at_once))
             )
         took, grown = time.perf_counter() - begun, service.peak_mb() - before
-        late = await service.lag_above(LAG_SECONDS) - late
+        late = await service.lag_above(bound) - late
         print(
             f"\n{at_once} x {parameters}: {took:.1f} s, {grown:+.0f} MB, {len(service.waits)} other requests, the"
-            f" longest {max(service.waits) * 1e3:.0f} ms; loop later than {LAG_SECONDS:g} s: {late} times"
+            f" longest {max(service.waits) * 1e3:.0f} ms; loop later than {bound:g} s: {late} times"
         )
         assert [response.status_code for response in responses] == [status] * at_once, responses[0].text[:300]
         for response in responses:
@@ -135,7 +137,7 @@ async def test_large_answers_do_not_delay_other_clients(service: Service) -> Non
             else:
                 assert "8388608 bytes" in response.text
                 assert "answer_max_bytes" in response.text
-        assert max(service.waits) < WAIT_SECONDS
+        assert max(service.waits) < WAIT_SECONDS * crowding()
         assert grown < MEMORY_MB
         assert not late
 
@@ -149,8 +151,8 @@ async def test_large_bodies_do_not_delay_other_clients(service: Service) -> None
             *(service.client.post("/search", content=body, headers=headers) for _ in range(4))
         )
     assert {response.status_code for response in responses} == {422}
-    assert max(service.waits) < WAIT_SECONDS
-    assert not await service.lag_above(LAG_SECONDS)
+    assert max(service.waits) < WAIT_SECONDS * crowding()
+    assert not await service.lag_above(LAG_SECONDS * crowding())
 
 
 async def test_lists_and_answers_beyond_the_limit_name_it(cluster: ScriptedCluster) -> None:

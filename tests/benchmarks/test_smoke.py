@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.harness.programs import MODULE, binary_or_skip, chosen_servers
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import UNHURRIED, WORDS_ONLY, System
 
 from . import engine, fairness, ingest, pauses
 from .corpus import from_pydoc
@@ -22,9 +22,9 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings with which readers are warm sooner than in measurements, and no question is late."""
-    monkeypatch.setattr(System, "usual", UNHURRIED)
+    monkeypatch.setattr(System, "usual", UNHURRIED if request.function is test_corpus_runs else WORDS_ONLY)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_benchmark_runs(
 
 def test_fairness_runs(binary: Path) -> None:
     report = Report(server_version(binary), "none", "none")
-    fairness.run(report, binary, from_pydoc(count=3), 1, questions=5, connections=20, bulk=20, sentences=(3,))
+    fairness.run(report, binary, from_pydoc(count=3), 1, questions=3, connections=10, bulk=10, sentences=(3,))
     assert [len(table["rows"]) for table in report.tables] == [6]
     for table in report.tables:
         # few questions end before the others have read much

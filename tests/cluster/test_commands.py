@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from qa_cluster.shard_functions import missing_functions
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.system import UNHURRIED
+from tests.harness.system import UNHURRIED, WORDS_ONLY
 from tests.harness.workers import FEW_TOKENS
 
 READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
@@ -37,23 +37,27 @@ TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage designed t
 SECONDS = 120.0
 
 
-def environment(server: str) -> dict[str, str]:
-    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **UNHURRIED}
+def environment(server: str, settings: Mapping[str, str] = UNHURRIED) -> dict[str, str]:
+    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **settings}
     return {**os.environ, **chosen, "NO_COLOR": "1", "TERM": "dumb"}
 
 
 class Qa:
     """The command in a folder: a call runs it in this process, `start` in one of its own."""
 
+    usual: Mapping[str, str] = UNHURRIED
+
     def __init__(self, folder: Path, server: str = "") -> None:
         self.folder = folder
         self.server = server
 
     def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen([*QA, *arguments], cwd=self.folder, env=environment(self.server), text=True, **pipes)
+        return subprocess.Popen(
+            [*QA, *arguments], cwd=self.folder, env=environment(self.server, self.usual), text=True, **pipes
+        )
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = run_here(arguments, self.folder, environment(self.server))
+        done = run_here(arguments, self.folder, environment(self.server, self.usual))
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
@@ -67,10 +71,24 @@ class Qa:
         return found
 
 
+class WithoutEncoder(Qa):
+    """The same, and clusters start without an encoder. `tests/docs` runs the demo as users do."""
+
+    usual = WORDS_ONLY
+
+
 @pytest.fixture
 def qa(tmp_path: Path) -> Iterator[Qa]:
     """The command in the test's own folder; everything that it has started ends with the test."""
     made = Qa(tmp_path)
+    yield made
+    made("down")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Qa]:
+    """The same, without an encoder."""
+    made = WithoutEncoder(tmp_path)
     yield made
     made("down")
 
@@ -232,13 +250,13 @@ def test_a_killed_server_is_named_and_up_brings_it_back(up: Qa) -> None:
     assert answers[0]["answer"] == "Charles Babbage"
 
 
-def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
-    with (qa.folder / "many.jsonl").open("w") as file:
+def test_an_interrupted_ingest_says_what_is_stored(plain: Qa) -> None:
+    with (plain.folder / "many.jsonl").open("w") as file:
         for number in range(50_000):
             file.write(json.dumps({"id": f"d{number}", "text": f"Person {number} wrote book {number}."}) + "\n")
-    qa("--set", "shards=1", "up")
-    with qa.start("ingest", "many.jsonl", stderr=subprocess.PIPE) as process:
-        eventually(lambda: sum(int(shard["documents"]) for shard in qa.status()["shards"]) > 0, SECONDS)
+    plain("--set", "shards=1", "up")
+    with plain.start("ingest", "many.jsonl", stderr=subprocess.PIPE) as process:
+        eventually(lambda: sum(int(shard["documents"]) for shard in plain.status()["shards"]) > 0, SECONDS)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
@@ -271,7 +289,7 @@ def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
 
 
 def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
-    done = Qa(tmp_path)("demo", "--once", "--data-dir", "demo")
+    done = WithoutEncoder(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
     assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600  # its servers require a password
@@ -287,7 +305,7 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
         taken.bind(("127.0.0.1", busy))
         taken.listen()
         options = ("--data-dir", "demo", "--port", str(busy), "--set", "shards=1")
-        with Qa(tmp_path).start("demo", *options, stdout=subprocess.PIPE, stderr=err) as process:
+        with WithoutEncoder(tmp_path).start("demo", *options, stdout=subprocess.PIPE, stderr=err) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if "Ctrl-C" in line:

@@ -24,7 +24,7 @@ from qa_cluster.security.local_password import PASSWORD_FILE
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.programs import MODULE
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import WORDS_ONLY, System
 
 from .test_passwords import read
 
@@ -35,7 +35,7 @@ WHO = "Who wrote the first program?"
 @pytest.fixture
 def guarded(server_binary: Path) -> Iterator[System]:
     """The cluster that `qa-cluster up` creates by default."""
-    with System(server_binary, shards=1, up=(), **UNHURRIED) as made:
+    with System(server_binary, shards=1, up=(), **WORDS_ONLY) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.harness.polling import SECONDS, eventually
 from tests.harness.ports import free_port
-from tests.harness.system import TOOL, UNHURRIED, System
+from tests.harness.system import TOOL, WORDS_ONLY, System
 
 pytestmark = [
     pytest.mark.hostile,
@@ -71,7 +71,7 @@ def test_no_process_of_a_cluster_has_its_password_among_its_arguments(server_bin
     secret = secrets.token_hex(16)
     with (
         ProcessWatch() as watch,
-        System(server_binary, shards=1, up=(), apart=True, QA_CLUSTER_PASSWORD=secret, **UNHURRIED) as system,
+        System(server_binary, shards=1, up=(), apart=True, QA_CLUSTER_PASSWORD=secret, **WORDS_ONLY) as system,
     ):
         (system.folder / "ada.txt").write_text("Ada Lovelace wrote the first program in 1843.")
         system.cli("ingest", "ada.txt")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from tests.harness.system import PATIENT, UNHURRIED, System
+from tests.harness.system import PATIENT, WORDS_ONLY, System
 
 pytestmark = pytest.mark.one_server("test_local_cluster starts both again and again")
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.one_server("test_local_cluster starts both again and ag
 @pytest.fixture
 def own(server_binary: Path) -> Iterator[System]:
     """A separate cluster, because the test stops it."""
-    with System(server_binary, shards=2, **UNHURRIED) as made:
+    with System(server_binary, shards=2, **WORDS_ONLY) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from qa_cluster.errors import ClusterError, ConfigError
 from tests.cluster.conftest import MakeCluster
 from tests.harness.certificates import Authority, Pair, tls_or_skip
 from tests.harness.polling import eventually
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import WORDS_ONLY, System
 
 pytestmark = pytest.mark.hostile
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.hostile
 @pytest.fixture
 def secured(server_binary: Path) -> Iterator[System]:
     tls_or_skip(server_binary)
-    with System(server_binary, shards=1, up=("--tls",), **UNHURRIED) as made:
+    with System(server_binary, shards=1, up=("--tls",), **WORDS_ONLY) as made:
         yield made
 
 

@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.harness.otlp import Receiver, children, facts, milliseconds, receiver
 from tests.harness.polling import eventually
 from tests.harness.processes import resume
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import WORDS_ONLY, System
 
 PARENT = "00f067aa0ba902b7"
 TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage built engines. The engines were made of brass."
@@ -34,7 +34,7 @@ def collector() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def system(shared_binary: Path, collector: Receiver) -> Iterator[System]:
-    with System(shared_binary, shards=2, **UNHURRIED) as running:
+    with System(shared_binary, shards=2, **WORDS_ONLY) as running:
         running.start_service(QA_OTLP_ENDPOINT=collector.url)
         for number in range(6):
             body = json.dumps({"text": f"{TEXT} This is text {number}."}).encode()

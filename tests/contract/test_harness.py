@@ -15,7 +15,7 @@ from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, scope_of
 from tests.harness.polling import eventually
 from tests.harness.ports import PROCESSES
 from tests.harness.programs import ROOT
-from tests.harness.selection import is_left_out, is_wholly_long, server_of
+from tests.harness.selection import Run, is_wholly_long, server_of
 from tests.harness.servers import Server
 from tests.harness.skipped import summary
 
@@ -36,32 +36,36 @@ def test_scopes(test: str, server: str, scope: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "in_all", "in_quick"),
+    ("test", "runs"),
     [
-        ("tests/unit/test_keys.py::test_a[one]", True, True),
-        ("tests/module/test_dag.py::test_a[valkey]", True, True),
-        ("tests/module/test_dag.py::test_a[redis]", True, False),
-        ("tests/module/test_rights.py::test_a[redis]", True, True),
-        ("tests/functions/test_ingest.py::test_a[valkey]", True, True),
-        ("tests/functions/test_ingest.py::test_a[redis]", False, False),
-        ("tests/system/test_failover.py::test_a[valkey]", True, False),
-        ("tests/docs/test_blocks.py::test_blocks_run[README.md]", True, True),
-        ("tests/docs/test_blocks.py::test_blocks_run[operations.md]", True, False),
+        ("tests/unit/test_keys.py::test_a[one]", "quick all servers"),
+        ("tests/module/test_dag.py::test_a[valkey]", "quick all servers"),
+        ("tests/module/test_dag.py::test_a[redis]", "servers"),
+        ("tests/module/test_bus.py::test_a[redis]", "all servers"),
+        ("tests/module/test_rights.py::test_a[redis]", "quick all servers"),
+        ("tests/functions/test_ingest.py::test_a[valkey]", "quick all servers"),
+        ("tests/functions/test_ingest.py::test_a[redis]", ""),
+        ("tests/system/test_failover.py::test_a[valkey]", "all servers"),
+        ("tests/docs/test_blocks.py::test_blocks_run[README.md]", "quick all servers"),
+        ("tests/docs/test_blocks.py::test_blocks_run[operations.md]", "all servers"),
+        ("tests/model/test_evaluate.py::test_a", "model"),
     ],
 )
-def test_selection(test: str, in_all: bool, in_quick: bool) -> None:
-    runs = [not is_left_out(test, further_servers=["redis"], one_server=False, quick=quick) for quick in (False, True)]
-    assert runs == [in_all, in_quick]
+def test_selection(test: str, runs: str) -> None:
+    kinds = {
+        "quick": Run(["redis"], quick=True),
+        "all": Run(["redis"]),
+        "servers": Run(["redis"], everywhere=True),
+        "model": Run(["redis"], has_torch=True),
+    }
+    expected = {*runs.split(), *(["model"] if "all" in runs.split() else [])}
+    assert {name for name, run in kinds.items() if not run.leaves_out(test)} == expected
 
 
 def test_a_marked_test_runs_on_the_first_server_only() -> None:
-    left_out = [
-        is_left_out(
-            f"tests/module/test_dag.py::test_a[{name}]", further_servers=["redis"], one_server=True, quick=False
-        )
-        for name in ("valkey", "redis")
-    ]
-    assert left_out == [False, True]
+    for run in (Run(["redis"]), Run(["redis"], everywhere=True)):
+        tests = (f"tests/module/test_rights.py::test_a[{name}]" for name in ("valkey", "redis"))
+        assert [run.leaves_out(test, one_server=True) for test in tests] == [False, True]
 
 
 def test_only_files_are_not_imported_of_which_no_test_runs() -> None:
@@ -70,7 +74,7 @@ def test_only_files_are_not_imported_of_which_no_test_runs() -> None:
 
 
 def test_files_and_folders_of_the_tables_exist() -> None:
-    tables = (*selection.LONG, *selection.SAME_ON_ALL, *selection.QUICK_ON_ALL, *TOGETHER)
+    tables = (*selection.LONG, *selection.SAME_ON_ALL, *selection.ON_ALL, *TOGETHER)
     names = [name.partition("::")[0] for name in tables]
     names += [f"tests/{folder}" for folder in LONGEST_FIRST + MIXED]
     assert [name for name in names if not (ROOT / name).exists()] == []

@@ -312,7 +312,7 @@ def test_a_user_of_one_collection_does_not_stop_the_writes_of_others(
             failed += 1
         slowest = max(slowest, time.monotonic() - begun)
     figures.record("writes of others, failed after SET pending:{t}", failed, "of 50", 0)
-    figures.record("writes of others, the slowest", slowest, "s", 10)
+    figures.record_wait("writes of others, the slowest", slowest, 10)
     client.delete_documents(prefix="others/")
 
 
@@ -371,7 +371,7 @@ def test_a_sweep_repairs_damaged_keys_and_finds_what_their_notes_have_lost(
     node.signal_worker(9)
     shards.wait_tokenized(name)
     eventually(lambda: shards.client.hget(keys.layout_key(partition), "layout"), SECONDS, ignore=redis.ResponseError)
-    figures.record("a lost document is indexed after", time.monotonic() - begun, "s", SECONDS)
+    figures.record_wait("a lost document is indexed after", time.monotonic() - begun, SECONDS)
     assert shards.client.type(keys.failures_key(partition)) in ("none", "hash")
     for key in (keys.pending_key(partition), keys.layout_key(partition), keys.failures_key(partition)):
         assert re.search(rf"qa: removed {re.escape(key)}, which had a damaged value", log_of(node)), key

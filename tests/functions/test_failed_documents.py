@@ -78,7 +78,7 @@ def test_two_workers_end_and_the_others_are_found(
     assert reason in failure(trapped, name)
     figures = Figures(record_property)  # type: ignore[arg-type]
     figures.record(f"workers that a text ends ({word})", restarts(trapped) - before, "workers", MOST_ENDS)
-    figures.record(f"time until it is given up ({word})", took, "s", 30)
+    figures.record_wait(f"time until it is given up ({word})", took, 30)
     (node,) = trapped.nodes
     eventually(lambda: node.field("failed_documents") >= 1, SECONDS)
     eventually(lambda: f"document '{name}' is stored, but not indexed" in node.output(), SECONDS)
@@ -101,7 +101,7 @@ def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, recor
             waits.append(time.monotonic() - asked)
             assert found.best is not None and found.best.answer == "Herman Melville"
     figures = Figures(record_property)  # type: ignore[arg-type]
-    figures.record("longest wait of a question meanwhile", max(waits), "s", 20)
+    figures.record_wait("longest wait of a question meanwhile", max(waits), 20)
 
 
 def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> None:

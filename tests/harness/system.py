@@ -38,6 +38,7 @@ SMALL_BATCHES = {
     "QA_START_TIMEOUT_MS": "300000",
 }
 UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
+WORDS_ONLY = UNHURRIED | {"QA_ENCODER": "none"}  # the same, and shards start without an encoder, in half of the time
 PATIENT = Settings(connect_timeout_ms=20_000, request_timeout_ms=60_000)  # settings of a client with long timeouts
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 

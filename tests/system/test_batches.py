@@ -20,12 +20,12 @@ from qa_cluster import keys
 from qa_cluster.batches.records import ANONYMOUS_OWNER
 from tests.harness.polling import eventually
 from tests.harness.processes import descendants
-from tests.harness.system import TOOL, UNHURRIED, System
+from tests.harness.system import TOOL, WORDS_ONLY, System
 
 pytestmark = pytest.mark.timeout(1200)
 
 TEXT = "Herman Melville wrote Moby Dick. The whale is white."
-LINES = 1000
+LINES = 400
 VICTIMS = ("workers", "shard", "service", "jobs work", "shard", "workers", "service", "workers")
 SECONDS = 600.0
 WORKER = "jobs_worker"
@@ -153,7 +153,7 @@ def test_each_request_has_one_result_whatever_is_killed(server_binary: Path) -> 
     ]
     for line in lines[::50]:
         line["body"] = {"question": ""}
-    with System(server_binary, **UNHURRIED) as system:
+    with System(server_binary, **WORDS_ONLY) as system:
         system.start_service()
         (system.folder / "moby.txt").write_text(TEXT)
         system.cli("ingest", str(system.folder / "moby.txt"))

@@ -232,8 +232,8 @@ def described(seen: Seen, what: str) -> float:
 def assert_answered(seen: Seen, what: str, figures: Figures) -> None:
     longest = described(seen, what)
     assert seen.partial, "no question was asked without the shard"
-    figures.record(f"{what}: longest wait", longest, "s", SLOWEST_SECONDS)
-    figures.record(f"{what}: longest wait of the first questions", seen.first[-1], "s", FIRST_SECONDS)
+    figures.record_wait(f"{what}: longest wait", longest, SLOWEST_SECONDS)
+    figures.record_wait(f"{what}: longest wait of the first questions", seen.first[-1], FIRST_SECONDS)
 
 
 @pytest.mark.parametrize(

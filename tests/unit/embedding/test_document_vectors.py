@@ -216,7 +216,7 @@ async def test_embedding_waits_for_indexing_but_not_forever(monkeypatch: pytest.
     before = time.monotonic()
     assert await Pace(lambda: False, lambda: next(indexing)).turn() == RUN_TOKENS
     assert await Pace(lambda: False, lambda: True).turn() == SHARED_RUN_TOKENS
-    assert 0.1 <= time.monotonic() - before < 5
+    assert 0.1 <= time.monotonic() - before < 60
 
 
 def test_a_failed_document_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
