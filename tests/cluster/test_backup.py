@@ -34,7 +34,7 @@ from qa_cluster.types import Feedback, Pin, Synonyms
 from tests.cluster.test_commands import Qa
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.system import PATIENT, WORDS_ONLY
+from tests.harness.system import PATIENT
 from tests.harness.tiny_readers import tiny_reader
 
 pytestmark = pytest.mark.timeout(600)
@@ -58,9 +58,7 @@ OTHER_SCRIPT = "GB('CommandReader').map(lambda r: 'other').register(trigger='hel
 
 
 class Site(Qa):
-    """A cluster in a folder, whose default reader is in another folder, and which has no encoder."""
-
-    usual = WORDS_ONLY
+    """A cluster in a folder, whose default reader is in another folder."""
 
     def __init__(self, folder: Path, server: str, shards: int) -> None:
         super().__init__(folder, server)
