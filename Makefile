@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait for servers to start and for faults to be detected: more processes than cores.
 JOBS   ?= 6
 
-.PHONY: help demo test-adapters kafka-losses install build check check-native lint types test test-all test-servers test-again test-rounds test-asan test-cluster test-model \
+.PHONY: help demo test-adapters adapter-environments kafka-losses install build check check-native lint types test test-all test-servers test-again test-rounds test-asan test-cluster test-model \
 	reader reader-accurate encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
 
 help:  ## this list
@@ -150,6 +150,8 @@ $(VENV)-adapter-%/.done: tests/adapters/%/requirements.txt pyproject.toml | buil
 	@$(PYTHON) -m venv $(@D)
 	@$(PIP:$(BIN)%=$(@D)/bin%) install --no-compile --requirement $<
 	@touch $@
+
+adapter-environments: $(ADAPTERS:%=$(VENV)-adapter-%/.done)
 
 test-adapters: build $(ADAPTERS:%=$(VENV)-adapter-%/.done)  ## the adapters in integrations/ against foreign clients and suites; ONLY="mcp kafka": these
 	@for adapter in $(ADAPTERS); do \

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.adapters.chosen import chosen
 from tests.harness import selection
 from tests.harness.again import MOST, again
 from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, scope_of
@@ -89,6 +90,13 @@ def test_names_of_long_tests_exist() -> None:
 def test_each_process_of_make_test_has_ports_of_its_own() -> None:
     jobs = re.search(r"^JOBS +\?= (\d+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert jobs is not None and int(jobs[1]) <= PROCESSES
+
+
+def test_ci_tests_an_adapter_and_those_that_changed() -> None:
+    assert chosen(["README.md", "integrations/__init__.py", "tests/adapters/conftest.py"]) == (["langchain"], [])
+    assert chosen(["integrations/kafka/session.py"]) == (["langchain", "kafka"], [])
+    changed = ["integrations/service/client.py", "tests/adapters/kserve/questions.py"]
+    assert chosen(changed) == (["langchain", "llama_index"], ["haystack", "kserve"])
 
 
 def test_skips_are_summed_up_in_one_line() -> None:
