@@ -1,1 +1,1 @@
-"""Readers and how they read: manifest, plan, runtimes, tokens, pairs and windows, spans, passages."""
+"""Readers and how they read: manifests, plans, runtimes, tokens, windows, spans and passages."""

@@ -1,7 +1,7 @@
-"""The folders of the bundled models, and folders whose ONNX file is compressed; this module does not load a runtime.
+"""Finds the bundled models, and unpacks folders whose ONNX file is compressed. It does not load a model runtime.
 
-A packed folder has `reader.onnx.gz` in the place of `reader.onnx`. It pays if the weights have codes of few bits
-(`models/quantization/rounding.py`). The manifest describes the ONNX file, not the compressed file.
+A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps if the weights have codes of few bits
+(`models/quantization/rounding.py`). The manifest describes the uncompressed ONNX file.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _PART_BYTES = 1 << 20
 
 
 def bundled_reader() -> Path:
-    """The folder of the reader that is bundled with the package."""
+    """Return the folder of the reader that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "default"
 
 
 def bundled_encoder() -> Path:
-    """The folder of the encoder that is bundled with the package."""
+    """Return the folder of the encoder that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "encoder"
 
 
 @contextmanager
 def unpacked(folder: Path) -> Iterator[Path]:
-    """Yield `folder`, or while it is packed a temporary copy of it with an ordinary ONNX file.
+    """Yield `folder`; if it is packed, yield a temporary copy with an uncompressed ONNX file.
 
-    ModelError if the compressed file is damaged, or is larger than its manifest says.
+    ModelError if the compressed file is damaged, or if its contents are larger than the manifest says.
     """
     if (folder / MODEL_FILE).is_file() or not (folder / PACKED_FILE).is_file():
         yield folder
@@ -55,7 +55,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
 
 
 def _parts(packed: Path, limit: int) -> Iterator[bytes]:
-    """The decompressed file in parts, at most `limit` bytes."""
+    """Yield the decompressed file in parts; ModelError if it has more than `limit` bytes."""
     made = 0
     try:
         with gzip.open(packed) as file:

@@ -1,7 +1,7 @@
 """Opens an ONNX file in ONNX Runtime on an NVIDIA GPU.
 
-If a library or the GPU is missing, or a run fails, ONNX Runtime continues on the CPU and at most logs it. Here each of
-these is an error.
+If a library or the GPU is missing, or a run fails, ONNX Runtime continues on the CPU and at most logs the problem. This
+module raises an error in each of these cases.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import onnxruntime
 from qa_cluster.errors import ModelError
 
 _PROVIDER = "CUDAExecutionProvider"
-# The message of ONNX Runtime about a missing GPU, between the positions in its source.
+# ONNX Runtime's message about a missing GPU. Positions in its source code surround the message.
 _NO_GPU = re.compile(r'provider option "device_id": (?:\S+ operator\(\) )?([^;]+)')
 
 
 def open_on_gpu(model: str | Path, options: onnxruntime.SessionOptions, number: int) -> onnxruntime.InferenceSession:
-    """Load a model to the GPU with this number; operators without a GPU version run on the CPU.
+    """Load a model to GPU `number`. Operators without a GPU version run on the CPU.
 
     Raises:
         ModelError: ONNX Runtime for GPUs, one of its libraries, or the GPU is missing.
@@ -28,7 +28,7 @@ def open_on_gpu(model: str | Path, options: onnxruntime.SessionOptions, number: 
     offered = onnxruntime.get_available_providers()
     if _PROVIDER not in offered:
         raise ModelError(f"it needs onnxruntime-gpu in place of onnxruntime, which offers {', '.join(offered)}")
-    onnxruntime.preload_dlls(msvc=False)  # the system does not find libraries that pip has installed
+    onnxruntime.preload_dlls(msvc=False)  # The system does not find libraries that pip has installed.
     providers = [(_PROVIDER, {"device_id": number})]
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=providers, enable_fallback=0)

@@ -1,8 +1,7 @@
 """OpenVINO without its converter for other formats: `from qa_cluster.reading.lean_openvino import openvino`.
 
-`import openvino` also imports the converter with its telemetry. That takes half of the import time, and 15 MB in each
-process, but no worker or pipeline uses it. This module imports the converter at the first use of
-`openvino.convert_model`.
+`import openvino` also imports the converter with its telemetry. The converter takes half of the import time and 15 MB
+in each process, but no worker or pipeline uses it. This module imports it only when `openvino.convert_model` is used.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _CONVERTER, _FUNCTION = "openvino.tools.ovc", "convert_model"
 def _imported() -> Any:
     if "openvino" in sys.modules or _CONVERTER in sys.modules:
         return import_module("openvino")
-    # If the converter cannot be imported, openvino continues without it.
+    # openvino tolerates a converter that cannot be imported.
     sys.modules[_CONVERTER] = None  # type: ignore[assignment]
     try:
         module = import_module("openvino")
@@ -28,7 +27,7 @@ def _imported() -> Any:
 
 
 def _imported_at_first_use(name: str) -> Any:
-    """An attribute that `openvino` lacks: the converter's function is imported at its first use."""
+    """Return an attribute that `openvino` lacks. Only the converter's function exists, and it is imported now."""
     if name != _FUNCTION:
         raise AttributeError(f"module 'openvino' has no attribute {name!r}")
     return getattr(import_module(_CONVERTER), name)

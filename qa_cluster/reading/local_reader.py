@@ -1,7 +1,8 @@
 """Loads an exported reader into this process and reads windows with it.
 
-`qa-cluster model export` writes the folder of a reader: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files that do
-not belong together are refused. Several threads may use one reader; the model runs for one thread at a time.
+`qa-cluster model export` writes the folder of a reader: `reader.onnx`, `tokenizer.json`, `manifest.json`. ModelError is
+raised if these files do not belong together. Several threads may share one reader; the model runs for one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .windows import PairEncoder, Window, batches
 
 
 class LocalReader:
-    """A loaded reader.
+    """A reader that is loaded into this process.
 
     >>> reader = LocalReader(bundled_reader())
     >>> reader.manifest.precision
@@ -33,10 +34,10 @@ class LocalReader:
 
     Args:
         folder: the folder of an exported reader.
-        runtime: ``openvino`` or ``onnxruntime``; default: the runtime that suits the reader's precision and this
-            processor, if it is installed, else the other runtime.
+        runtime: ``openvino`` or ``onnxruntime``. By default, the runtime that suits the reader's precision and this
+            processor; if it is not installed, the other runtime.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: the number of the runtime's threads; default: the number of cores that this process may use.
+        threads: the number of the runtime's threads; by default, the number of cores that this process may use.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class LocalReader:
             self._run = open_runner(files / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
-        """The start and end logits of each window, padding included; windows of similar length run together."""
+        """Return the start and end logits of each window, including padding. Windows of similar length run together."""
         logits: list[Logits | None] = [None] * len(windows)
         most = batch_size * self.manifest.max_tokens
         for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):
@@ -89,7 +90,9 @@ def _tokenizer(path: Path, manifest: Manifest) -> bytes:
 
 
 def _check_model(path: Path, manifest: Manifest) -> None:
-    """Check the file's hash. The file is read in parts, because a model may be larger than the free memory."""
+    """Check the hash of the model file. The file is read in parts, because a model may be larger than the free
+    memory.
+    """
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
-"""The manifest of a reader: everything that shards, workers and the service must know about it besides its weights.
+"""The manifest of a reader: everything that shards, workers and the service must know about it except its weights.
 
-A manifest is strict JSON, stored next to the ONNX file. A field that is missing, unknown or out of range is refused
-with its name and value; nothing is guessed. This module does not load or run a model.
+A manifest is strict JSON, stored next to the ONNX file. A field that is missing, unknown or out of range raises a
+ModelError with its name and value; no value is guessed. This module does not load or run a model.
 """
 
 import json
@@ -39,12 +39,7 @@ LENGTH_STEP = 16
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The logistic that turns a span's score over null into the probability that the answer is right.
-
-    Attributes:
-        sure, likely: the least probabilities of answers that are called ``sure`` and ``likely``
-            (`qa_cluster.evaluation.confidence_fit` fits them). The defaults are for readers without fitted limits.
-    """
+    """The logistic function that converts a span's score over null to the probability that the answer is right."""
 
     a: float
     b: float
@@ -70,10 +65,10 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class PairLayout:
-    """How a question and a context are joined: the token ids before, between and after them.
+    """How a question and a context are joined: the ids of the special tokens before, between and after them.
 
     The null answer is at position 0, the first id of `head`. If the model has `token_type_ids`, `context_type` is the
-    token type of the context and of `tail`; all ids before have type 0.
+    type of the context and of `tail`; all tokens before the context have type 0.
     """
 
     head: tuple[int, ...]
@@ -83,13 +78,13 @@ class PairLayout:
 
     @property
     def special_tokens(self) -> int:
-        """How many tokens of a pair belong to neither text."""
+        """The number of special tokens in a pair."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1 in 0..1; the no-answer accuracy, None if every question has an answer."""
+    """Exact match and F1 from 0 to 1, and the no-answer accuracy; None if every question has an answer."""
 
     exact_match: float
     f1: float
@@ -98,7 +93,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The scores on one question set: `before` of the original checkpoint, `after` of the exported file."""
+    """The scores on one question set: `before` the export (the original checkpoint) and `after` (the exported file)."""
 
     dataset: str
     questions: int
@@ -108,13 +103,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """The fit of the wave threshold, on held-out questions; the corpus was the sentences of their contexts.
+    """The result of fitting the wave threshold on held-out questions. The corpus was the sentences of their contexts.
 
     Attributes:
-        threshold: from this score over null on, no further sentences are read.
-        ends: how many sentences have been read after each wave.
-        read: the mean number of sentences read for a question.
-        f1, f1_all: F1 with waves, and F1 if all candidates are read.
+        threshold: the score over null at which reading stops.
+        ends: the number of sentences that have been read after each wave.
+        read: the mean number of sentences that were read for a question.
+        f1, f1_all: the F1 with waves, and the F1 if all candidates are read.
     """
 
     threshold: float
@@ -128,12 +123,15 @@ class WaveFit:
 
 @dataclass(frozen=True)
 class Manifest(ModelFiles):
-    """Everything about a reader except its weights. `revision` names the weights: it is the start of `model_sha256`.
+    """All properties of a reader except its weights. `revision` identifies the weights: it is the start of
+    `model_sha256`.
 
-    Thresholds are logits over null. A passage that does not fit into `window_tokens` is read in windows that overlap by
-    `doc_stride`. `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
-    `passage_prefix`: the reader was trained on passages with title and section before them (`prefix`). False is not
-    written; a manifest without the field means false.
+    Attributes:
+        no_answer_threshold, wave_threshold: in logits over null.
+        window_tokens, doc_stride: a longer passage is read in windows that overlap by `doc_stride` tokens.
+        context_tokens: the token budget for a sentence with its neighbours; 0: the sentence alone.
+        passage_prefix: whether the reader was trained on passages with title and section before them (`prefix`). False
+            is not written; a manifest without the field means false.
 
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)
@@ -173,7 +171,9 @@ class Manifest(ModelFiles):
 
     @cached_property
     def reading_revision(self) -> str:
-        """Names everything that a sentence answer depends on: the weights, and a digest of the settings of reading."""
+        """Identifies everything that a sentence answer depends on: the weights, and a digest of the settings of
+        reading.
+        """
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
         how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
         how += (self.context_tokens,)
@@ -192,7 +192,9 @@ class Manifest(ModelFiles):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a manifest; ModelError names the first field that is missing, unknown, ill-typed or out of range."""
+        """Parse a manifest; ModelError names the first field that is missing, unknown, out of range or of a
+        wrong type.
+        """
         reader = parse_object(text)
         if reader.is_encoder:
             raise ModelError("manifest belongs to an encoder, which makes vectors and cannot answer questions")
@@ -233,7 +235,7 @@ def _manifest_fields(reader: FieldReader) -> dict[str, Any]:
     read_revision(reader, found["model_sha256"])
     found["pad_id"] = reader.integer("pad_id", 0, LARGEST_ID)
     found["pair"] = pair = _pair(reader.inner("pair"))
-    # In addition to the question, a pair has the special tokens and at least one token of the context.
+    # A pair consists of the question, the special tokens and at least one token of the context.
     room = found["max_tokens"] - pair.special_tokens - 1
     found["max_question_tokens"] = reader.integer("max_question_tokens", 1, room)
     found["max_answer_tokens"] = reader.integer("max_answer_tokens", 1, found["max_tokens"])

@@ -1,8 +1,9 @@
-"""Makes the passage that the model reads for a sentence: alone, or with its neighbours, up to a budget of tokens.
+"""Builds the passage that the model reads for a sentence: alone, or with its neighbours, up to a budget of tokens.
 
-Neighbours are whole sentences, taken one before, one after, and so on, as long as each fits. A side ends at the first
-sentence that does not fit. The passage is made from the stored sentences and their tokens; nothing is tokenized. White
-space between two sentences becomes as many spaces, because only its length is known. Pure.
+Neighbours are whole sentences. They are added one before, one after, and so on, as long as each fits. A side ends at
+the first sentence that does not fit. The passage is built from the stored sentences and their tokens, so nothing is
+tokenized again. Each white-space character between two sentences becomes a space, because only the length of the gap is
+known. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_GAP = 64
 
 @dataclass(frozen=True, slots=True)
 class PassageSentence:
-    """One sentence: its text, its offset in the document, and its tokens."""
+    """One sentence: its text, its offset in the document in code points, and its tokens."""
 
     text: str
     start: int
@@ -35,12 +36,12 @@ class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
-        text: its sentences, with as many spaces between them as the document has white-space characters.
-        start: its offset in the document, in code points.
+        text: its sentences. Between them are as many spaces as the document has white-space characters.
+        start: the offset of the text in the document, in code points.
         tokens: the tokens of all sentences, with their offsets in `text`.
         first: the number of its first sentence in the document.
         begins: the offset of each sentence in `text`.
-        breaks: the first token of each sentence except the first one: no answer crosses the end of a sentence.
+        breaks: the first token of each sentence except the first sentence. No answer crosses the end of a sentence.
     """
 
     text: str
@@ -56,16 +57,19 @@ class ReadingPassage:
         return self.first + len(self.begins) - 1
 
     def sentence_of(self, position: int) -> int:
-        """The number of the sentence that contains a code point of `text`, or of the last sentence before it."""
+        """Return the number of the sentence that contains a code point of `text`; between sentences, the sentence
+        before it.
+        """
         return self.first + bisect_right(self.begins, position) - 1
 
 
 def around(
     own: PassageSentence, left: Sequence[PassageSentence], right: Sequence[PassageSentence], *, index: int, budget: int
 ) -> ReadingPassage:
-    """The passage that is read for a sentence.
+    """Build the passage that is read for a sentence.
 
     Args:
+        own: the sentence.
         left, right: its neighbours, the nearest first; neighbours that do not fit are ignored.
         index: the number of the sentence in the document.
         budget: the limit of tokens in the passage; a longer sentence is read alone.
@@ -80,11 +84,12 @@ def around(
 
 
 def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> tuple[int, int]:
-    """How many neighbours on each side are read with the sentence.
+    """Return how many neighbours on each side are read with the sentence.
 
     Args:
         own: the number of tokens of the sentence.
         left, right: the numbers of tokens of its neighbours, the nearest first.
+        budget: the limit of tokens.
 
     >>> reach(10, [10, 10], [10, 50, 10], 40)
     (2, 1)
@@ -106,7 +111,7 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
 
 
 def _adjacent(own: PassageSentence, side: Sequence[PassageSentence], step: int) -> int:
-    """How many sentences of a side follow each other without an overlap or a gap longer than `MAX_GAP`."""
+    """Return how many sentences of a side follow each other without an overlap or a gap longer than `MAX_GAP`."""
     near = own
     for count, far in enumerate(side):
         low, high = (near, far) if step > 0 else (far, near)

@@ -1,12 +1,12 @@
-"""The reading plan: which readers read for a question, how many sentences each of them gets, and when they stop.
+"""The reading plan: which readers read for a question, how many sentences each reader gets, and when they stop.
 
 A plan is a list of stages. The first stage reads the best ranked sentences, a few at a time (a *wave*). A later stage
-reads the best sentences of the stage before it, with another reader. Reading ends early when a reader is sure enough.
-The last stage that has read decides: its scores, its calibration and its no-answer threshold make the answer. The
-scores of the stage before can count in it (`earlier_weight`), because two readers err on different spans.
+reads the best sentences of the previous stage with another reader. Reading ends early when a reader is sure enough. The
+last stage that has read decides: the answer comes from its scores, its calibration and its no-answer threshold. The
+scores of the previous stage can be included (`earlier_weight`), because two readers make errors on different spans.
 
-The stop rule is here, too. The service applies it (`asking/answers/answering.py`); the export of a reader fits
-`wave_threshold` to it (`models/evaluation/waves.py`).
+The stop rule is also in this module. The service applies it (`asking/answers/answering.py`). The export of a reader
+fits `wave_threshold` to it (`models/evaluation/waves.py`).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from math import inf
 
 from .manifest import Calibration, Manifest
 
-# How many sentences have been read after each wave, unless the setting `waves` says otherwise.
+# The number of sentences that have been read after each wave; the setting `waves` replaces it.
 WAVES = (3, 8)
-# The ranking of a plan that names no other; `ranking/meaning.py` has all.
+# The default retriever of a plan. `ranking/meaning.py` defines all retrievers.
 _BY_WORDS = "words"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingStage:
-    """One reader's turn.
+    """One stage of a reading plan: a reader, its limits and its thresholds.
 
     Attributes:
         reader: the manifest of the reader.
-        waves: how many sentences have been read after each wave; empty: the stage reads all of them in one wave.
-        candidates: how many sentences the stage reads at most.
-        wave_threshold: from this certainty on, the stage reads no further wave.
-        final_threshold: from this certainty on, no later stage reads.
+        waves: the number of sentences that have been read after each wave; empty: all are read in one wave.
+        candidates: the limit of sentences that the stage reads.
+        wave_threshold: if the certainty reaches it, the stage reads no further wave.
+        final_threshold: if the certainty reaches it, no later stage reads.
         rank_weight: the weight of a sentence's ranking score in the order of its spans.
-        calibration: makes probabilities of the orders.
+        calibration: converts orders to probabilities.
         no_answer_threshold: the order that the first answer must reach.
-        earlier_weight: the weight of the order that the stage before gave to a span, in the span's order.
+        earlier_weight: the weight of the previous stage's order of a span in the span's order.
     """
 
     reader: Manifest
@@ -55,7 +55,7 @@ class ReadingStage:
     def identity(self) -> tuple[object, ...]:
         """Everything in the stage that an answer depends on.
 
-        The numbers are part of it because a new fit changes them while the weights stay the same.
+        The fitted numbers are included, because a new fit changes them while the weights stay the same.
         """
         limits = (self.waves, self.candidates, self.wave_threshold, self.final_threshold)
         numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold, self.earlier_weight)
@@ -68,8 +68,8 @@ class ReadingPlan:
 
     Attributes:
         stages: one or more stages, in their order.
-        retriever: by what the sentences are ranked: ``words``, ``meaning`` or ``both``.
-        ranking: everything about the ranking by meaning that an answer depends on; empty: by words.
+        retriever: how the sentences are ranked: by ``words``, ``meaning`` or ``both``.
+        ranking: everything about the ranking by meaning that an answer depends on; empty if it uses words only.
     """
 
     stages: tuple[ReadingStage, ...]
@@ -85,14 +85,14 @@ class ReadingPlan:
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """A stage of a process's plan, before a question is known.
+    """A stage in the options of a process. `stage` completes it for a question.
 
     Attributes:
         model: the reader, an id or ``id@revision``; empty: the default reader.
-        waves: as of a `ReadingStage`.
-        candidates: as of a `ReadingStage`; None: the `retriever_k` of the question.
-        final_threshold: as of a `ReadingStage`; by default, every later stage reads.
-        earlier_weight: as of a `ReadingStage`.
+        waves: as in `ReadingStage`.
+        candidates: as in `ReadingStage`; None: the `retriever_k` of the question.
+        final_threshold: as in `ReadingStage`; by default, later stages always read.
+        earlier_weight: as in `ReadingStage`.
         fitted: the calibration and the no-answer threshold of the stage; None: those of its reader.
     """
 
@@ -104,7 +104,7 @@ class StageOptions:
     fitted: tuple[Calibration, float] | None = None
 
     def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> ReadingStage:
-        """The stage for a question; without `stops_early`, all stages read all their candidates."""
+        """Return the stage for a question. Without `stops_early`, every stage reads all its candidates."""
         calibration, no_answer = self.fitted or (reader.calibration, reader.no_answer_threshold)
         return ReadingStage(
             reader=reader,
@@ -119,7 +119,7 @@ class StageOptions:
         )
 
 
-# The plans that a question can name. Where the larger reader is not loaded, the accurate plan has its first stage only.
+# The plans that a question can name. If the larger reader is not loaded, the accurate plan has only its first stage.
 FAST, BALANCED, ACCURATE = "fast", "balanced", "accurate"
 SECOND_READER = "qa-reader-accurate"
 PLANS: Mapping[str, tuple[StageOptions, ...]] = {
@@ -136,12 +136,12 @@ PLANS: Mapping[str, tuple[StageOptions, ...]] = {
         ),
     ),
 }
-# The plan of a process that sets no other: one stage, read by the default reader.
+# The default plan of a process: one stage, read by the default reader.
 DEFAULT_PLAN = PLANS[BALANCED]
 
 
 def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
-    """How many of `sentences` have been read after each wave; the last wave reads the rest.
+    """Return how many of `sentences` have been read after each wave. The last wave reads the rest.
 
     >>> wave_ends((2, 6, 16), 8), wave_ends((), 8), wave_ends((2, 6, 16), 0)
     ([2, 6, 8], [8], [])
@@ -150,7 +150,7 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
 
 
 def certainty(orders: Iterable[float]) -> float:
-    """How sure the reader is: the best order of all spans that the stage has read.
+    """Return how sure the reader is: the best order of all spans that the stage has read.
 
     >>> certainty([-2.5, 7.0, 1.0]), certainty([])
     (7.0, -inf)
@@ -159,7 +159,7 @@ def certainty(orders: Iterable[float]) -> float:
 
 
 def is_sure(certainty: float, threshold: float) -> bool:
-    """Whether reading stops.
+    """Return whether reading stops.
 
     >>> is_sure(7.0, 7.0), is_sure(6.9, 7.0)
     (True, False)

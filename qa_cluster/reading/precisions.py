@@ -1,7 +1,7 @@
-"""The runtime and the settings that the precision of an exported file requires.
+"""Chooses the runtime and the settings that the precision of an exported file requires.
 
-The exporter writes the precision into the metadata of the ONNX file, so no other file is needed. The worker's backend,
-which has no manifest, the local pipeline and the measurements take OpenVINO's settings from here. ONNX Runtime needs no
+The exporter writes the precision into the metadata of the ONNX file, so the manifest is not needed. The worker's
+backend, the local pipeline and the measurements take OpenVINO's settings from this module. ONNX Runtime needs no
 settings: it computes 16-bit weights in float32, and int8 weights in 8-bit products.
 """
 
@@ -21,14 +21,14 @@ GROUP_SIZE = 128
 
 
 INT8_PRECISIONS = ("int8", "int8-dynamic")
-# Linux's names of the instructions that multiply and add 8-bit numbers exactly.
+# Linux's names of the processor instructions that multiply and add 8-bit numbers exactly.
 _INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = ("x86_64", "AMD64")
 _TAIL_BYTES = 1 << 16  # the metadata follow the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
-    """OpenVINO's settings for a file of this precision; None: the file names no precision.
+    """Return OpenVINO's settings for a file of this precision; None: the file does not name a precision.
 
     float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer processors, so answers would differ
     between hosts.
@@ -43,13 +43,13 @@ def openvino_settings(precision: str | None) -> dict[str, str | int]:
 
 
 def precision_of(model: Any) -> str | None:
-    """The precision in the metadata of an `openvino.Model`'s ONNX file, None if it is missing."""
+    """Return the precision in the metadata of an `openvino.Model`'s ONNX file; None if it is missing."""
     place = ["framework", METADATA_KEY]
     return str(model.get_rt_info(place).astype(str)) if model.has_rt_info(place) else None
 
 
 def is_int8_file(path: str | Path) -> bool:
-    """Whether the metadata of an ONNX file name an int8 precision; this needs no runtime."""
+    """Return whether the metadata of an ONNX file name an int8 precision. The check needs no runtime."""
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         end = file.read()
@@ -57,8 +57,10 @@ def is_int8_file(path: str | Path) -> bool:
 
 
 def _entry(precision: str) -> bytes:
-    """The precision as an entry of `metadata_props`, field 14 of ONNX's `ModelProto`; its fields 1 and 2 are key and
-    value."""
+    """Encode the precision as an entry of `metadata_props`.
+
+    It is field 14 of ONNX's `ModelProto`. Its fields 1 and 2 are key and value.
+    """
     key, value = METADATA_KEY.encode(), precision.encode()
     entry = bytes((0x0A, len(key))) + key + bytes((0x12, len(value))) + value
     return bytes((0x72, len(entry))) + entry
@@ -66,10 +68,10 @@ def _entry(precision: str) -> bytes:
 
 @cache
 def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
+    """Return whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
 
-    x86 processors have them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. If they cannot be looked up (not
-    Linux, not x86), the result is True.
+    x86 processors have them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. On other systems than Linux on
+    x86, the result is True.
     """
     if platform.machine() not in _X86:
         return True
@@ -82,9 +84,9 @@ def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
 
 
 def suits_openvino(precision: str) -> bool:
-    """Whether OpenVINO is the runtime for a file of this precision on this processor.
+    """Return whether OpenVINO is the right runtime for a file of this precision on this processor.
 
-    Without the 8-bit instructions, OpenVINO computes an int8 model in float32, slower than ONNX Runtime in int8. The
-    rounding of a value, and so an answer, would then depend on the other texts in its batch.
+    Without the 8-bit instructions, OpenVINO computes an int8 model in float32, which is slower than ONNX Runtime in
+    int8. The rounding of a value, and so an answer, would then depend on the other texts in its batch.
     """
     return precision not in INT8_PRECISIONS or has_int8_products()

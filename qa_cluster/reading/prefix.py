@@ -1,7 +1,7 @@
-"""Makes the prefix of a passage: title and section path of its document, as tokens that are never an answer.
+"""Builds the prefix of a passage: title and section path of its document, as tokens that are never an answer.
 
-`Title > Section > Subsection |` is between question and passage in every window. Training and serving both make it
-here, from the same tokens, so that a reader reads what it was trained on. Pure.
+In every window, `Title > Section > Subsection |` is between question and passage. Training and serving both use this
+module, so a reader sees the same tokens as in its training. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ END = "|"
 
 
 def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int]]) -> list[int]:
-    """The token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty without title and section.
+    """Return the token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty without title and section.
 
-    A path that is too long loses its first sections, then its end: the title and the innermost section are the most
-    informative parts.
+    A path that is too long loses its first sections, then its end. The title and the innermost section remain, because
+    they are the most informative parts.
 
     Args:
-        section: the path of headings, outermost first, joined by ` > `.
-        tokens_of: the ids of a text, without special tokens.
+        title: the title of the document.
+        section: the path of headings, the outermost first, joined by ` > `.
+        tokens_of: returns the ids of a text, without special tokens.
     """
     parts = [*_parts(title), *(part for heading in section.split(SEPARATOR) for part in _parts(heading))]
     if not parts:
@@ -37,6 +38,6 @@ def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int
 
 
 def _parts(text: str) -> list[str]:
-    """The text with single spaces, in a list; an empty list for an empty text."""
+    """Return the text, with single spaces, in a list; for an empty text, an empty list."""
     found = " ".join(text.split())
     return [found] if found else []

@@ -1,10 +1,13 @@
-"""Sentence answers as JSON: the value of a `bertqa..` key and, with `cache`, a reply of `qa.read`.
+"""Encodes and parses sentence answers in JSON: the values of `bertqa..` keys and the replies of `qa.read`.
 
-The shard writes a sentence answer with `sentence_answer`; the service reads it with `parse_readings`. All offsets are
-code points of the document. `spans` has the best spans without overlaps, the best first: each with its score over null
-and the number of the sentence that contains it. `answer` is the text of the first span. `context` is present if the
-sentence was read with its neighbours. Then a span may be in a neighbour, and `read` has the numbers of the first and
-the last sentence of the context.
+A reply of `qa.read` has the field `cache` in addition. The shard encodes a sentence answer with `sentence_answer`; the
+service parses it with `parse_readings`. All offsets are code points of the document. Fields:
+
+- `spans`: the best spans without overlaps, the best first. Each has its score over null and the number of the sentence
+  that contains it.
+- `answer`: the text of the first span.
+- `context`: present if the sentence was read with its neighbours. A span may then be in a neighbour.
+- `read`: the numbers of the first and the last sentence of the context.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ NO_SPAN_SCORE = -100.0
 
 @dataclass(frozen=True, slots=True)
 class FoundSpan:
-    """A span: code points of the document, score over null, number of the sentence that contains it."""
+    """A span in code points of the document, its score over null, and the number of the sentence that contains it."""
 
     start: int
     end: int
@@ -45,12 +48,12 @@ class SentenceReading:
 
     Attributes:
         spans: the spans, the best first.
-        context: the text that was read: the sentence, with its neighbours if they were read, too.
+        context: the text that was read: the sentence, or the sentence with its neighbours.
         context_start: the offset of `context` in the document.
         read: the numbers of all sentences in `context`.
         model: the manifest's `reading_revision`.
         windows: the number of windows in which the text was read.
-        truncated: whether the end of the question was cut off.
+        truncated: whether the question was too long, so that its end was not read.
     """
 
     sentence: SentenceRef
@@ -71,13 +74,13 @@ class SentenceReading:
         return self.spans[0].score if self.spans else NO_SPAN_SCORE
 
     def text(self, span: FoundSpan) -> str:
-        """The text of a span."""
+        """Return the text of a span."""
         return self.context[span.start - self.context_start : span.end - self.context_start]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence that the shard has read: its record, passage and spans, and how it was read."""
+    """A sentence that the shard has read: its record, its passage, the decoded spans, and how it was read."""
 
     sentence: SentenceRef
     record: SentenceRecord
@@ -90,7 +93,7 @@ class ReadSentence:
 def sentence_answer(
     read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
 ) -> bytes:
-    """A sentence answer as JSON; id and revisions are those of the manifest."""
+    """Return a sentence answer as JSON. `model_id` and the revisions are the manifest's."""
     record, passage, begin = read.record, read.passage, read.passage.start
     own = begin + passage.begins[read.sentence.index - passage.first]
     spans = [
@@ -125,10 +128,10 @@ def sentence_answer(
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
-    """The readings of the sentences with these keys, from the replies of a shard; None for a sentence that is missing.
+    """Parse the replies of a shard for these sentences; None for a sentence that does not exist.
 
-    If a sentence has moved to another shard or is migrating, the redirection is raised. Any other error of a sentence
-    is raised, too.
+    If a sentence is on another shard or migrating, the redirection is raised. Any other error of a sentence is raised,
+    too.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
@@ -164,7 +167,7 @@ def _parse(sentence: SentenceRef, reply: Any, shard: str) -> SentenceReading | N
 
 
 def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
-    """Whether one of the readings has read the sentence with this key, as its own sentence or as a neighbour."""
+    """Return whether a reading covers the sentence with this key, as its own sentence or as a neighbour."""
     ref = parse_sentence(sentence)
     return any(
         (ref.document, ref.tag) == (reading.sentence.document, reading.sentence.tag)
@@ -174,23 +177,25 @@ def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
 
 
 def _numbers(first: int, last: int) -> range:
-    """The numbers from first to last, limited to the sentences that fit into a passage."""
+    """Return the numbers from first to last, limited to the sentences that fit into a passage."""
     return range(first, min(last, first + 2 * MAX_NEIGHBOURS) + 1)
 
 
 def _error_text(reply: Any) -> str | None:
-    """The text of an error in the form of a string ``-CODE text``, None for other replies."""
+    """Return the text of an error in the form of a string ``-CODE text``; None for other replies."""
     return reply[1:].decode("utf-8", "replace") if isinstance(reply, bytes) and reply.startswith(b"-") else None
 
 
-# A client may have written anything to the key of a sentence answer.
+# A client may have written any value to the key of a sentence answer, so the fields are checked.
 _NEEDED = frozenset(
     {"answer", "score", "start", "end", "spans", "sentence", "sentence_start", "windows", "truncated", "model"}
 )
 
 
 def valid_answer(value: str | bytes | bytearray, version: str, revision: str) -> dict[str, Any] | None:
-    """A cached answer, if it is complete and belongs to this version of the document and to this reading revision."""
+    """Return a cached answer if it is complete and has this document version and this reading revision;
+    otherwise None.
+    """
     try:
         answer: dict[str, Any] = orjson.loads(value)
         valid = answer["document_version"] == version and answer["reading_revision"] == revision
@@ -200,5 +205,5 @@ def valid_answer(value: str | bytes | bytearray, version: str, revision: str) ->
 
 
 def is_valid(value: str | bytes | bytearray, version: str, revision: str) -> bool:
-    """Whether `valid_answer` accepts the value."""
+    """Return whether `valid_answer` accepts the value."""
     return valid_answer(value, version, revision) is not None

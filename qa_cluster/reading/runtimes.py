@@ -1,7 +1,7 @@
-"""Runs an exported model in this process: OpenVINO on the CPU, ONNX Runtime on the CPU and on CUDA.
+"""Runs an exported model in this process: with OpenVINO on the CPU, or with ONNX Runtime on the CPU or on CUDA.
 
 Every runner takes padded int64 arrays. It returns the start and end logits of a reader, or the vectors of an encoder.
-Only one thread at a time may use a runner. The local pipeline and the measurements use these runners; shards have their
+Only one thread at a time may use a runner. The local pipeline and the measurements use these runners. Shards have their
 own backends.
 """
 
@@ -33,7 +33,7 @@ def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu")
     """Load an ONNX file into `runtime` and return its runner.
 
     Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs ``onnxruntime``, in its build for GPUs.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs the runtime ``onnxruntime`` in its build for GPUs.
     """
     run = _opened(model, runtime, threads, device)
 
@@ -45,7 +45,7 @@ def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu")
 
 
 def open_vectors(model: Path, runtime: str, *, threads: int, device: str = "cpu") -> VectorRunner:
-    """Like `open_runner`, for the ONNX file of an encoder: the runner returns a vector for each row."""
+    """Load the ONNX file of an encoder, as `open_runner` does. The runner returns a vector for each row."""
     run = _opened(model, runtime, threads, device)
     return lambda arrays: run(arrays)[0]
 
@@ -67,7 +67,7 @@ def _opened(model: Path, runtime: str, threads: int, device: str) -> Callable[[A
 
 
 def _gpu(device: str, runtime: str) -> int | None:
-    """The number of the GPU, None for the CPU."""
+    """Return the number of the GPU; None for the CPU."""
     if device == "cpu":
         return None
     named = _CUDA.match(device)

@@ -1,8 +1,8 @@
 """Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
 
-A span is scored against the null answer: the logits at the first position (`[CLS]`) of its window. So spans of all
-windows, sentences and documents have one scale. A span is inside the passage, has at most `max_answer_tokens` tokens,
-and is widened to whole words. Pure functions on arrays.
+A span's score is relative to the null answer: the logits at the first position (`[CLS]`) of its window. So spans of all
+windows, sentences and documents have the same scale. A span is inside the passage, has at most `max_answer_tokens`
+tokens, and is widened to whole words. The functions are pure and work on arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Logits = tuple[npt.ArrayLike, npt.ArrayLike]
 
-# The limit of spans that are refused in a window because their words cannot answer; a reader rarely has more than one.
+# The limit of spans per window that are refused because their words cannot be an answer. A window rarely has more than
+# one such span.
 MAX_REFUSED = 64
 
 
@@ -35,8 +36,8 @@ class AnswerSpan:
     """A possible answer: code points ``start`` to ``end`` of a passage.
 
     Attributes:
-        score: logit minus the null answer's logit; if it is positive, the reader prefers the span to "no answer".
-        logit: start logit plus end logit.
+        score: the logit minus the null answer's logit. If it is positive, the reader prefers the span to "no answer".
+        logit: the start logit plus the end logit.
     """
 
     start: int
@@ -47,7 +48,7 @@ class AnswerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best spans of one passage, the best first, and the lowest logit of the null answer of all windows."""
+    """The best spans of one passage, the best first, and the lowest null logit of all windows."""
 
     spans: list[AnswerSpan]
     null_logit: float
@@ -64,18 +65,20 @@ def best_spans(
     overlapping: bool = True,
     breaks: Sequence[int] = (),
 ) -> Reading:
-    """The best spans of a passage, from the logits of its windows.
+    """Return the best spans of a passage, from the logits of its windows.
 
     Args:
-        windows, logits: the windows, and the start and end logits of each: one value for each input token. Position 0
-            is the null answer. Padding at the end is ignored.
+        windows: the windows of the passage.
+        logits: the start and end logits of each window, one value per input token. Position 0 is the null answer.
+            Padding at the end is ignored.
         tokens: the tokens of the whole passage.
         passage: the text of the passage, which is needed to complete words.
+        max_answer_tokens: the limit of tokens in a span.
         n_best: the limit of spans; the spans are distinct.
-        overlapping: whether spans may share words, and be any text. If not, a span that overlaps a better span, or that
-            cannot answer anything (`words.can_answer`), is left out. No span starts or ends with half a pair of
+        overlapping: whether spans may share words and may be any text. If false, a span is left out if it overlaps a
+            better span or cannot be an answer (`words.can_answer`). No span then starts or ends with half a pair of
             quotation marks or brackets.
-        breaks: numbers of tokens that start a sentence: no span crosses the end of the sentence before them.
+        breaks: the numbers of the tokens that start a sentence. No span crosses the start of a sentence.
 
     Raises:
         InferenceFailed: a logit is infinite or not a number.
@@ -96,7 +99,9 @@ def best_spans(
 
 
 def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
-    """The best spans of several windows: a span that two windows found counts once, with its better score."""
+    """Merge the spans of several windows into the best spans. A span that two windows found counts once, with its
+    better score.
+    """
     kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
         if overlapping:
@@ -111,7 +116,7 @@ def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> 
 
 
 class _WindowScores:
-    """The scores of all spans of a window: row i, column k is the span from its token i to token i + k.
+    """The scores of all spans of a window: row i, column k is the span from token i to token i + k.
 
     Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. A word is never completed
     across one of the `edges`, which are code points of the passage in ascending order.
@@ -147,13 +152,13 @@ class _WindowScores:
         if not usable.all():  # a token without text neither starts nor ends a span
             begin = np.where(usable, begin, -inf)
             padded[:length][~usable] = -inf
-        # Row i of this view is padded[i : i + width]: the result of sliding_window_view at a tenth of its cost.
+        # Row i of this view is padded[i : i + width], as from sliding_window_view, but at a tenth of the cost.
         ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
         with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses values that are not numbers
             self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[AnswerSpan]:
-        """Up to `n_best` spans that can be answers and share no word, the best first."""
+        """Return up to `n_best` spans that can be answers and share no word, the best first."""
         found: list[AnswerSpan] = []
         for _ in range(self.tokens + MAX_REFUSED):
             position = int(self.scores.argmax())
@@ -180,12 +185,12 @@ class _WindowScores:
         return logit
 
     def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
-        """The words that tokens `first` to `last` belong to, as code points."""
+        """Return the code points of the whole words to which tokens `first` to `last` belong."""
         start, end = int(self.starts[first]), int(self.ends[last])
         return whole_words(passage, start, end, *self._limits(start))
 
     def _limits(self, start: int) -> tuple[int, int | None]:
-        """The limits of a span that starts at a code point: the edges around it."""
+        """Return the limits of a span that starts at a code point: the edges around it."""
         if not self._edges:
             return 0, None
         following = bisect_right(self._edges, start)
@@ -193,21 +198,21 @@ class _WindowScores:
         return low, self._edges[following] if following < len(self._edges) else None
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
-        """Rule out all spans with a token from `first` to `last` or in the code points `start` to `end`."""
+        """Exclude all spans with a token from `first` to `last` or in the code points `start` to `end`."""
         first = min(first, int(self.ends.searchsorted(start, "right")))
         last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
         self.scores[first : last + 1] = -inf
         self.end_before(first)
 
     def end_before(self, token: int) -> None:
-        """Rule out all spans that start before a token and reach it."""
+        """Exclude all spans that start before a token and contain it."""
         rows = min(token, self.width - 1)
         if rows > 0 and token < self.tokens:
             reaching = _reaching(self.width)[self.width - 1 - rows :]
             np.copyto(self.scores[token - rows : token], -inf, where=reaching)
 
     def spans(self, passage: str, n_best: int) -> list[AnswerSpan]:
-        """Up to `n_best` different spans, the best first."""
+        """Return up to `n_best` different spans, the best first."""
         found: dict[tuple[int, int], AnswerSpan] = {}
         for position in self._best_first(n_best):
             logit = self._logit(position)
@@ -222,11 +227,13 @@ class _WindowScores:
         return list(found.values())
 
     def _best_first(self, n_best: int) -> Iterator[int]:
-        """Positions of the scores, the best first; several may complete to the same words, so all are yielded if
-        needed."""
+        """Yield positions of the scores, the best first.
+
+        All positions are yielded if needed, because several may complete to the same words.
+        """
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
-        self._logit(best)  # argmax finds a NaN; the sort below would put it last
+        self._logit(best)  # argmax returns a NaN if there is one; the sort below would put it last
         if n_best == 1:
             yield best
         yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
@@ -237,14 +244,16 @@ class _WindowScores:
 
 @lru_cache(maxsize=64)
 def _reaching(width: int) -> npt.NDArray[np.bool_]:
-    """A mask of the spans that reach a token from the `width` - 1 rows before it: [width - 1, width] bool."""
+    """Return a mask of the spans that reach a token from the `width` - 1 rows before it: [width - 1, width] bool."""
     distance = np.arange(width - 1, 0, -1)
     mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
     return mask
 
 
 def _largest(values: FloatArray, count: int) -> list[int]:
-    """Positions of the largest values, the largest first; of equal values, the earlier first."""
+    """Return the positions of the `count` largest values, the largest first. Among equal values, the earlier comes
+    first.
+    """
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()
     return order

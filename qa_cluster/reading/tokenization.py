@@ -1,8 +1,8 @@
-"""Turns text into a reader's tokens, and tokens into the blocks that shards store.
+"""Converts text to a reader's tokens, and tokens to the blocks that shards store.
 
-Sentences are tokenized when they are first read, or in bulk: without special tokens, and with the code points that each
-token covers. `windows` puts the question before them. The tokenizer's own padding and truncation are off, because all
-callers would share that state, and because truncation must be reported (`QuestionTokens.truncated`).
+Sentences are tokenized when they are first read, or in bulk. Their tokens have no special tokens and know the code
+points that they cover. `windows` puts the question before them. The tokenizer's own padding and truncation are turned
+off for two reasons: all callers would share that state, and truncation must be reported (`QuestionTokens.truncated`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TextTokens:
 
 
 class ReaderTokenizer:
-    """The tokenizer of a reader, of any family. Safe to use from several threads.
+    """The tokenizer of a reader of any model family. Several threads may use it.
 
     >>> tokenizer = ReaderTokenizer(open("tokenizer.json", "rb").read())  # doctest: +SKIP
     >>> tokenizer.encode_text("A cat.").ids.tolist()  # doctest: +SKIP
@@ -58,13 +58,13 @@ class ReaderTokenizer:
         self._tokenizer = tokenizer
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
-        # Every block stores 31 bits of the digest, so that a reader never uses tokens of another tokenizer.
+        # Every block stores 31 bits of the tokenizer's digest, so that a reader never uses tokens of another tokenizer.
         self.fingerprint = int.from_bytes(digest.digest()[:4], "big") >> 1
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
-        """The first ``max_question_tokens`` tokens of a question."""
+        """Return the first ``max_question_tokens`` tokens of a question."""
         try:
-            # A batch of one would wake the library's threads, which costs more than the encoding.
+            # A batch of one text would wake the library's threads, which costs more than the encoding.
             encoding = self._tokenizer.encode(question, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise _not_unicode(question) from error
@@ -72,15 +72,17 @@ class ReaderTokenizer:
         return QuestionTokens(ids[:max_question_tokens], len(ids) > max_question_tokens)
 
     def encode_text(self, text: str) -> TextTokens:
-        """The tokens of one text, a sentence or a passage."""
+        """Return the tokens of one text: a sentence or a passage."""
         return self.encode_texts([text])[0]
 
     def encode_texts(self, texts: Sequence[str]) -> list[TextTokens]:
-        """The tokens of many texts, encoded together outside the interpreter lock."""
+        """Return the tokens of many texts. They are encoded together, without the interpreter lock."""
         return [_text_tokens(encoding) for encoding in self._encode(texts)]
 
     def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
-        """The tokens of one text, and for each token the number of the word that the tokenizer assigns; -1: no word."""
+        """Return the tokens of a text, and for each token the number of its word; -1 if the tokenizer assigns no
+        word.
+        """
         (encoding,) = self._encode([text])
         words = [-1 if word is None else word for word in encoding.word_ids]
         return _text_tokens(encoding), np.asarray(words, dtype=np.int32)
@@ -106,16 +108,16 @@ _ESCAPE = 15
 
 
 def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
-    """The tokens of consecutive sentences as a block that shards store, some 3 bytes a token.
+    """Pack the tokens of consecutive sentences into a block that shards store, with about 3 bytes per token.
 
     The parts of a block:
 
-    - the fingerprint of the tokenizer (u32), 1 if ids have four bytes and 0 if they have two (u8), the number of
-      sentences (u16) and of escapes (u32);
-    - the number of tokens of each sentence (u16);
-    - all ids;
-    - a byte for each token: its distance from the token before and its length in code points, four bits each;
-    - for each escape (15 and 15 in the byte), both numbers as i32.
+    - a header: the fingerprint of the tokenizer (u32), the width of ids (u8: 1 for four bytes, 0 for two), the number
+      of sentences (u16) and the number of escapes (u32)
+    - the number of tokens of each sentence (u16)
+    - all ids
+    - one byte per token: its distance from the previous token and its length in code points, four bits each
+    - for each escape (a byte with 15 and 15): both numbers as i32
     """
     counts = np.array([len(each.ids) for each in tokens], dtype="<u2")
     ids = np.concatenate([each.ids for each in tokens]) if tokens else np.zeros(0, np.int32)
@@ -132,13 +134,15 @@ def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
 
 
 def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
-    """The lengths of the tokens; `shifted` by one token, with 0 at the first token."""
+    """Return the lengths of the tokens in code points; with `shifted`, the length of the previous token, and 0 for the
+    first.
+    """
     lengths = tokens.ends - tokens.starts
     return np.concatenate([np.zeros(1, np.int32), lengths[:-1]])[: len(lengths)] if shifted else lengths
 
 
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
-    """Read the block of `pack_tokens`: the tokens of each sentence; None if another tokenizer made the block."""
+    """Unpack a block of `pack_tokens` into the tokens of each sentence; None if another tokenizer created the block."""
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
         if stamp != fingerprint:

@@ -1,8 +1,9 @@
-"""Makes a reader's input of a question and a passage: windows of the passage after the question, padded into batches.
+"""Builds a reader's input from a question and a passage: windows of the passage after the question, padded into
+batches.
 
-The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
-RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens. A passage's prefix
-(`prefix`) is before the passage in each window.
+The manifest defines the layout: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
+RoBERTa. A passage that is longer than a window is cut into windows that overlap by `doc_stride` tokens. In each window,
+the passage's prefix (`prefix`) precedes the passage.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Arrays = dict[str, LongArray]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One pair for the reader.
+    """One input of the reader: the question and a part of the passage.
 
     Attributes:
-        input_ids: [length] int64, special tokens included.
-        passage_start: the position in `input_ids` of the first passage token.
-        first: the number of this token in the passage.
-        tokens: how many passage tokens the window has.
-        prefix: how many tokens of the passage's prefix are before `passage_start`.
+        input_ids: [length] int64, including special tokens.
+        passage_start: the position in `input_ids` of the window's first passage token.
+        first: the number of the window's first passage token in the passage.
+        tokens: the number of passage tokens in the window.
+        prefix: the number of prefix tokens before `passage_start`.
     """
 
     input_ids: LongArray
@@ -43,7 +44,7 @@ class Window:
 
 
 class PairEncoder:
-    """Cuts passages into windows under a manifest's limits and pads windows into batches.
+    """Cuts passages into windows within a manifest's limits, and pads windows into batches.
 
     >>> encoder = PairEncoder(manifest)
     >>> windows = encoder.windows(tokenizer.encode_question("Who?", 64), tokenizer.encode_text(passage))
@@ -52,7 +53,7 @@ class PairEncoder:
 
     Args:
         window_tokens, doc_stride: replace the manifest's values; InvalidInput if they do not fit together.
-        max_question_tokens: the limit of a question's tokens; replaces the manifest's value.
+        max_question_tokens: replaces the manifest's limit of question tokens.
     """
 
     def __init__(
@@ -80,10 +81,11 @@ class PairEncoder:
             )
 
     def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
-        """The windows of a passage, in order; empty if it has no token.
+        """Return the windows of a passage, in order; empty if the passage has no token.
 
         Args:
-            prefix: the ids of its prefix; it is left out if the rest of a window would be shorter than the overlap.
+            prefix: the ids of the passage's prefix. It is left out if the rest of a window would be shorter than the
+                overlap.
         """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
@@ -102,7 +104,7 @@ class PairEncoder:
         return found
 
     def batch(self, windows: Sequence[Window], *, length_step: int = LENGTH_STEP) -> Arrays:
-        """The model's inputs, each [windows, length] int64, padded to a multiple of `length_step`."""
+        """Return the model's inputs, each [windows, length] int64, padded to a multiple of `length_step`."""
         longest = max(len(window.input_ids) for window in windows)
         length = min(-(-longest // length_step) * length_step, self.manifest.max_tokens)
         ids = np.full((len(windows), length), self.manifest.pad_id, np.int64)
@@ -118,8 +120,9 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` for texts. It remembers the tokens of the last passage, because questions often share a
-    passage."""
+    """A `PairEncoder` for texts. It caches the tokens of the last passage, because several questions often share a
+    passage.
+    """
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
         self.tokenizer = tokenizer
@@ -127,11 +130,11 @@ class TextPairEncoder:
         self._last: tuple[str, TextTokens] | None = None
 
     def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
-        """The windows of `passage` for `question`; a question that is too long loses its end.
+        """Return the windows of `passage` for `question`. A question that is too long loses its end.
 
         Args:
-            title, section: the document's title and the passage's section; only a reader that was trained on prefixes
-                uses them.
+            title, section: the document's title and the passage's section. Only readers that were trained with prefixes
+            use them.
         """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         prefix: list[int] = []
@@ -140,14 +143,16 @@ class TextPairEncoder:
         return self.pairs.windows(asked, self.passage(passage), prefix)
 
     def passage(self, text: str) -> TextTokens:
-        """The tokens of a passage."""
+        """Return the tokens of a passage."""
         if self._last is None or self._last[0] != text:
             self._last = (text, self.tokenizer.encode_text(text))
         return self._last[1]
 
 
 def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of `windows` with similar lengths, whose padded size is within the budget."""
+    """Yield groups of indices of `windows`. The windows of a group have similar lengths and a padded size within the
+    budget.
+    """
     order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
     group: list[int] = []
     for index in order:
@@ -160,7 +165,7 @@ def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int)
 
 
 def _cuts(total: int, room: int, overlap: int) -> list[tuple[int, int]]:
-    """The start and end of each window; the last window is as full as the others."""
+    """Return the start and end of each window. The last window is as full as the others."""
     if total <= room:
         return [(0, total)] if total else []
     starts = [*range(0, total - room, room - overlap), total - room]

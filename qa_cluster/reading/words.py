@@ -1,7 +1,7 @@
-"""Widens spans of text to whole words and whole visible characters, and tells which texts can be answers. Pure.
+"""Widens spans of text to whole words and whole visible characters, and decides which texts can be answers.
 
-In scripts without spaces the edges of words cannot be found, so only characters stay whole: a letter with its marks, an
-emoji with everything that is joined to it.
+In scripts without spaces, the edges of words cannot be found. There, only characters stay whole: a letter with its
+marks, an emoji with everything that is joined to it. The functions are pure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-# Zero-width (non-)joiner; parts of characters that have the Unicode category of letters: Thai and Lao AM, half-width
-# voicing marks.
+# The zero-width joiner and non-joiner. Then characters that Unicode counts as letters, but that extend the previous
+# character: Thai and Lao AM, half-width voicing marks.
 _JOINERS = "\u200c\u200d"
 _LETTERS_THAT_EXTEND = "\u0e33\u0eb3\uff9e\uff9f"
-# Invisible characters inside words (soft hyphen, word joiner, byte order mark, marks of direction), and the limit of
-# such characters in a row.
+# Invisible characters inside words (soft hyphen, word joiner, byte order mark, direction marks), and how many in a row
+# are skipped.
 _INVISIBLE = "\u00ad\u061c\u200e\u200f\u2060\ufeff"
 _MOST_INVISIBLE = 3
 # Skin tones, and tag characters, which spell the flags of regions.
@@ -26,7 +26,7 @@ _FIRST_SKIN_TONE, _LAST_SKIN_TONE = "\U0001f3fb", "\U0001f3ff"
 _FIRST_TAG, _LAST_TAG = "\U000e0020", "\U000e007f"
 _FIRST_REGIONAL, _LAST_REGIONAL = "\U0001f1e6", "\U0001f1ff"
 
-# Words that only join others and cannot answer alone. "no", "can" and "both" can.
+# Function words that cannot be an answer alone. "no", "can" and "both" can be an answer.
 _JOINING_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -35,11 +35,11 @@ _JOINING_WORDS = frozenset(
         "which while who whom whose why will with would you your",
     )
 )
-# Stripped from words before these are compared; not the dash: "-a" is an option.
+# Removed from words before they are compared. The dash is not removed, because "-a" is an option of a command.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
-# The marks that come in pairs: each closing mark with its opening marks. A mark can be both, because German closes with
-# the mark that opens in English.
+# Paired marks: each closing mark with its opening marks. A mark can be both: German closes a quotation with the mark
+# that opens one in English.
 _OPENERS = {
     ")": "(",
     "]": "[",
@@ -69,15 +69,15 @@ _MARKS = frozenset(_OPENERS) | frozenset(_CLOSERS)
 _APOSTROPHES = "'\u2019"
 _STOPS = ".,;:!?"
 
-# An opening mark at the end of a text; a straight quotation mark opens after white space.
+# An opening mark at the end of a text. A straight quotation mark is an opening mark if white space precedes it.
 _OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
 
 
 def can_answer(text: str) -> bool:
-    """Whether a text can be an answer.
+    """Return whether a text can be an answer.
 
-    It has a letter or digit, and a word that does not only join others. It does not end with an opening quotation mark
-    or bracket.
+    An answer has a letter or digit, and at least one word that is not a function word. It does not end with an opening
+    quotation mark or bracket.
 
     >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO", 'raises the "')]
     [False, False, True, True, True, True, False]
@@ -95,7 +95,7 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
     """Return the span without white space at its ends, widened to the whole words in which it starts and ends.
 
     Args:
-        start, end: code points, half-open; an end beyond the text is the end of the text.
+        start, end: code points, half-open; an end beyond the text means the end of the text.
         low, high: the limits of the widening; by default, the start and end of the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
@@ -117,10 +117,10 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """Return the span, changed so that it neither starts nor ends with only one mark of a pair (brackets, quotes).
+    """Return the span, changed so that it does not start or end with a mark (bracket, quote) whose partner is outside.
 
-    If the other mark is next to the span, and between `low` and `high`, the span is extended by that mark. Otherwise
-    the span is shortened by its own mark, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
+    If the partner is next to the span, and between `low` and `high`, the span is extended by it. Otherwise the mark is
+    removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
 
     >>> text = 'He sang "Blue Sea" (1971).'
     >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]
@@ -153,7 +153,7 @@ def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def _begins_half(text: str, start: int, end: int) -> bool:
-    """Whether the mark at the start of a span has no closing mark in the span."""
+    """Return whether the mark at the start of a span has no closing mark in the span."""
     mark, inside = text[start], text[start + 1 : end]
     closers = _CLOSERS.get(mark, "")
     if mark in _APOSTROPHES:  # "'90s" has no closing mark after the span
@@ -162,7 +162,7 @@ def _begins_half(text: str, start: int, end: int) -> bool:
 
 
 def _ends_half(text: str, start: int, last: int) -> bool:
-    """Whether the mark at the end of a span, `last`, has no opening mark in the span."""
+    """Return whether the mark at the end of a span, at `last`, has no opening mark in the span."""
     mark, inside = text[last], text[start:last]
     openers = _OPENERS.get(mark, "")
     if mark in _APOSTROPHES:  # "the dogs' bowl" has no opening mark before the span
@@ -181,12 +181,12 @@ def _closes(text: str, marks: str) -> bool:
 
 
 def _is_open(text: str, closer: str) -> bool:
-    """Whether the text opens more brackets of a kind than it closes."""
+    """Return whether the text opens more brackets of a kind than it closes."""
     return text.count(_OPENERS[closer]) > text.count(closer)
 
 
 def _together(text: str, at: int) -> bool:
-    """Whether no span may start or end between the code point `at` and the code point before it; both exist."""
+    """Return whether no span may start or end between the code points `at` - 1 and `at`; both exist."""
     left, right = text[at - 1], text[at]
     if left.isascii() and right.isascii():
         return left.isalnum() and right.isalnum()
@@ -204,7 +204,9 @@ def _together(text: str, at: int) -> bool:
 
 
 def _seen(text: str, at: int, step: int) -> int:
-    """The offset of the next visible character from `at` in direction `step`, past a few invisible characters."""
+    """Return the offset of the next visible character from `at` in direction `step`, after skipping invisible
+    characters.
+    """
     for _ in range(_MOST_INVISIBLE):
         if text[at] in _INVISIBLE and 0 <= at + step < len(text):
             at += step
@@ -212,7 +214,7 @@ def _seen(text: str, at: int, step: int) -> int:
 
 
 def _extends(character: str) -> bool:
-    """Whether a character is part of the character before it (grapheme extenders of UAX #29, and joiners)."""
+    """Return whether a character is a part of the previous character (grapheme extenders of UAX #29, and joiners)."""
     return (
         unicodedata.category(character)[0] == "M"
         or character in _JOINERS
@@ -223,7 +225,9 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Whether a letter or digit may follow this character within a word: also vowel signs and accents, not emoji."""
+    """Return whether a letter or digit may follow this character within a word. True also for vowel signs and
+    accents.
+    """
     if character.isalnum():
         return True
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"

@@ -1,14 +1,16 @@
 """Admits only as many questions as can be answered before their deadlines, and refuses the others early.
 
-`at_once` questions are answered at the same time; up to `most_waiting` more are queued. Each asker (an API key, see
-`on_behalf`) has a queue. The next question is from the asker with the fewest questions in work, and an asker's
-questions are taken in the order of their arrival. An asker without a question in work need not wait for others to end:
-up to `SPARE_TURNS` questions are admitted in addition. If all queues together are full, the asker with the most queued
-questions loses its newest one to an asker with fewer.
+`at_once` questions are answered at the same time, and up to `most_waiting` more are queued:
 
-While questions are queued, the rate at which questions end shows the throughput of the cluster. A question that cannot
-end before its deadline at this rate is refused at once. Its caller can then retry elsewhere, and the cluster does no
-work in vain.
+- Each asker (an API key, see `on_behalf`) has a queue. The next question comes from the asker with the fewest running
+  questions. An asker's questions are taken in the order of their arrival.
+- An asker without a running question need not wait for others: up to `SPARE_TURNS` questions start in addition.
+- If all queues together are full, the asker with the most queued questions loses its newest question to an asker with
+  fewer questions.
+
+While questions are queued, the rate at which questions end is the throughput of the cluster. A question that cannot end
+before its deadline at this rate is refused at once. Its caller can then retry elsewhere, and the cluster does not work
+on a question that will time out.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# The number of ended questions from which the rate is computed: fewer are too noisy, older ones had another load.
+# The rate is computed from this many of the last ended questions. Fewer are too noisy; older questions ran under
+# another load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8
@@ -41,7 +44,7 @@ class _Waiting:
 
 
 class Admission:
-    """The questions of one process that are in work, and the questions that are queued.
+    """Counts the running questions of one process and queues further questions.
 
     >>> admission = Admission(64, 256)
     >>> async with admission.turn(seconds=10.0):
@@ -59,7 +62,7 @@ class Admission:
 
     @property
     def working(self) -> int:
-        """The number of questions in work."""
+        """The number of running questions."""
         return self._working.total()
 
     @property
@@ -69,14 +72,14 @@ class Admission:
 
     @property
     def pace(self) -> float:
-        """The seconds between the ends of two questions while some are queued; 0 if unknown."""
+        """The mean time in seconds between the ends of two questions while some are queued; 0 if unknown."""
         if len(self._ends) < LEAST_ENDS:
             return 0.0
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn; QueueFull as soon as it is clear that the work will not end within `seconds`."""
+        """Wait for a turn. QueueFull as soon as it is certain that the work would not end within `seconds`."""
         mine = asker()
         if self._may_begin(mine):
             self._working[mine] += 1
@@ -111,7 +114,9 @@ class Admission:
             raise
 
     def _make_place(self, mine: str) -> None:
-        """Refuse the newest question of the asker with the most queued questions; QueueFull if it is the new one."""
+        """Refuse the newest question of the asker with the most queued questions; QueueFull if that would be the new
+        question.
+        """
         full = f"{self.working} questions are being answered and {self.waiting} are queued, the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)
@@ -132,7 +137,7 @@ class Admission:
         return True
 
     def _end(self, mine: str, at: float | None = None) -> None:
-        """End a question; `at` is the time, or None for an end that must not count for the rate."""
+        """End a question. `at` is the time of its end; None if this end must not count for the rate."""
         self._working[mine] -= 1
         if not self._working[mine]:
             del self._working[mine]
@@ -148,7 +153,7 @@ class Admission:
             self._ends.clear()  # from now on, questions end at the rate of their arrival
 
     def _next(self) -> _Waiting:
-        """Take out the first question of the asker whose turn it is."""
+        """Remove and return the next question: the first question of the asker with the fewest running questions."""
         mine = min(self._queues, key=lambda each: self._working[each])
         queue = self._queues.pop(mine)
         waiting = queue.popleft()
@@ -164,7 +169,10 @@ class Admission:
                     yield queue[place]
 
     def _refuse_late(self) -> None:
-        """Refuse the questions that would end too late. Each ends after all questions before it and all in work."""
+        """Refuse the queued questions that would end after their deadlines.
+
+        A question is assumed to end after all running questions and all questions before it.
+        """
         pace, now, working = self.pace, self._clock(), self.working
         if not pace:
             return

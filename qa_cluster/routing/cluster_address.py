@@ -1,4 +1,4 @@
-"""The address and login of a cluster, from the settings: addresses, user, password and TLS."""
+"""Derives the address of a cluster and the login from the settings: servers, user, password and TLS."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ class ClusterAddress:
 
 
 def credentials_of(settings: Settings) -> tuple[str, str]:
-    """Return user and password for the cluster, from the settings or else from `cluster_url`.
-
-    Each is empty if unset.
+    """Return user and password for the cluster. The settings have priority over `cluster_url`. Each is empty if
+    unset.
     """
     user, _, password = split_cluster_url(settings.cluster_url)[1].rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 
 
 def address_of(settings: Settings) -> ClusterAddress:
-    """Return the cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
+    """Return the servers and the login of the setting `cluster_url`.
+
+    Its form is ``redis[s]://[user:password@]host:port[,host:port..]``.
+    """
     scheme, servers = split_cluster_url(settings.cluster_url)
     hosts = servers.rpartition("@")[2]
     if scheme not in _SCHEMES or not hosts:

@@ -1,8 +1,8 @@
-"""The user that a task works for, so that shards and services can share their capacity fairly.
+"""Records which user a task works for, so that shards and services can share their capacity fairly.
 
-A service works for many holders of API keys, but all its connections have one ACL user. The shards therefore tell
-clients of one user apart by their connection names (`CLIENT SETNAME`). A connection that works for a user has the
-user's name for that time. A name that starts with ``bulk:`` marks bulk work, which the shards queue separately.
+A service works for many holders of API keys, but all its connections have the same ACL user. So the shards distinguish
+its users by the names of connections (`CLIENT SETNAME`). While a connection works for a user, it has the user's name. A
+name that starts with ``bulk:`` marks bulk work, which the shards queue separately.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _bulk: ContextVar[bool] = ContextVar("bulk", default=False)
 def work_for(asker: str) -> None:
     """Let this task, and the tasks that it starts, work for `asker`, the id of an API key.
 
-    Empty: no particular user.
+    An empty `asker` means no particular user.
     """
     _asker.set(asker)
 
 
 def asker() -> str:
-    """The asker that this task works for; empty: no particular user."""
+    """Return the asker of this task; empty: no particular user."""
     return _asker.get()
 
 
@@ -40,6 +40,6 @@ def bulk_work() -> Iterator[None]:
 
 
 def connection_name() -> str:
-    """The connection name under which a shard receives the commands of this task."""
+    """Return the connection name under which a shard receives the commands of this task."""
     name = f"{CLIENT_NAME}:{_asker.get()}" if _asker.get() else CLIENT_NAME
     return f"bulk:{name}" if _bulk.get() else name

@@ -1,22 +1,22 @@
 """Checks, while a request waits, whether the servers and the workers of its shards can answer.
 
-A shard is detected as down only after a while (`qa_cluster.asking.freshness`), because a server may be back soon. A
-request that may leave out shards does not wait so long. While its work is not done, it probes the shards with
-``INFO qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only on a clear sign:
+A shard is detected as down only after some time (`qa_cluster.asking.freshness`), because a server may be back soon. A
+request that may leave out shards does not wait that long. While its work is not done, it probes the shards with ``INFO
+qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of these cases:
 
-- the server refuses connections, or loads its data;
-- the server has just started and refuses commands, because it has not found the cluster yet;
-- the server is stopped, or has not replied to the service's regular checks for a while (`mark_hung`);
-- the worker has ended and the next one is not ready;
-- the worker sends no heartbeat, and none of its threads runs or waits for a processor;
-- the worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for so long.
+- The server refuses connections, or loads its data.
+- The server has just started and refuses commands, because it has not found the cluster yet.
+- The server is stopped, or has not replied to the service's regular checks for some time (`mark_hung`).
+- The worker has ended and the next worker is not ready.
+- The worker sends no heartbeat, and none of its threads runs or waits for a processor.
+- The worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for this time.
 
-A late reply to the request is no such sign: a long job may be in front of the request. Heartbeats and checks do not
-wait behind jobs. Each side measures the silence of the next one only while its own event loop is on time: the service
-that of a server, and a server that of its worker. So a busy host, on which all processes are late, hides no shard.
+A late reply to the request is no such case, because a long job may be in front of the request. Heartbeats and checks do
+not wait behind jobs. The service measures the silence of a server, and a server the silence of its worker, only while
+its own event loop is on time. So on a busy host, on which all processes are late, no shard is left out by mistake.
 
 The *patience* is the time within which a request continues without a shard that is gone or stopped. The request probes
-its shards after a third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
+its shards after one third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
 
 A shard that cannot answer is probed in the background until it can.
 """
@@ -38,10 +38,11 @@ _PROBE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.1
 # A worker sends ten heartbeats a second, from a thread of its own. Code of the worker may delay this thread.
 HUNG_WORKER_MS = 1500
-# While a request waits for shards, it probes them so often: a shard that was ready, and one whose worker is silent.
+# While a request waits for shards, it probes them at these intervals: a shard that was ready, and a shard whose worker
+# is silent.
 _READY_AGAIN_SECONDS = 0.1
 _TURN_SECONDS = 0.05
-# The time between heartbeats, and some delay.
+# The interval between heartbeats, plus some delay.
 _BEAT_SECONDS = 0.15
 _STATE = re.compile(rb"qa_worker_state:(\w+)")
 _TIMES = re.compile(rb"qa_worker_(silence|inactive|loop_silence)_ms:(\d+)")
@@ -59,11 +60,11 @@ class ShardNotReady(ClusterError):
 
 
 class ReadyShards:
-    """Which shards of one cluster can answer now.
+    """Tracks which shards of one cluster can answer now.
 
     Attributes:
         patience_seconds: the time within which a request continues without a shard that is gone or stopped.
-        hung_seconds: after so long, a stopped process counts as hung.
+        hung_seconds: the time after which a stopped process counts as hung.
         servers: why each server cannot answer, by its address.
         workers: why each worker cannot answer, by the address of its server.
     """
@@ -105,7 +106,7 @@ class ReadyShards:
                 await asyncio.wait((task,))
 
     async def _wait(self, task: asyncio.Future[Any], seconds: float) -> None:
-        """Wait until the task is done or another shard cannot answer, for so many seconds at most."""
+        """Wait until the task is done or another shard cannot answer, for at most `seconds`."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(changed)
         try:
@@ -121,19 +122,25 @@ class ReadyShards:
                 raise ShardNotReady(address, why)
 
     def mark_hung(self, address: Address, why: str, since: float) -> None:
-        """Note that a server has not replied since a time of the event loop, unless it has replied to a probe."""
+        """Mark a server as hung, unless it has replied to a probe after `since`.
+
+        `since` is the time of the server's last reply, on the clock of the event loop. `why` is the reason for
+        messages.
+        """
         if address not in self.servers and self._responded.get(address, -1.0) < since:
             self._mark(self.servers, address, why)
             self._begin_following()
 
     def note_worker(self, address: Address, info: Any) -> None:
-        """Note the state of a worker from the reply to ``INFO qa_worker``; other replies say nothing."""
+        """Record the state of a worker from the reply to ``INFO qa_worker``. Replies of any other type are ignored."""
         if isinstance(info, bytes):
             self._mark(self.workers, address, _Worker.parse(info).why_not_ready(self.hung_seconds))
             self._begin_following()
 
     def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
-        """Set or delete why a server or worker cannot answer, and wake the requests that wait for its shard."""
+        """Set the reason why a server or worker cannot answer, or delete it, and wake the requests that wait for its
+        shard.
+        """
         if not why:
             known.pop(address, None)
             return
@@ -158,19 +165,19 @@ class ReadyShards:
                 self._begin_probe(address)
 
     def _begin_probe(self, address: Address) -> asyncio.Task[None]:
-        """The probe of a shard that runs now."""
+        """Return the running probe of a shard; start one if none runs."""
         if address not in self._probes:
             self._probes[address] = asyncio.create_task(self._probe(address))
         return self._probes[address]
 
     def keep(self, served: Collection[Address]) -> None:
-        """Forget the shards that are missing in the current topology."""
+        """Discard the state of shards that are not in the current topology."""
         for known in (self.servers, self.workers, self._responded, self._ready_until):
             for address in [address for address in known if address not in served]:
                 del known[address]
 
     async def aclose(self) -> None:
-        """End the probes."""
+        """Cancel the probes."""
         tasks = [*self._probes.values(), *([self._following] if self._following is not None else [])]
         for task in tasks:
             task.cancel()
@@ -228,12 +235,12 @@ class ReadyShards:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """The state of a worker, from ``INFO qa_worker``; times are in seconds.
+    """The state of a worker, from ``INFO qa_worker``. Times are in seconds.
 
     Attributes:
-        silence: since its last heartbeat.
-        inactive: the part of this time in which none of its threads ran or waited for a processor.
-        loop_silence: since its event loop last ran.
+        silence: the time since its last heartbeat.
+        inactive: the part of `silence` in which none of its threads ran or waited for a processor.
+        loop_silence: the time since its event loop last ran.
     """
 
     state: str = "ready"
@@ -243,7 +250,7 @@ class _Worker:
 
     @classmethod
     def parse(cls, info: bytes) -> _Worker:
-        """Read the reply; what is missing has its default."""
+        """Parse the reply. Missing values get their defaults."""
         state, times = _STATE.search(info), {name: int(ms) / 1000 for name, ms in _TIMES.findall(info)}
         return cls(
             "ready" if state is None else state[1].decode(),
@@ -258,7 +265,7 @@ class _Worker:
         return self.state == "ready" and self.silence < _BEAT_SECONDS
 
     def why_not_ready(self, hung_seconds: float) -> str:
-        """Why the worker cannot answer; empty if it can. `hung_seconds` is the limit for an inactive worker."""
+        """Return why the worker cannot answer; empty if it can. `hung_seconds` is the limit for an inactive worker."""
         if self.state != "ready":
             return f"its worker is {self.state}"
         limit = HUNG_WORKER_MS / 1000

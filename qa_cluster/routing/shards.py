@@ -1,18 +1,18 @@
-"""Connects to every shard and routes each command, also while slots migrate or servers fail over.
+"""Connects to every shard and routes each command, even while slots migrate or servers fail over.
 
 Each shard has one shared connection, on which short commands are pipelined. Commands that block (`RG.TRIGGER`) use a
-bounded pool: the server runs no other command on a connection while that command waits for a function. Rankings use the
-pool as well, which limits their number. A cancelled command of the pool closes its connection, and the shard discards
-the job.
+bounded pool: while such a command waits for a function, the server runs no other command on its connection. Rankings
+also use the pool, which limits their number. If a command of the pool is cancelled, its connection is closed, and the
+shard discards the job.
 
 After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command is retried, until the
-caller's deadline or for `RETRY_SECONDS` without a deadline. After ASK, the command goes to the named server.
+caller's deadline or, without a deadline, for `RETRY_SECONDS`. After ASK, the command goes to the named server.
 
 A shard that was detected as down (`mark_down`) gets no commands. Its commands in flight fail, and new commands fail at
-once with `ShardDown`. If a replica may take over, new commands wait for it instead.
+once with `ShardDown`. If a replica may replace the primary, new commands wait for the replica instead.
 
 A request that may leave out shards (`coverage=partial`) does not wait until a shard is detected as down: `readiness`
-probes the shards while it waits (`patiently`).
+probes the shards while the request waits (`patiently`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
 # The number of commands that `execute_many` sends to a shard before it waits for their replies.
 MANY_AT_ONCE = 512
-# Shards compare their functions every 2 s and then send each other the missing ones.
+# Shards compare their functions every 2 s and then send each other the missing functions.
 REGISTERED_WITHIN_SECONDS = 5.0
 REGISTERED_PAUSE_SECONDS = 0.1
 _NONE: frozenset[Shard] = frozenset()
@@ -48,12 +48,12 @@ _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTE
 
 
 def passes(error: ReplyError) -> bool:
-    """Whether a new topology or a pause may resolve the error, so that `Shards.retrying` retries."""
+    """Return whether a new topology or a pause may resolve the error, so that `Shards.retrying` retries."""
     return error.code == "MOVED" or error.code in _WAIT_AND_RETRY
 
 
 class ShardDown(ClusterError):
-    """A shard is down: its documents are unavailable until it is back.
+    """A shard is down, so its documents are unavailable.
 
     `address` is the address of the shard; None if no other server will replace it.
     """
@@ -64,7 +64,7 @@ class ShardDown(ClusterError):
 
 
 class NotWhole(ClusterError):
-    """The shards' replies do not cover each partition once: a slot migrates, or a worker has just started."""
+    """The shards' replies do not cover each partition exactly once: a slot migrates, or a worker has just started."""
 
 
 class ShardPool:
@@ -87,7 +87,7 @@ class ShardPool:
         self._busy: set[Connection] = set()
 
     def fail_all(self, why: str) -> None:
-        """Fail all commands in flight, and new commands until `resume`: the server is down."""
+        """Fail all commands in flight, and all new commands until `resume`, because the server is down."""
         self._down = why
         for opening in self._under_way:
             opening.cancel()
@@ -125,7 +125,7 @@ class ShardPool:
         return connection
 
     async def shared(self) -> Connection:
-        """Return the connection for short commands."""
+        """Return the shared connection for short commands; open it if necessary."""
         if self._shared is not None and not self._shared.closed:
             return self._shared
         async with self._opening:
@@ -138,7 +138,7 @@ class ShardPool:
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:
-        """Run a command that may block on a connection of the pool.
+        """Run a command that may block, on a connection of the pool.
 
         QueueFull if too many commands wait for a connection.
         """
@@ -148,9 +148,9 @@ class ShardPool:
         return reply
 
     async def _run(self, connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands.
+        """Run commands on a connection.
 
-        Before, name the connection after the asker, so that the shard can take turns between askers.
+        The connection first gets the name of the asker, so that the shard can take turns between askers.
         """
         name = connection_name()
         naming = connection.name != name and self._may_name
@@ -165,10 +165,10 @@ class ShardPool:
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
-        """Run commands one after the other on a connection of the pool; QueueFull as `execute_blocking`.
+        """Run commands one after the other on a connection of the pool; QueueFull as in `execute_blocking`.
 
-        An error reply or `ConnectionLost` is returned in the place of its reply. `admitted` is for work that has
-        already been admitted with earlier commands: such work waits regardless of how many other commands wait.
+        An error reply or `ConnectionLost` is returned in place of the reply. `admitted` is for work that was admitted
+        with earlier commands: it waits for a connection regardless of the number of waiting commands.
         """
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
@@ -217,7 +217,7 @@ class ShardPool:
         return self._size - self._slots._value
 
     def close(self) -> None:
-        """Close the shared connection and the idle ones; connections of blocking commands close after the commands."""
+        """Close the shared and the idle connections. Connections of blocking commands close when their commands end."""
         self._closed = True
         for connection in self._idle:
             connection.close()
@@ -227,7 +227,7 @@ class ShardPool:
 
 
 class Shards:
-    """The shards of one cluster.
+    """Routes commands to the shards of one cluster.
 
     >>> shards = Shards([Address("127.0.0.1", 7000)], Login())
     >>> await shards.open()
@@ -255,7 +255,7 @@ class Shards:
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
-        # Counts of the reasons for retries: error codes of replies, and names of exceptions.
+        # The number of retries by reason: the error code of a reply, or the name of an exception.
         self.redirects: Counter[str] = Counter()
 
     @property
@@ -267,7 +267,7 @@ class Shards:
 
     @property
     def all(self) -> tuple[Shard, ...]:
-        """Every primary."""
+        """All primaries."""
         return self.topology.shards
 
     @property
@@ -277,21 +277,23 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not known to be down; those that are not ready only if no other is left."""
+        """The primaries that are not known to be down. Primaries that are not ready are included only if no other is
+        left.
+        """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
 
     @property
     def not_ready(self) -> frozenset[Shard]:
-        """The primaries that cannot answer now; they may not have been detected as down yet."""
+        """The primaries that cannot answer now. They may not have been detected as down yet."""
         return frozenset(shard for shard in self.all if shard.address in self.readiness.servers)
 
     def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
-        """The primaries that are down and have no replica that may take over."""
+        """Return the primaries that are down and have no replica to replace them; without the shard `besides`."""
         return self.down - self.topology.spared - {besides}
 
     def mark_down(self, address: Address, why: str) -> None:
-        """Mark a primary as down: its commands fail, and no command is sent to it until `mark_up`."""
+        """Mark a primary as down: its commands fail, and it gets no commands until `mark_up`."""
         if not any(shard.address == address for shard in self.all):
             return
         self._down[address] = why
@@ -303,11 +305,11 @@ class Shards:
             self._pools[address].resume()
 
     def why_down(self, shards: Iterable[Shard]) -> str:
-        """Describe these shards and the fault of each."""
+        """Return a text that names these shards and the fault of each."""
         return "; ".join(sorted(f"shard {shard.address} is down: {self._down[shard.address]}" for shard in shards))
 
     async def open(self) -> None:
-        """Find the cluster; ClusterError if no given address responds."""
+        """Connect to the cluster; ClusterError if none of the given addresses responds."""
         await self.refresh()
 
     async def aclose(self) -> None:
@@ -322,7 +324,7 @@ class Shards:
         await asyncio.sleep(0)
 
     def pool(self, address: Address) -> ShardPool:
-        """Return the connections to the server at `address`."""
+        """Return the connection pool of the server at `address`."""
         pool = self._pools.get(address)
         if pool is None:
             pool = self._pools[address] = ShardPool(address, self.login, self._size, self._max_waiting)
@@ -336,7 +338,7 @@ class Shards:
         return self.topology.shard_of(slot_of(key))
 
     async def refresh(self) -> Topology:
-        """Ask the cluster for its slots; concurrent callers share one request."""
+        """Ask the cluster for its slots and return the topology. Concurrent callers share one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
         return await asyncio.shield(self._refreshing)
@@ -380,7 +382,7 @@ class Shards:
                 callback(found)
 
     async def execute(self, key: str | bytes, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command on the shard of `key`, through redirections and failovers."""
+        """Run a command on the shard of `key`; follow redirections and retry during failovers."""
 
         async def attempt() -> Any:
             return await self._execute_at(self.shard_of_key(key).address, command, blocking=blocking)
@@ -388,11 +390,13 @@ class Shards:
         return await self.retrying(attempt)
 
     async def execute_once(self, key: str | bytes, *command: Argument) -> Any:
-        """Run a command once, on the shard of `key` in the last known topology; for use inside `retrying`."""
+        """Run a command once, on the shard of `key` in the last known topology. Use it inside `retrying`."""
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
     async def run(self, call: Call, seconds: float = RETRY_SECONDS) -> Any:
-        """Run a call on the shard of its first key, through redirections and failovers, for `seconds` at most."""
+        """Run a call on the shard of its first key; follow redirections and retry during failovers, for at most
+        `seconds`.
+        """
         key = call.keys[0]
 
         async def attempt() -> Any:
@@ -406,14 +410,14 @@ class Shards:
         return await self.retrying(attempt, seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command once, on this shard only; a redirection is an error."""
+        """Run a command once, on this shard only. A redirection raises an error."""
         return await self._execute_here(shard.address, command, blocking=blocking)
 
     async def call_function(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
-        """Call a function on a shard.
+        """Call a function on a shard and return its results.
 
-        A shard that has just joined gets its functions from the other shards; until then, the call is retried for some
-        seconds.
+        A shard that has just joined gets its functions from the other shards. Until then, the call is retried for up to
+        `REGISTERED_WITHIN_SECONDS`.
         """
         until = monotonic() + REGISTERED_WITHIN_SECONDS
         while True:
@@ -433,10 +437,10 @@ class Shards:
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[tuple[Argument, ...]]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run commands once on each server, all servers at the same time, pipelined on a connection of the pool.
+        """Run commands once on each server, pipelined on a connection of the pool. All servers run at the same time.
 
-        The replies are in the order of the servers. An error reply or a redirection is returned in the place of its
-        reply; a lost connection is raised.
+        The replies are in the order of the servers. An error reply or a redirection is returned in place of a reply. A
+        lost connection is raised.
         """
         replies = await asyncio.gather(
             *(self._pipeline(address, wanted, admitted=admitted) for address, wanted in commands.items())
@@ -481,7 +485,9 @@ class Shards:
         return reply
 
     async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Run (key, command) pairs, pipelined per shard; each command that fails is run again with `execute`."""
+        """Run (key, command) pairs, pipelined per shard, and return their replies. A command that fails is run again
+        with `execute`.
+        """
         wanted = list(commands)
         by_address: dict[Address, list[int]] = {}
         for index, (key, _) in enumerate(wanted):
@@ -509,7 +515,7 @@ class Shards:
     async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
         """Await `attempt()` until it succeeds, or fails for a reason that a new topology or a pause does not resolve.
 
-        It gives up after `seconds`; a caller with its own deadline wraps this call in `asyncio.timeout`.
+        The method gives up after `seconds`. A caller with its own deadline wraps the call in `asyncio.timeout`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -541,14 +547,16 @@ class Shards:
                 backoff = await self._pause(backoff, until, seconds, error)
 
     def _may_be_replaced(self, address: Address | None) -> bool:
-        """Whether another server may soon serve, or already serves, the slots of this address."""
+        """Return whether another server serves the slots of this address now, or may serve them soon."""
         if address is None:
             return False
         shard = next((shard for shard in self.all if shard.address == address), None)
         return shard is None or shard in self.topology.spared
 
     def _check_refusal(self, error: ReplyError) -> None:
-        """Raise ShardDown if the other shards also refuse, and no failover will change that."""
+        """Raise ShardDown if the other shards refuse commands because a shard is down, and no failover can
+        change that.
+        """
         lost = self.lost()
         if error.code == "CLUSTERDOWN" and lost:
             raise ShardDown(
@@ -567,10 +575,10 @@ class Shards:
 
 
 def without_function(shard: Shard, name: str) -> ClusterError:
-    """The error for a shard on which the function is not registered."""
+    """Return the error for a shard on which the function is not registered."""
     return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
 
 
 def shard_facts(shard: Shard) -> dict[str, Fact]:
-    """The attributes of a traced call that describe its shard."""
+    """Return the attributes of a traced call that describe its shard."""
     return {"server.address": shard.address.host, "server.port": shard.address.port, "qa.shard": shard.name}

@@ -1,8 +1,8 @@
-"""Tells a server that is stopped or out of reach from a server that is only busy, by what the kernel knows. Linux only.
+"""Detects from the kernel's data whether a silent server is stopped or unreachable, or only busy. Linux only.
 
-- A server on this machine: whether its process is stopped (`SIGSTOP`, a shell's job control).
-- Another server: whether its machine has acknowledged the bytes of a command. A machine does so at once, however busy
-  the server is.
+- For a server on this machine: whether its process is stopped (`SIGSTOP`, a shell's job control).
+- For another server: whether its machine has acknowledged the bytes of a command. A machine acknowledges them at once,
+  even if the server is busy.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UNACKED_AT = 24
 
 
 def process_of(sock: TransportSocket, info: bytes) -> int:
-    """The process id of the server at the other end of a connection; 0 if it is on another machine, or not certain.
+    """Return the process id of the server at the other end of a connection; 0 if unknown or on another machine.
 
-    It may read many small files: call it in a thread.
+    Call it in a thread, because it may read many small files.
 
     Args:
-        info: the server's reply to ``INFO server``. Its process id may be that of another machine or container, so the
+        info: the server's reply to ``INFO server``. Its process id may belong to another machine or container. So the
             process counts only if it listens at the port of the connection.
     """
     found = _PROCESS_ID.search(info)
@@ -44,7 +44,7 @@ def process_of(sock: TransportSocket, info: bytes) -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped; False for 0."""
+    """Return whether a process is stopped; False for the id 0."""
     if not pid:
         return False
     try:
@@ -54,7 +54,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_unacknowledged(sock: TransportSocket) -> bool:
-    """Whether the other machine has not acknowledged all bytes that were sent."""
+    """Return whether the other machine has not acknowledged all bytes that were sent to it."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -65,7 +65,7 @@ def is_unacknowledged(sock: TransportSocket) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether the process has a socket that listens at the port."""
+    """Return whether the process has a socket that listens at the port."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     folder = _PROC / str(pid) / "fd"
     low = (name for name in os.listdir(folder) if int(name) < _LISTENING_BELOW)
@@ -73,7 +73,7 @@ def _listens(pid: int, port: int) -> bool:
 
 
 def _listening(port: int) -> set[str]:
-    """The inodes of the sockets that listen at the port."""
+    """Return the inodes of the sockets that listen at the port."""
     inodes: set[str] = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""The password of a local cluster, which is stored in the cluster's folder.
+"""Finds the password of a local cluster, which is stored in the cluster's folder.
 
-Commands that use the folder read it there. A client that gets only the cluster's address and runs in the directory of
-the folder reads it as well. The password is sent to no other address. It is never read from a folder or file that
-another user may have created or can read.
+Commands that use the folder read the password from it. So does a client that gets only the cluster's address and runs
+in the directory that contains the folder. The password is sent to no other address. It is never read from a folder or
+file that another user may have created or can read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_cluster.topology import split_cluster_url
 
 from .ownership import objection
 
-# In the folder of a local cluster: its password, its state with the ports of its servers, and their process ids.
+# Files in the folder of a local cluster: the password, the state with the servers' ports, and the servers' process ids.
 PASSWORD_FILE = "password"
 STATE_FILE = "cluster.json"
 _PID_FILE = "node-{index}/server.pid"
@@ -35,8 +35,8 @@ def stored_password(file: Path) -> str:
 def password_at(cluster_url: str, data_dir: Path) -> str:
     """Return the password of the running local cluster in `data_dir`; empty if `cluster_url` names other servers.
 
-    A URL with a user name gets no password. Host names such as localhost are other addresses: they may resolve to a
-    server of another user.
+    A URL with a user name gets no password. Host names such as localhost also get no password, because they may resolve
+    to a server of another user.
     """
     hosts = split_cluster_url(cluster_url)[1].split(",")  # with a user name, the first part is not a server's address
     file = data_dir / PASSWORD_FILE
@@ -47,16 +47,19 @@ def password_at(cluster_url: str, data_dir: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalServers:
-    """The servers that may receive the password of a local cluster: those in its folder, and those that the user named.
+    """The servers that may receive the password of a local cluster: the servers in its folder, and servers that the
+    user named.
 
-    Another program can join the cluster without a password. Clients would follow the cluster to the program's address.
+    Another program could join the cluster without a password. Clients would then follow the cluster to its address.
     """
 
     data_dir: Path
     named: frozenset[str]
 
     def include(self, host: str, port: int) -> bool:
-        """Whether the server at this address may receive the password. `scale` can add servers at any time."""
+        """Return whether the server at this address may receive the password. `scale` may have added it since the
+        start.
+        """
         return f"{host}:{port}" in self.named or f"{host}:{port}" in _recorded(self.data_dir)
 
 
@@ -68,7 +71,7 @@ def local_servers(password: str, data_dir: Path, named: Iterable[str]) -> LocalS
 
 
 def _recorded(data_dir: Path) -> set[str]:
-    """Return the addresses in the state of the local cluster."""
+    """Return the addresses in the state file of the local cluster."""
     try:
         ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
         return {f"{_HOST}:{int(port)}" for port in ports}
@@ -79,7 +82,7 @@ def _recorded(data_dir: Path) -> set[str]:
 def _addresses(data_dir: Path) -> set[str]:
     """Return the addresses of the local cluster's servers.
 
-    Empty while all are down, because other programs may use their ports.
+    Empty if all servers are down, because other programs may then use their ports.
     """
     try:
         ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
@@ -91,7 +94,7 @@ def _addresses(data_dir: Path) -> set[str]:
 
 
 def _runs(pid_file: Path) -> bool:
-    """Whether the process in the file runs and belongs to this user."""
+    """Return whether the process whose id is in the file runs and belongs to this user."""
     try:
         os.kill(int(pid_file.read_text()), 0)
     except (OSError, ValueError, OverflowError):
@@ -100,7 +103,7 @@ def _runs(pid_file: Path) -> bool:
 
 
 def _is_own(folder: Path, file: Path) -> bool:
-    """Whether only this user can have written the folder and the file, and can read the file."""
+    """Return whether only this user can have written the folder and the file, and only this user can read the file."""
     try:
         return objection(folder) is None and objection(file) is None and not file.stat().st_mode & 0o077
     except OSError:

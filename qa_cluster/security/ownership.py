@@ -1,7 +1,8 @@
-"""Whether a file or folder belongs to the user: only then may files in the working directory name programs to run.
+"""Checks whether a file or folder belongs to the user. Only such a file in the working directory may name programs to
+run.
 
-In a shared folder, or in a checkout of another user, the user has not chosen the files. As in git (`safe.directory`)
-and ssh (`StrictModes`), the question is who could have written them.
+In a shared folder, or in a checkout of another user, the user has not chosen the files. Like git (`safe.directory`) and
+ssh (`StrictModes`), the check asks who could have written the files.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _ROOT = 0
 def objection(path: Path, *, others_may_add: bool = False) -> str | None:
     """Return the reason why another user may have written `path`; None if only this user could.
 
-    A file is safe if it belongs to this user or to root and no other user may write it. Its group may write it if it is
-    the private group that many systems give each user. With `others_may_add`, a folder in which others can only add
-    names (mode 1777, as /tmp) is safe as well. For a link, the link itself and its target are checked. `path` must
+    A file is safe if it belongs to this user or to root and no other user may write it. Its group may write it if the
+    group is the private group that many systems give each user. With `others_may_add`, a folder in which others can
+    only add names (mode 1777, as /tmp) is safe, too. For a link, the link and its target are checked. `path` must
     exist.
 
     >>> objection(Path("/")) is None
@@ -40,7 +41,7 @@ def objection(path: Path, *, others_may_add: bool = False) -> str | None:
 
 
 def _is_private(group: int, user: int) -> bool:
-    """Whether a group is the private group of a user: it has the user's name and no other member."""
+    """Return whether a group is the private group of a user: it has the user's name and no other member."""
     try:
         entry, owner = grp.getgrgid(group), pwd.getpwuid(user).pw_name
     except KeyError:

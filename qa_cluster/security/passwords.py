@@ -1,8 +1,9 @@
-"""Keeps passwords out of what other users see of a process: its arguments, and the environment of its children.
+"""Hides passwords from other users of the machine, who can see parts of a process.
 
 Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``), but only the same
-user can read its environment. Children therefore get passwords in their environment or in a file, and only if they need
-them. A password that a user typed is among the arguments when the process starts; on Linux, the process overwrites it.
+user can read its environment. So child processes get passwords in their environment or in a file, and only if they need
+them. A password that a user types on the command line is among the arguments when the process starts; on Linux, the
+process overwrites it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def without_passwords(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def hide_typed_passwords() -> None:
-    """Overwrite the passwords among the arguments of this process with asterisks; `sys.argv` stays.
+    """Overwrite the passwords in the arguments of this process with asterisks. `sys.argv` does not change.
 
-    It does nothing if the system does not allow that.
+    If the system does not allow this, do nothing.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,8 +1,8 @@
 """TLS: the contexts of all connections, the checks of certificates, and the explanations of errors.
 
-Clients of the cluster (blocking, asynchronous and redis-py's), workers and the REST service get their contexts here.
-All therefore require TLS 1.2 and refuse the same files with the same messages. Certificates are verified by OpenSSL
-alone, in a handshake in memory.
+All programs get their contexts here: clients of the cluster (blocking, asynchronous and redis-py's), workers and the
+REST service. So all require TLS 1.2 and refuse the same files with the same messages. Only OpenSSL verifies
+certificates, in a handshake in memory.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ALERT = b"\x15\x03"
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a client of the cluster; each may be empty.
+    """The TLS files of a client of the cluster; each may be empty.
 
     Attributes:
         ca: the authorities that may have signed the servers' certificates; empty: the authorities that the system
             trusts.
         cert: the client's certificate, with the intermediate certificates.
-        key: its key; empty: it is in `cert`.
+        key: the key of the certificate; empty: the file `cert` contains it.
         check_host: whether a server's certificate must match its address.
     """
 
@@ -43,7 +43,7 @@ class TlsFiles:
     check_host: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of a client; ConfigError names the setting and the file that cannot be used."""
+        """Return the TLS context of a client; ConfigError names the setting and a file that cannot be used."""
         context = _client_context()
         if self.ca:
             _trust(context, "cluster_tls_ca", self.ca)
@@ -59,13 +59,13 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """The files for a worker's connection to the server that started it. They are the server's own files.
+    """The TLS files for a worker's connection to the server that started it. They are the server's own files.
 
     Attributes:
         port: the port for TLS.
         ca, ca_folder: the authorities that the server trusts.
         server: the server's certificate, which the worker trusts if the server names no authority.
-        cert, key, key_password: the files that the server uses as a client, and the worker as well.
+        cert, key, key_password: the certificate and key that the server uses as a client. The worker uses them, too.
     """
 
     port: int
@@ -80,10 +80,10 @@ class OwnServer:
         return f"OwnServer(port={self.port})"
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of a worker; ConfigError names the server's file that cannot be used.
+        """Return the TLS context of a worker; ConfigError names the server's file that cannot be used.
 
-        It does not check host names: the address is the worker's own host, whatever name the certificate has. It
-        accepts no certificate of another authority.
+        The context does not check host names: the address is always the worker's own host, but the certificate may have
+        any name. It accepts no certificate of another authority.
         """
         context = _client_context()
         context.check_hostname = False
@@ -93,7 +93,7 @@ class OwnServer:
             if self.ca_folder:
                 context.load_verify_locations(capath=self.ca_folder)
         else:
-            # only the server's own certificate, whatever authority signed it
+            # Trust only the server's own certificate. Its authority does not matter.
             context.load_verify_locations(cadata=_first_certificate("tls-cert-file", self.server))
             context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         if self.cert:
@@ -102,9 +102,9 @@ class OwnServer:
 
 
 def trusted(ca: str) -> ssl.SSLContext | bool:
-    """Return httpx's `verify` for clients of the REST service: the file of its authority, or the system's authorities.
+    """Return the argument `verify` of httpx for clients of the REST service.
 
-    ConfigError if the file cannot be used.
+    If `ca` is empty, httpx trusts the system's authorities. ConfigError if the file `ca` cannot be used.
     """
     if not ca:
         return True
@@ -114,7 +114,7 @@ def trusted(ca: str) -> ssl.SSLContext | bool:
 
 
 def service_context(cert: str, key: str) -> ssl.SSLContext:
-    """Return the context of the REST service; ConfigError names the setting and the file that cannot be used.
+    """Return the TLS context of the REST service; ConfigError names the setting and a file that cannot be used.
 
     `key` may be empty if the file of the certificate contains it.
     """
@@ -134,16 +134,20 @@ def certificate_problem(
 ) -> str:
     """Return the reason why a peer that trusts `ca` would refuse a certificate; empty if it would accept it.
 
-    Each of the first three arguments is the name of a setting and its file. `host`, if given, is the name or address
-    that the certificate must match. With `as_client`, the certificate is verified as a client's, as servers do among
-    themselves. ConfigError if a file cannot be used.
+    Args:
+        cert, key, ca: each the name of a setting and its file.
+        host: the name or address that the certificate must match; empty: not checked.
+        as_client: whether to verify the certificate as the certificate of a client, as servers do with each other.
+
+    Raises:
+        ConfigError: a file cannot be used.
     """
     ours = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if as_client else ssl.PROTOCOL_TLS_SERVER)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if as_client else ssl.PROTOCOL_TLS_CLIENT)
     _load_pair(ours, cert, key)
     _trust(theirs, *ca)
     if as_client:
-        # the certificate of the peer does not matter here
+        # Only one certificate is checked, so the other side accepts any certificate.
         ours.check_hostname, ours.verify_mode = False, ssl.CERT_NONE
         _load_pair(theirs, cert, key)
         theirs.verify_mode = ssl.CERT_REQUIRED
@@ -158,7 +162,7 @@ def certificate_problem(
 
 
 def explain_failure(error: BaseException | None, *, of_service: bool = False) -> str:
-    """Explain a failed connection and what to do, in one line; empty if TLS is not the cause.
+    """Explain in one line why a connection failed and what to do; empty if TLS is not the cause.
 
     The explanation is about a server of the cluster or, with `of_service`, about the REST service.
 
@@ -183,7 +187,7 @@ def explain_failure(error: BaseException | None, *, of_service: bool = False) ->
 
 
 def explain_closed(error: BaseException, *, tls: bool) -> str:
-    """Explain that a server closed the connection before it replied to the login."""
+    """Explain why a server may have closed the connection before it replied to the login."""
     if found := explain_failure(error):
         return found
     hint = (
@@ -272,9 +276,9 @@ def _first_certificate(setting: str, file: str) -> str:
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str], password: str = "") -> None:
-    """Load certificate and key, each the name of a setting and its file.
+    """Load a certificate and its key. Each argument is the name of a setting and its file.
 
-    If the file of the key is empty, `cert` has the key.
+    If the file of the key is empty, the file of `cert` must contain the key.
     """
     cert_setting, cert_file = cert
     key_setting, key_file = key if key[1] else cert
@@ -285,7 +289,7 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
     if b"ENCRYPTED" in text and not password:
         raise ConfigError(f"TLS: the key in the file of {key_setting}, {key_file!r}, has a pass phrase: remove it")
     try:
-        # never None: OpenSSL would prompt for a pass phrase on the terminal
+        # The password is never None, because OpenSSL would then ask for a pass phrase on the terminal.
         context.load_cert_chain(Path(cert_file).expanduser(), Path(key_file).expanduser(), password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -306,7 +310,7 @@ def _handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None)
         client.wrap_bio(to_client, to_server, server_hostname=host),
         server.wrap_bio(to_server, to_client, server_side=True),
     ]
-    # Three turns each: with TLS 1.3, the server receives the client's certificate in the last one.
+    # Each side needs three turns: with TLS 1.3, the server receives the client's certificate in the last turn.
     for _ in range(3):
         for end in ends:
             try:

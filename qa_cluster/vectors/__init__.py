@@ -1,4 +1,4 @@
-"""Vectors of passages and questions: the encoder's manifest, the cut of documents into passages, packed vectors.
+"""Vectors of passages and questions: the encoder's manifest, the cut of documents into passages, and packed vectors.
 
-The worker makes vectors (`gears/functions/embedding`), and the index of a partition stores and compares them.
+The worker computes vectors (`gears/functions/embedding`). The index of a partition stores and compares them.
 """

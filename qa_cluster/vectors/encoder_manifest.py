@@ -1,6 +1,6 @@
-"""The manifest of an encoder: the model that makes the vectors of passages and questions.
+"""The manifest of an encoder: the model that computes the vectors of passages and questions.
 
-An encoder is on the shards next to the readers. Its manifest has the field ``"kind": "encoder"`` and, apart from that,
+The shards store encoders next to readers. An encoder's manifest has the field ``"kind": "encoder"``; otherwise it
 follows the rules of a reader's manifest (`manifest`). This module does not load or run a model.
 """
 
@@ -35,18 +35,18 @@ ENCODER_FILE = "encoder.onnx"
 VECTOR_OUTPUT = "vector"
 MAX_DIMS = 4096
 DIGEST_BYTES = 8
-# A passage has room for its prefix, the special tokens, and some text.
+# The smallest budget of a passage: enough for its prefix, the special tokens, and some text.
 MIN_CONTEXT_TOKENS = 2 * MAX_PREFIX_TOKENS
-# Part of every digest. Raise it if the same document is cut into other passages (`passage_cut`).
+# A part of every digest. Increase it if `passage_cut` cuts the same document into different passages.
 _CUT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The cosine between the vectors of the file and those of the original network in float32.
+    """The cosine between the vectors of the exported file and the vectors of the original network in float32.
 
     Attributes:
-        texts: the number of texts; the calibration of int8 did not use them.
+        texts: the number of texts. The calibration of int8 did not use these texts.
         mean, least: the mean and the smallest cosine.
     """
 
@@ -57,16 +57,16 @@ class Agreement:
 
 @dataclass(frozen=True)
 class EncoderManifest(ModelFiles):
-    """Everything about an encoder except its weights.
+    """All properties of an encoder except its weights.
 
     Attributes:
         dims: the number of values in a vector.
-        context_tokens: the budget of a passage, with its prefix and the special tokens.
+        context_tokens: the token budget of a passage, including its prefix and the special tokens.
         passage_prefix: whether title and section path precede a passage (`prefix`).
-        head, tail: the special tokens before and after a text.
-        rank_weight: the weight of the cosine next to the BM25 score of a sentence.
+        head, tail: the ids of the special tokens before and after a text.
+        rank_weight: the weight of the cosine relative to the BM25 score of a sentence.
         missing_cosine: the cosine of a sentence whose document has no vectors of this encoder.
-        agreement: how far the file agrees with the original network; None if it was not measured.
+        agreement: how well the exported file agrees with the original network; None if this was not measured.
 
     >>> manifest = EncoderManifest.load(folder / "manifest.json")
     >>> manifest.digest.hex()
@@ -100,9 +100,9 @@ class EncoderManifest(ModelFiles):
 
     @cached_property
     def digest(self) -> bytes:
-        """Names everything that a vector depends on: the weights, the tokenizer, and how documents are cut.
+        """Identifies everything that a vector depends on: the weights, the tokenizer, and how documents are cut.
 
-        The weight and the missing cosine are not part of it: a new fit of these numbers keeps all vectors.
+        The weight and the missing cosine are not included, so vectors stay valid after a new fit of these numbers.
         """
         parts = (self.model_sha256, self.tokenizer_sha256, self.inputs, self.outputs, self.dims, self.head, self.tail)
         limits = (self.max_tokens, self.max_question_tokens, self.context_tokens, self.passage_prefix, _CUT_VERSION)
@@ -110,7 +110,7 @@ class EncoderManifest(ModelFiles):
 
     @property
     def special_tokens(self) -> int:
-        """How many tokens of an input do not belong to the text."""
+        """The number of tokens in an input that do not belong to the text."""
         return len(self.head) + len(self.tail)
 
     def to_json(self) -> str:
@@ -134,12 +134,12 @@ AnyManifest = Manifest | EncoderManifest
 
 
 def parse_manifest(text: str | bytes) -> AnyManifest:
-    """Read the manifest of a reader or of an encoder; ModelError names the first field with a fault."""
+    """Parse the manifest of a reader or of an encoder; ModelError names the first wrong field."""
     return EncoderManifest.from_json(text) if parse_object(text).is_encoder else Manifest.from_json(text)
 
 
 def load_manifest(path: Path) -> AnyManifest:
-    """Read the manifest file at `path`, of a reader or of an encoder."""
+    """Read the manifest file of a reader or of an encoder."""
     return parse_manifest(_read(path))
 
 

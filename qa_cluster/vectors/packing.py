@@ -1,8 +1,8 @@
 """Packs the vectors of passages and questions, in the form in which indexes store and compare them.
 
-A *packed vector* is a float32 scale, little endian, and then one int8 value for each dimension. The cosine of two
-vectors is the product of their scales and of the dot product of their int8 values. *Packed passages* have, for each
-passage, the number of its first sentence (u32), the number of its sentences (u32) and its packed vector. Pure.
+A *packed vector* is a float32 scale, little endian, followed by one int8 value per dimension. The cosine of two vectors
+is the product of both scales and the dot product of the int8 values. *Packed passages* contain for each passage: the
+number of its first sentence (u32), the number of its sentences (u32) and its packed vector. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGEST = 127
 
 @dataclass(frozen=True, slots=True)
 class PassageVector:
-    """The sentences of a passage, counted from 0 in the document, and its packed vector."""
+    """The sentences of a passage and its packed vector. Sentences are counted from 0 in the document."""
 
     first: int
     sentences: int
@@ -33,7 +33,7 @@ class PassageVector:
 
 
 def packed_bytes(dims: int) -> int:
-    """The size of a packed vector in bytes.
+    """Return the size of a packed vector in bytes.
 
     >>> packed_bytes(384)
     388
@@ -42,9 +42,9 @@ def packed_bytes(dims: int) -> int:
 
 
 def pack_vectors(vectors: FloatArray) -> list[bytes]:
-    """Pack the rows of `vectors` [rows, dims], each divided by its length; InvalidInput if a row has none.
+    """Normalise the rows of `vectors` [rows, dims] to length 1 and pack them.
 
-    The largest value of a row becomes 127 or -127.
+    The largest absolute value of a row becomes 127 or -127. InvalidInput if a row has the length 0 or is not finite.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not (lengths > 0).all():
@@ -56,7 +56,7 @@ def pack_vectors(vectors: FloatArray) -> list[bytes]:
 
 
 def unpack_vector(packed: bytes) -> FloatArray:
-    """The values of a packed vector."""
+    """Return the values of a packed vector as float32."""
     if len(packed) <= _SCALE.size:
         raise InvalidInput(f"a packed vector has {len(packed)} bytes, at least {_SCALE.size + 1} are needed")
     (scale,) = _SCALE.unpack_from(packed)
@@ -65,7 +65,7 @@ def unpack_vector(packed: bytes) -> FloatArray:
 
 
 def cosine(one: bytes, other: bytes) -> float:
-    """The cosine of two packed vectors of the same encoder, as indexes compute it."""
+    """Return the cosine of two packed vectors of the same encoder, as indexes compute it."""
     if len(one) != len(other):
         raise InvalidInput(f"packed vectors of {len(one)} and {len(other)} bytes cannot be compared")
     scale = _SCALE.unpack_from(one)[0] * _SCALE.unpack_from(other)[0]
@@ -74,7 +74,7 @@ def cosine(one: bytes, other: bytes) -> float:
 
 
 def pack_passages(passages: Sequence[PassageVector]) -> bytes:
-    """Pack passages that are in the order of the document and do not overlap."""
+    """Pack passages. They must be in the order of the document and must not overlap."""
     return b"".join([part for each in passages for part in (_PASSAGE.pack(each.first, each.sentences), each.packed)])
 
 

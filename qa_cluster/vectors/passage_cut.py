@@ -1,8 +1,8 @@
 """Cuts a document into the passages that get vectors: whole sentences of one section, up to a budget of tokens.
 
-A section that needs several passages is cut into as few as the budget allows, and these get about equal lengths: a
-short rest at the end of a section would be a poor passage. A sentence that exceeds the budget is a passage of its own,
-and its end does not count. Every sentence is in exactly one passage. Pure.
+A section is cut into as few passages as the budget allows. These passages get about equal lengths, because a short rest
+at the end of a section would be a poor passage. A sentence that exceeds the budget is a passage of its own, and the
+encoder ignores its end. Every sentence is in exactly one passage. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qa_cluster.reading.prefix import SEPARATOR
 
 @dataclass(frozen=True, slots=True)
 class CutPassage:
-    """The sentences of a passage, and the path of headings above them as `prefix_ids` takes it."""
+    """The sentences of a passage, and the path of headings above them in the form of `prefix_ids`."""
 
     first: int
     sentences: int
@@ -29,9 +29,9 @@ def cut_document(
     """Return the passages of a document, in order.
 
     Args:
-        lengths: the tokens of each sentence.
+        lengths: the number of tokens of each sentence.
         starts: the first code point of each sentence.
-        budget_of: the tokens that the sentences of a passage may have under a path of headings.
+        budget_of: returns the token budget for the sentences of a passage under a path of headings.
     """
     found: list[CutPassage] = []
     for first, end, section in _sections(starts, source_map):
@@ -60,7 +60,7 @@ def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """The passages if each takes as many sentences as fit."""
+    """Return the passages if each takes as many sentences as fit."""
     found: list[tuple[int, int]] = []
     first = tokens = 0
     for number, length in enumerate(lengths):
@@ -74,7 +74,7 @@ def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _sections(starts: Sequence[int], source_map: SourceMap) -> Iterator[tuple[int, int, str]]:
-    """The first sentence of each section, the sentence after its last one, and its path of headings."""
+    """Yield the first sentence of each section, the sentence after its last, and its path of headings."""
     first, section = 0, ""
     for number, start in enumerate(starts):
         path = SEPARATOR.join(source_map.section_at(start))
