@@ -1,7 +1,7 @@
-"""`python -m qa_cluster.api`: runs the REST service in this process, until SIGINT or SIGTERM.
+"""`python -m qa_cluster.api`: runs the REST service in this process until SIGINT or SIGTERM.
 
-Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); there are flags only for
-the most common ones. `cluster_url` must name at least one server of the cluster.
+Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..). Only the most common
+settings have flags. `cluster_url` must name at least one server of the cluster.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 10
 BACKLOG = 1024
 KEYS_SECONDS = 10.0
-# OpenTelemetry's variables for the receiver of traces.
+# OpenTelemetry's environment variables that name the receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _CANNOT_START = 3  # the exit status of uvicorn
 
-# Settings with a flag of their own.
+# Settings that have a flag: the name of the setting, the flag and its help text.
 _FLAGS = (
     ("http_host", "--host", "address to listen on"),
     ("http_port", "--port", "port to listen on"),
@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """The options of the service, from the settings; ConfigError for a wrong origin, title or logo."""
+    """Return the options of the service, from the settings; ConfigError for a wrong origin, title or logo."""
     Origins(settings.cors_origins)
     check_title(settings.page_title)
     load_logo(settings.page_logo)
@@ -119,7 +119,7 @@ async def check_keys(options: ServiceOptions, host: str) -> None:
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The limits of connections, from the settings."""
+    """Return the limits of connections, from the settings."""
     return ConnectionLimits(
         connections=settings.http_max_connections,
         head_seconds=settings.http_head_timeout_ms / 1000,
@@ -129,9 +129,9 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def forwarded_by(settings: Settings) -> list[str]:
-    """The proxies whose `X-Forwarded-For` the service believes. ConfigError for a text that is not an address.
+    """Return the proxies whose `X-Forwarded-For` the service trusts; ConfigError for a text that is not an address.
 
-    There is no text for all addresses: any client could then choose its address in the audit log.
+    The setting cannot name all addresses, because any client could then choose its address in the audit log.
     """
     words = [word.strip() for word in settings.forwarded_allow_ips.split(",") if word.strip()]
     for word in words:
@@ -148,7 +148,7 @@ def forwarded_by(settings: Settings) -> list[str]:
 def application(
     settings: Settings, options: ServiceOptions, certificate: Certificate | None = None
 ) -> Application | Traced:
-    """The service, with the admin listener and with traces if the settings ask for them."""
+    """Create the service, with the admin listener and with traces if the settings ask for them."""
     app = Application(options)
     if settings.admin_port:
         if settings.admin_port == settings.http_port and settings.admin_host == settings.http_host:
@@ -164,7 +164,10 @@ def application(
 
 
 def with_traces(app: Application, settings: Settings, environment: Mapping[str, str]) -> Application | Traced:
-    """The application with traces if a receiver is configured; otherwise unchanged, without importing OpenTelemetry."""
+    """Wrap the application for traces if a receiver is configured; otherwise return it unchanged.
+
+    OpenTelemetry is imported only if a receiver is configured.
+    """
     from_environment = environment.get("OTEL_TRACES_EXPORTER") != "none" and any(map(environment.get, _RECEIVERS))
     if not settings.otlp_endpoint and not from_environment:
         return app
@@ -186,7 +189,7 @@ def with_traces(app: Application, settings: Settings, environment: Mapping[str, 
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """The certificate of the service, which SIGHUP reloads from now on; None without TLS. ConfigError for bad files."""
+    """Load the certificate of the service; None without TLS; ConfigError for invalid files. SIGHUP reloads it later."""
     if not settings.http_tls_cert and not settings.http_tls_key:
         return None
     certificate = Certificate(settings.http_tls_cert, settings.http_tls_key)
@@ -195,7 +198,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
-    """Run the server until a signal stops it; return the exit status, 3 if it could not start or listen."""
+    """Run the server until a signal stops it. Return the exit status: 3 if the server could not start or listen."""
     try:
         with asyncio.Runner(loop_factory=lambda: _Loop(handshake_seconds)) as runner:
             runner.run(server.serve())
@@ -205,7 +208,7 @@ def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
 
 
 class _Loop(uvloop.Loop):
-    """An event loop whose servers limit the time of a TLS handshake, for which uvicorn has no setting."""
+    """An event loop whose servers limit the time of a TLS handshake. uvicorn has no setting for this limit."""
 
     def __init__(self, handshake_seconds: float) -> None:
         super().__init__()
@@ -218,7 +221,7 @@ class _Loop(uvloop.Loop):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the service; return the exit status, 2 for a wrong setting."""
+    """Run the service and return the exit status: 2 for a wrong setting."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
     parser.add_argument("--config", help="TOML file with settings")
     for name, flag, help in _FLAGS:

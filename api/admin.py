@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class AdminApplication:
-    """The admin pages of a service, as an ASGI application."""
+    """The admin pages of a service as an ASGI application."""
 
     def __init__(self, service: Application, hosts: Hosts) -> None:
         self._metrics = service.state.metrics
@@ -74,7 +74,7 @@ class AdminApplication:
 
 
 class _Server(uvicorn.Server):
-    """A server without signal handlers, because the server of the service handles signals."""
+    """A server without signal handlers, because the service's own server handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
 
 
 class AdminListener:
-    """Listens as soon as it is created, and answers between `start` and `stop`."""
+    """Listens as soon as it is created, and answers requests between `start` and `stop`."""
 
     def __init__(
         self, app: AdminApplication, host: str, port: int, limits: ConnectionLimits, certificate: Certificate | None
@@ -122,7 +122,7 @@ class AdminListener:
         _log.info("the admin listener answers on %s, port %d", self._socket.getsockname()[0], self.port)
 
     async def stop(self) -> None:
-        """Complete the requests in progress, for at most `STOP_SECONDS`, and close."""
+        """Finish the running requests, for at most `STOP_SECONDS`, and close the listener."""
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.wait([self._serving])
@@ -130,7 +130,7 @@ class AdminListener:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A listening socket; ConfigError if the address cannot be used."""
+    """Return a listening socket; ConfigError if the address cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)

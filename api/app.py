@@ -1,7 +1,7 @@
-"""The service as one ASGI application: routing, admission, request ids, problem documents and request metrics.
+"""The service as an ASGI application: routing, admission, request ids, problem documents and request metrics.
 
-A `GET /qa` first checks only its key and asks the near cache. Starlette serves the status routes; all other routes are
-plain ASGI. An exception in any route becomes a problem document in one place.
+For `GET /qa`, the application first checks only the key and looks up the near cache. Starlette serves the status
+routes; all other routes are plain ASGI. One place converts the exceptions of all routes to problem documents.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class CompanionListener(Protocol):
 
 
 class Application:
-    """The application, which `uvicorn` runs (`python -m qa_cluster.api`).
+    """The ASGI application that `uvicorn` runs (`python -m qa_cluster.api`).
 
     Attributes:
         status: the pages about the service itself, which the admin listener also serves.
-        companion: the admin listener, if any.
+        companion: the admin listener; None without it.
     """
 
     def __init__(self, options: ServiceOptions) -> None:
@@ -173,7 +173,7 @@ class Application:
         path, method = scope["path"], scope["method"]
         if path == "/qa" and method == "GET" and self._hosts.knows(scope) and self._origins.is_plain(scope):
             key = self._guard.at_hand(scope)
-            # no await between these lines: `near` relies on the key that was just checked
+            # There must be no await between these lines, because `near` relies on the key that was just checked.
             status = None if key is None else await self._questions.near(scope, request_id, send, key)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
@@ -191,7 +191,7 @@ class Application:
             metrics.seconds.observe(perf_counter() - begun, resource.name)
 
     async def _guarded(self, scope: Scope, receive: Receive, responder: Responder, resource: Resource) -> None:
-        """Serve a request; an exception becomes a problem document."""
+        """Serve a request. An exception becomes a problem document."""
         request_id = responder.request_id
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
@@ -234,10 +234,10 @@ class Application:
             )
 
     def _admit(self, scope: Scope, key_id: str) -> None:
-        """Count a request of an API key, and do its further work on behalf of the key; QueueFull above the limit.
+        """Count a request of an API key, and let its further work count for the key; QueueFull above the limit.
 
-        Above the limit, a key is admitted while it has less than an equal share of the limit. Otherwise, a key with a
-        thousand requests would block all other keys.
+        Above the limit, a key is still admitted while it has less than an equal share of the limit. Otherwise, a key
+        with a thousand requests would block all other keys.
         """
         limit = self.state.options.max_requests
         keys = len(self._in_progress) + (key_id not in self._in_progress)

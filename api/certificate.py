@@ -1,7 +1,8 @@
-"""The certificate of the service, which SIGHUP reloads while the service runs.
+"""The certificate of the service. SIGHUP reloads it while the service runs.
 
-Open connections keep the old certificate; new connections use the new one. The context of the listener passes each
-handshake to the newest context. So invalid files, or a key that does not match the certificate, change nothing.
+Open connections keep the old certificate; new connections use the new certificate. The context of the listener passes
+each handshake to the newest context. Invalid files, or a key that does not match the certificate, are not loaded, so
+the old certificate stays in use.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class Certificate:
         self.renewals = 0
 
     def _hand_over(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Called in every handshake, even if the client names no host."""
+        """Give a handshake the newest context. OpenSSL calls this in every handshake, even if the client sends no host
+        name.
+        """
         handshake.context = self._newest
 
     def renew(self) -> bool:
-        """Reload both files; if they are invalid, log why and keep the current certificate."""
+        """Reload both files. If they are invalid, log the reason, keep the current certificate and return False."""
         try:
             self._newest = service_context(self._cert, self._key)
         except ConfigError as error:
@@ -44,7 +47,7 @@ class Certificate:
         return True
 
     def renew_at_hangup(self) -> None:
-        """Let SIGHUP reload the certificate, in the event loop if it is running."""
+        """Let SIGHUP reload the certificate. If the event loop is running, it does this in the loop."""
 
         def on_hangup(number: int, frame: FrameType | None) -> None:
             try:

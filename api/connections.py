@@ -1,8 +1,8 @@
-"""Limits the cost of a connection, and ignores bytes that are not an HTTP request.
+"""Limits the cost of a connection, and closes connections that send bytes other than HTTP.
 
-uvicorn closes only connections that are idle after an answer. It would keep connections that send nothing, never end
-a head, or never read their answer, until the process has no file descriptors left. This module limits the time of each
-of these, the size of a head, and the number of connections. `http.messages` limits the time of a body.
+uvicorn only closes connections that are idle after an answer. It would keep connections that send nothing, never finish
+a head or never read their answer, until the process has no file descriptors left. This module limits the time of these
+connections, the size of a head, and the number of connections. `http.messages` limits the time of a body.
 
 Trailers (fields after a chunked body) are dropped: uvicorn would add any number of them to the head, and no proxy has
 checked them. `Upgrade` is ignored: otherwise, the parser would treat the body as another protocol, and read the next
@@ -26,7 +26,7 @@ from qa_cluster.errors import QueueFull
 from .http.error_map import HttpProblem, RawHeaders, problem
 
 MAX_HEAD_BYTES = 64 * 1024
-# Bytes that are parsed at once. Pipelined requests take a hundred times their size in memory.
+# The number of bytes that are parsed at a time. Parsed pipelined requests take 100 times their size in memory.
 PIECE_BYTES = 4096
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
@@ -36,10 +36,11 @@ class ConnectionLimits:
     """The limits of connections.
 
     Attributes:
-        connections: open connections; one more replaces the connection that is idle longest, or gets status 503.
-        head_seconds: time for the head of a request, from the connection or its first byte.
-        stall_seconds: time during which a client reads nothing of its answer.
-        idle_seconds: time between an answer and the next request.
+        connections: the limit of open connections. A further connection replaces the connection that has been idle
+            longest, or gets status 503.
+        head_seconds: the time limit for the head of a request, from the connection or from its first byte.
+        stall_seconds: how long a client may read nothing of its answer.
+        idle_seconds: how long a connection may be idle between an answer and the next request.
     """
 
     connections: int
@@ -49,12 +50,12 @@ class ConnectionLimits:
 
 
 def bounded(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """The protocol class for uvicorn, with these limits."""
+    """Return a protocol class for uvicorn with these limits."""
     return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits."""
+    """uvicorn's HTTP protocol with limits on time, size and number of connections."""
 
     limits: ConnectionLimits
 
@@ -70,7 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # uvicorn's are whole seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection. Above the limit, close an idle connection, or refuse this one."""
+        """Accept the connection. Above the limit, close an idle connection, or refuse the new connection."""
         super().connection_made(transport)
         if self._is_above_limit() and not self._close_idle():
             limit = self.limits.connections
@@ -88,9 +89,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return [each for each in self.connections if isinstance(each, BoundedProtocol)]
 
     def _is_closed(self) -> bool:
-        """Whether the connection is closed and has sent everything, although the loop has not reported this yet.
+        """Return whether the connection is closed and has sent all data, even if the loop has not reported this yet.
 
-        With TLS, the loop first waits for the closing message of the client; until then, the connection counts.
+        With TLS, the loop first waits for the closing message of the client. Until then, the connection is not closed.
         """
         transport = self.transport
         return (
@@ -100,16 +101,16 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _close_idle(self) -> bool:
-        """Close the connection that is idle longest; return whether there was one."""
+        """Close the connection that has been idle longest; return whether there was an idle connection."""
         longest = min(self._all(), key=BoundedProtocol._idle_until)
         if longest._idle_until() == math.inf:
             return False
-        # abort, because close would wait for the client, while new connections arrive
+        # Abort: a normal close would wait for the client while new connections arrive.
         longest.transport.abort()
         return True
 
     def _idle_until(self) -> float:
-        """When this idle connection times out; infinity if the connection is busy or has unsent bytes."""
+        """Return when this idle connection times out; infinity if the connection is busy or has unsent bytes."""
         timer = self.timeout_keep_alive_task
         if timer is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
             return math.inf
@@ -141,14 +142,14 @@ class BoundedProtocol(HttpToolsProtocol):
             )
             return
         if self._in_head or self._is_idle():
-            # any bytes have cancelled uvicorn's idle timer
+            # Any received bytes have cancelled uvicorn's idle timer.
             if self._head_timer is None:
                 self._arm_head()
         else:
             self._disarm_head()
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes. Hold bytes back while a pipelined request waits for the answer to the request before it."""
+        """Parse bytes. While a pipelined request waits for the previous answer, hold further bytes back."""
         at = 0
         while at < len(data) and not self.pipeline and self._kept_bytes <= MAX_HEAD_BYTES:
             at += self._feed(data[at : at + PIECE_BYTES])
@@ -157,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _feed(self, piece: bytes) -> int:
-        """Parse bytes as HTTP/1.1, even if the client asks for another protocol; return the number of parsed bytes."""
+        """Parse bytes as HTTP/1.1, even if the client asks for another protocol. Return the number of parsed bytes."""
         self._progressed = False
         read = len(piece)
         try:
@@ -171,7 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return read
 
     def on_response_complete(self) -> None:
-        """Answer the next pipelined request; without one, continue to read."""
+        """Continue with the next pipelined request; without one, continue to read."""
         super().on_response_complete()
         if self._held and not self.transport.is_closing():
             if self.pipeline:
@@ -180,12 +181,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.data_received(b"")
 
     def _framing(self) -> bytes:
-        """The header lines that say whether there is a body and where it ends."""
+        """Return the header lines that say whether there is a body and where it ends."""
         names = (b"content-length", b"transfer-encoding")
         return b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in names)
 
     def _expect_body(self, framing: bytes) -> None:
-        """Create a parser that has read the head and expects the body."""
+        """Replace the parser by a parser that has read the head and expects the body."""
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
         self._replaying = True
@@ -224,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Complete the request, unless the parser only stopped at an `Upgrade` and the body follows."""
+        """Complete the request. If the parser only stopped at an `Upgrade` and the body follows, do nothing."""
         if self.parser.should_upgrade() and self._framing():
             return
         self._in_message = False
@@ -275,13 +276,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _must_be_silent(self) -> bool:
-        """Whether the client would mistake a message for the answer to another request, or for a part of an answer."""
+        """Return whether the client could mistake an error message for another answer or a part of one."""
         if self._in_message and not self._in_head:
             return self.cycle.response_started or bool(self.pipeline)
         return not self._is_idle()
 
     def _refuse(self, error: Exception) -> None:
-        """Close the connection, after a problem document if the client can understand it."""
+        """Close the connection. If the client can understand it, first send a problem document."""
         if self._must_be_silent():
             self.transport.close()
             return

@@ -1,7 +1,7 @@
 """Sends spans to an OTLP receiver from a background thread, so that requests never wait.
 
-The queue is bounded. If the receiver is down or slow, spans are dropped and counted. The log says so once, until the
-receiver accepts spans again.
+The queue is bounded. If the receiver is down or slow, spans are dropped and counted. The log reports this once, until
+the receiver accepts spans again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 MAX_QUEUE = 4096
 MAX_BATCH = 512
 PAUSE_SECONDS = 1.0
-# A stopping service gives the receiver this long for the last spans.
+# The time limit for sending the last spans when the service stops.
 STOP_SECONDS = 2.0
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
@@ -25,23 +25,26 @@ _log = logging.getLogger(__name__)
 
 
 class _LastMessage(logging.Filter):
-    """Keeps the last log message of the exporter, which logs at every try; the queue logs it once."""
+    """Stores the last log message of the exporter and suppresses it. The exporter logs every attempt; the queue logs
+    once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.text = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the message, and suppress it."""
+        """Store the message, and suppress it."""
         self.text = record.getMessage()
         return False
 
 
 class SpanQueue(SpanProcessor):
-    """The ended spans that are not sent yet.
+    """Queues ended spans until they are sent.
 
     Attributes:
-        sent, dropped: the number of spans that the receiver has accepted, and of lost spans.
+        sent: the number of spans that the receiver has accepted.
+        dropped: the number of lost spans.
     """
 
     def __init__(self, exporter: SpanExporter, endpoint: str, *, most: int = MAX_QUEUE) -> None:
@@ -75,7 +78,7 @@ class SpanQueue(SpanProcessor):
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Send the queued spans, for at most `STOP_SECONDS`; drop the rest."""
+        """Send the queued spans for at most `STOP_SECONDS`; drop the remaining spans."""
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_SECONDS)

@@ -2,10 +2,11 @@
 
 `Traced` wraps the application. It starts a span for each request, except probes and metrics, in the trace that
 `traceparent` names. The core (`qa_cluster.tracing`) adds child spans. OpenTelemetry's sampler decides whether a request
-is traced (``OTEL_TRACES_SAMPLER``; by default, `traceparent` decides, and without it every request is traced). A
-request that is not traced costs only this decision.
+is traced (``OTEL_TRACES_SAMPLER``). By default, `traceparent` decides, and a request without it is traced. A request
+that is not traced costs only this decision.
 
-Spans hold numbers, names of shards and the route, but no path, query, id or text; the question only if configured.
+Spans contain numbers, names of shards and the route, but no path, query, id or text. They contain the question only if
+this is configured.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ _HEADERS = _Headers()
 
 
 class SpanStep:
-    """A span as a step of the core. All spans of a request use the wall clock at the start of the request."""
+    """A span as a step of the core. All spans of a request get their times from the wall clock at the request's
+    start.
+    """
 
     __slots__ = ("_epoch_ns", "_question_text", "_span", "_tracer", "sent_at")
 
@@ -91,19 +94,19 @@ class SpanStep:
         return step
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """Add a child span that has ended."""
+        """Add a child span that has already ended."""
         span = self._child(name, begun, SpanKind.INTERNAL)
         span.set_attributes(facts)
         span.end(self._ns(ended))
 
     def note(self, facts: Mapping[str, Fact]) -> None:
-        """Set attributes; the text of the question only if configured."""
+        """Set attributes of the span. The text of the question is set only if this is configured."""
         for name, value in facts.items():
             if name != QUESTION or self._question_text:
                 self._span.set_attribute(name, value)
 
     def end(self, error: BaseException | None) -> None:
-        """End the span. It keeps only the kind of an error, because the message may quote the user's text."""
+        """End the span. It records only the kind of an error, because an error message may quote the user's text."""
         if isinstance(error, asyncio.CancelledError):
             self._span.set_attribute("qa.cancelled", True)
         elif error is not None:
@@ -126,7 +129,7 @@ def _kind(error: BaseException) -> str:
 
 
 class Traced:
-    """The application with a trace of each request, with the interface of the application."""
+    """Wraps the application and traces each request."""
 
     def __init__(self, app: App, queue: SpanQueue, *, question_text: bool = False) -> None:
         self._app = app
@@ -216,11 +219,11 @@ def _service_is_named() -> bool:
 
 
 def traced(app: App, endpoint: str, *, question_text: bool = False) -> Traced:
-    """The application with traces for the receiver at `endpoint` (``http://host:4318``).
+    """Wrap the application with traces for the receiver at `endpoint` (``http://host:4318``).
 
-    If `endpoint` is empty, OpenTelemetry's variables name the receiver.
+    If `endpoint` is empty, OpenTelemetry's environment variables name the receiver.
     """
-    # Otherwise, clients could fill the log with invalid trace contexts.
+    # Hide warnings, because clients could fill the log with invalid trace contexts.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     url = endpoint.rstrip("/")
     exporter = OTLPSpanExporter(endpoint=(url if url.endswith(TRACES_PATH) else url + TRACES_PATH) if url else None)

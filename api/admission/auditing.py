@@ -1,4 +1,4 @@
-"""Writes changes, including refused changes, to the audit log, without the changed contents."""
+"""Writes changes, and refused changes, to the audit log, without the changed contents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..http.messages import Scope
 from .resources import Resource
 
 MAX_PATH = 2048
-# `X-Forwarded-For` can be any text.
+# `X-Forwarded-For` can be any text, so its length in the log is limited.
 MAX_CLIENT = 100
 
 
 def note(log: AuditLog, scope: Scope, resource: Resource, status: int, request_id: str) -> None:
-    """Log a request about `resource` if it changes something."""
+    """Write a request about `resource` to the audit log if its method changes the resource."""
     event = resource.changes.get(scope["method"])
     if event is None or not log:
         return

@@ -1,10 +1,10 @@
-"""Authorization: finds the API key of a request, and checks that it is valid and has the scope of the route.
+"""Finds the API key of a request, and checks that it is valid and has the scope of the route.
 
 Before the cluster has its first key, every request is allowed, unless other machines can reach the service
-(`keys_required`). From the first key on, every route except the open ones requires a key. The guard checks the scope
-before the service reads the request. The collection is known only later, so each route calls `http.messages.permit`.
+(`keys_required`). After that, every route requires a key, except the open routes. The guard checks the scope before the
+service reads the request. The collection is known only later, so each route calls `http.messages.permit`.
 
-The keys that the guard knows are as fresh as a cached answer; see `qa_cluster.access.store`.
+The guard's list of keys is as fresh as a cached answer; see `qa_cluster.access.store`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ _HOW = "send a key as `Authorization: Bearer qac_..` (`qa-cluster keys create` c
 
 
 class Guard:
-    """Admits requests. With `keys_required`, it refuses requests even while the cluster has no key."""
+    """Admits or refuses requests. With `keys_required`, it refuses requests even while the cluster has no key."""
 
     def __init__(self, state: ServiceState, *, keys_required: bool) -> None:
         self._state = state
         self._required = keys_required
 
     def at_hand(self, scope: Scope) -> ApiKey | None:
-        """The key of a question, if no request to a shard is needed to check it and it has no limits; else None."""
+        """Return the key of a question if it can be checked without a request to a shard and has no limits; otherwise
+        None.
+        """
         engine = self._state.engine_or_none
         known = None if engine is None else engine.api_keys.at_hand()
         if known is None:
@@ -46,9 +48,11 @@ class Guard:
         return key
 
     async def admit(self, scope: Scope, resource: Resource) -> ApiKey:
-        """The key of a request about `resource`.
+        """Return the key of a request about `resource`.
 
-        HttpProblem: 401 without a valid key, 403 if the key lacks the scope. QAError (503) if the keys are unknown.
+        Raises:
+            HttpProblem: 401 without a valid key, 403 if the key lacks the scope.
+            QAError: 503 if the keys cannot be read.
         """
         if resource.is_open:
             return ANONYMOUS
@@ -87,7 +91,7 @@ class Guard:
 
 
 def _token(scope: Scope) -> bytes | None:
-    """The text after ``Bearer`` in the only `Authorization` header, or None."""
+    """Return the text after ``Bearer`` in the only `Authorization` header; None if there is no such header."""
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(found) != 1 or found[0][:7].lower() != b"bearer ":
         return None

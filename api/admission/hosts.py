@@ -1,8 +1,8 @@
-"""Checks the host of a request, against DNS rebinding.
+"""Checks the `Host` of a request, as protection against DNS rebinding.
 
 A malicious web page can let its host name resolve to this machine, and then use the service with the rights of the user
 who opened the page. The browser sends this name as `Host`, so the service accepts only known names. It accepts every IP
-address, because an address cannot be redirected in this way.
+address, because DNS rebinding cannot change an address.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Hosts:
         self._known: set[bytes] = set()
 
     def knows(self, scope: Scope) -> bool:
-        """Whether the host of a request was accepted before; if not, `check` decides."""
+        """Return whether the `Host` of a request was accepted before. If not, call `check`."""
         return self._any or all(name != b"host" or value in self._known for name, value in scope["headers"])
 
     def check(self, scope: Scope) -> None:
-        """Raise HttpProblem if the request is for another host."""
+        """Raise HttpProblem if the `Host` of the request is not accepted."""
         if self._any:
             return
         for name, value in scope["headers"]:
@@ -55,7 +55,7 @@ class Hosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on this address or name.
+    """Return whether only this machine can reach a listener on this address or name.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("a.example")
     (True, True, False, False)

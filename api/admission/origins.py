@@ -1,11 +1,12 @@
 """Refuses requests that a browser sends for the page of another origin, unless the setting `cors_origins` allows it.
 
-A service without API keys on this machine would otherwise work for every web page that its user opens. Browsers say
-where a request comes from: in `Sec-Fetch-Site`, and the older ones in `Origin`. Programs send neither, so they are
-served. Links may lead to the files of the page, because these requests do no work.
+Without this check, every web page that the user opens could use a service without API keys on this machine. Browsers
+report the origin of a request in `Sec-Fetch-Site`; older browsers use `Origin`. Programs send neither header, so their
+requests are accepted. Links to the files of the page are accepted, because these requests start no work.
 
-A browser sends `Sec-Fetch-Site` over HTTPS and to this machine only. Over plain HTTP to another machine, it sends
-`Origin` with each request that a script may read or that can change something, but not with the request of an image.
+A browser sends `Sec-Fetch-Site` only over HTTPS and to this machine. Over plain HTTP to another machine, it sends
+`Origin` with each request whose response a script may read or that can change data, but not with the request of an
+image.
 """
 
 from __future__ import annotations
@@ -27,17 +28,16 @@ RESPONSE_HEADERS = (
 PREFLIGHT_SECONDS = 600
 _ORIGIN = re.compile(r"(https?)://([a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
 _PORTS = {"http": "80", "https": "443"}
-# The browser says that the page of this service or its user made the request.
+# Values with which a browser reports that this service's own page, or the user, made the request.
 _OWN = frozenset({b"same-origin", b"none"})
 
 
 class Origins:
-    """The origins whose pages may use the service: the service's own, and those in the setting.
+    """The origins whose pages may use the service: the service's own origin, and the origins in the setting.
 
     Args:
-        setting: origins such as ``https://docs.example``, separated by commas; ``*``: any origin.
-
-    ConfigError for text that is not an origin.
+        setting: origins such as ``https://docs.example``, separated by commas; ``*``: any origin. ConfigError for a
+            text that is not an origin.
     """
 
     def __init__(self, setting: str = "") -> None:
@@ -46,13 +46,15 @@ class Origins:
         self._allowed = {_checked(word) for word in words if word != ANY}
 
     def is_plain(self, scope: Scope) -> bool:
-        """Whether the request has no trace of another origin, so that it needs no further check and no CORS headers."""
+        """Return whether no header names another origin. Such a request needs no further check and no CORS headers."""
         return not any(
             name == b"origin" or (name == b"sec-fetch-site" and value not in _OWN) for name, value in scope["headers"]
         )
 
     def verdict(self, scope: Scope) -> RawHeaders | None:
-        """The CORS headers of the response; empty for a request from no other origin. None: refuse the request."""
+        """Return the CORS headers of the response; empty for a request of the own origin; None if it must be
+        refused.
+        """
         headers = scope["headers"]
         sites = {value for name, value in headers if name == b"sec-fetch-site"}
         origins = {value for name, value in headers if name == b"origin"}
@@ -69,7 +71,9 @@ class Origins:
         return None
 
     def check(self, scope: Scope, *, is_file: bool = False) -> RawHeaders:
-        """The CORS headers of the response. HttpProblem for another origin, unless the request is for a file."""
+        """Return the CORS headers of the response. HttpProblem for a refused origin, unless the request is for a
+        file.
+        """
         found = self.verdict(scope)
         if found is None and is_file and scope["method"] in ("GET", "HEAD"):
             return []
@@ -86,7 +90,7 @@ class Origins:
 
 
 def preflight(scope: Scope) -> RawHeaders | None:
-    """The headers that answer the preflight of an allowed origin; None if the request is not a preflight."""
+    """Return the headers that answer the preflight request of an allowed origin; None for any other request."""
     names = {name for name, _ in scope["headers"]}
     if scope["method"] != "OPTIONS" or not {b"origin", b"access-control-request-method"} <= names:
         return None
@@ -98,7 +102,7 @@ def preflight(scope: Scope) -> RawHeaders | None:
 
 
 def _checked(word: str) -> str:
-    """An origin in the form in which a browser sends it; ConfigError if it is not one."""
+    """Return an origin in the form in which browsers send it; ConfigError if the text is not an origin."""
     match = _ORIGIN.fullmatch(word.lower())
     if match is None:
         raise ConfigError(
@@ -110,7 +114,7 @@ def _checked(word: str) -> str:
 
 
 def _authority(origin: bytes) -> str | None:
-    """The host and port of an origin; None if the text is not an origin."""
+    """Return the host and port of an origin; None if the text is not an origin."""
     match = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
     if match is None:
         return None
@@ -119,7 +123,10 @@ def _authority(origin: bytes) -> str | None:
 
 
 def _hosts(scope: Scope) -> set[str]:
-    """The host and port of the request. Without a port, both usual ports: a proxy may have removed TLS."""
+    """Return the host and port of the request.
+
+    Without a port, the result has both default ports, because a proxy may have removed TLS.
+    """
     found = set()
     for name, value in scope["headers"]:
         if name == b"host":

@@ -1,7 +1,7 @@
-"""The resources of the service: their paths, the scopes they need, and their names in the audit log and the metrics.
+"""The resources of the service: their paths, required scopes, and names in the audit log and the metrics.
 
-The service looks up every request once, by its percent-decoded path. The exceptions are `/documents/count` and
-`/documents/upload`: in any other spelling or with other methods, they are ids of documents.
+The service looks up every request once, by its percent-decoded path. `/documents/count` and `/documents/upload` are
+exceptions: with another spelling or another method, these paths name the documents `count` and `upload`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..routes.uploads import PATH as UPLOAD_PATH
 from ..routes.uploads import uploads
 
 _READ = ("GET", "HEAD")
-# Turns the status, the headers and the body of a problem document into the form that the clients of a route expect.
+# A function that converts status, headers and body of a problem document to the form that a route's clients expect.
 ErrorForm = Callable[[int, RawHeaders, bytes], tuple[int, RawHeaders, bytes]]
 
 
@@ -41,11 +41,11 @@ class Resource:
 
     Attributes:
         name: the name in the metrics.
-        reads, writes: GET and HEAD, or the other methods, need a key with one of these scopes.
-        changes: the event in the audit log for each method that changes something.
-        is_open: requests need no key.
-        is_file: the response is the same for everyone and costs no work.
-        error_form: the form of errors; None: problem documents.
+        reads, writes: the scopes for GET and HEAD, and for other methods. A key needs one of them.
+        changes: the event in the audit log for each method that changes the resource.
+        is_open: whether requests need no key.
+        is_file: whether the response is the same for all clients and needs no work.
+        error_form: converts errors; None: errors are problem documents.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Resource:
     error_form: ErrorForm | None = None
 
     def scopes(self, method: str) -> tuple[str, ...]:
-        """The scopes for this method; a key must have one of them."""
+        """Return the scopes for this method. A key must have one of them."""
         return self.reads if method in _READ else self.writes
 
 
@@ -102,7 +102,7 @@ OTHER = Resource("other")
 FILE_PATHS = frozenset({"/openapi.json", "/docs", *PAGE_PATHS})
 PROBE_PATHS = frozenset({"/livez", "/readyz", LIVE_PATH, READY_PATH})
 OPEN_PATHS = FILE_PATHS | PROBE_PATHS | INFERENCE_OPEN.keys()
-# Answered even when the service is at its limit of requests.
+# Paths that the service answers even if it is at its limit of requests.
 UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
 _BY_PATH = {
@@ -123,7 +123,7 @@ _BY_PREFIX = (
     (INFERENCE_MODELS_PREFIX, INFERENCE_MODEL),
     (INFERENCE_PREFIX, INFERENCE_OTHER),
 )
-# By the path before the id, and the word after it.
+# Resources by the path before the id, and the word after the id.
 _BY_WORD = {
     (FILES_PATH, ""): BATCH_FILE,
     (FILES_PATH, "content"): BATCH_CONTENT,
@@ -133,7 +133,7 @@ _BY_WORD = {
 
 
 def resource_of(scope: Scope) -> Resource:
-    """The resource of a request; `OTHER` for an unknown path."""
+    """Return the resource of a request; `OTHER` for an unknown path."""
     path: str = scope["path"]
     found = _BY_PATH.get(path)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Answers one request of a batch, as the route of the endpoint would answer the API key of the batch."""
+"""Answers one request of a batch, as the route of the endpoint would answer a request with the batch's API key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..http.messages import permit_key
 from ..http.openai_errors import openai_error
 from ..http.responding import as_problem
 
-# Errors that a request may cause itself: after so many, it has failed.
+# Errors that the request itself may cause. After `_TRIES` such errors, the request has failed.
 _OWN_ERRORS = (WorkerLost, InferenceFailed, DeadlineExceeded)
 _TRIES = 3
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.25, 5.0
@@ -41,12 +41,12 @@ class LineResult:
 
 @dataclass(slots=True)
 class RequestRate:
-    """The rate at which requests start: the limit `requests_per_second` of an API key."""
+    """Limits the rate at which requests start, by the limit `requests_per_second` of an API key."""
 
     _next: float = field(default=0.0)
 
     async def turn(self, rate: int | None) -> None:
-        """Wait until one more request may start."""
+        """Wait until the next request may start."""
         if rate is None:
             return
         now = monotonic()
@@ -59,8 +59,8 @@ class RequestRate:
 class BatchAnswers:
     """Answers the requests of one owner's batches.
 
-    Without a default of the request, `coverage` is ``full``: a batch waits for a shard that is down, because no person
-    looks at each answer.
+    If a request does not set `coverage`, it is ``full``: a batch waits for a shard that is down, because no person
+    checks each answer.
     """
 
     def __init__(self, engine: Engine, owner: str, endpoint: str, retry_seconds: float) -> None:
@@ -74,7 +74,7 @@ class BatchAnswers:
         self._search_fields = search_fields(limits, coverage=FULL)
 
     async def key(self) -> ApiKey:
-        """The API key of the owner as it is now; HttpProblem (401) if it is not valid."""
+        """Return the current API key of the owner; HttpProblem (401) if it is not valid."""
         known = await self._engine.api_keys.current()
         if self._owner == ANONYMOUS_OWNER:
             if known.closed:
@@ -87,14 +87,16 @@ class BatchAnswers:
         return key
 
     async def concurrency(self, most: int) -> int:
-        """The requests that may run at the same time: the limit `concurrent` of the key, if it is lower."""
+        """Return how many requests may run at the same time: `most`, or the key's limit `concurrent` if it is lower."""
         try:
             return min(most, (await self.key()).limits.concurrent or most)
         except (HttpProblem, QAError):
             return most
 
     async def answer(self, request: LineRequest) -> LineResult:
-        """The result of a request. Errors of the cluster are retried for the time of the setting `batch_retry_s`."""
+        """Return the result of a request. Errors of the cluster are retried for the time of the setting
+        `batch_retry_s`.
+        """
         request_id = f"batch_req_{secrets.token_hex(12)}"
         until, pause, own = monotonic() + self._retry_seconds, _FIRST_PAUSE_SECONDS, 0
         while True:
@@ -135,7 +137,7 @@ def _permit(key: ApiKey, scope: str, collection: str) -> None:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a repetition may succeed: the cluster is not ready, or at its capacity."""
+    """Return whether a retry may succeed, because the cluster is not ready or at its capacity."""
     return isinstance(error, CapacityError | TimeoutError) or (
         isinstance(error, QAError) and (error.retryable or error.http_status in (502, 503, 504))
     )
@@ -150,14 +152,14 @@ def _failed(request: LineRequest, request_id: str, error: Exception, endpoint: s
 
 
 def result_line(request_id: str, custom_id: str, status: int, body: bytes) -> bytes:
-    """A line of a result file: the response to a request. The body is JSON already."""
+    """Return a line of a result file: the response to a request. `body` is JSON."""
     head = {"id": request_id, "custom_id": custom_id}
     inner = orjson.dumps({"status_code": status, "request_id": request_id})
     return b'%b,"response":%b,"body":%b},"error":null}\n' % (orjson.dumps(head)[:-1], inner[:-1], body)
 
 
 def expired_line(custom_id: str) -> bytes:
-    """A line of the error file: the request did not run before the batch expired."""
+    """Return the line of the error file for a request that did not run before the batch expired."""
     line: dict[str, Any] = {
         "id": f"batch_req_{secrets.token_hex(12)}",
         "custom_id": custom_id,

@@ -1,4 +1,4 @@
-"""The job of an rq worker: `qa-cluster jobs work` queues it by its name for each owner with open batches."""
+"""The rq job that runs batches. `qa-cluster jobs work` queues it by its name for each owner with open batches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from qa_cluster.config import Settings, load
 
 from .running import OwnerBatches
 
-# After this time, the worker turns to the next owner.
+# The time after which the worker continues with the next owner.
 SLICE_SECONDS = 60.0
 
 
 def run(owner: str) -> bool:
     """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker.
 
-    SIGTERM ends the run after the requests that are in work; the worker then gets the signal again.
+    SIGTERM stops the run after the running requests. Then the worker gets the signal again.
     """
     settings = load().settings
     former = signal.getsignal(signal.SIGTERM)

@@ -1,10 +1,9 @@
 """Runs the open batches of one owner, the oldest first, and records the results of their lines.
 
-A worker has the lease of an owner while it runs the owner's batches. Each record of results is one step in the cluster:
-it checks the lease and the number of lines that were done before. So each line has exactly one result, even if a worker
-dies, or continues after another worker has taken its place. A worker that starts resumes after the last recorded line.
-
-Lines run concurrently, and their results are recorded in the order of the lines.
+A worker has the lease of an owner while it runs the owner's batches. One atomic script records results. It checks the
+lease and the number of lines that were done before. So each line has exactly one result, even if a worker dies, or
+continues after another worker has replaced it. A worker that starts resumes after the last recorded line. Lines run
+concurrently, but their results are recorded in the order of the lines.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .answering import BatchAnswers, LineResult, expired_line
 RECORD_SECONDS = 0.5
 _RECORD_LINES = 200
 _RENEW_SECONDS = LEASE_MS / 1000 / 4
-# Lines that have started or ended before the results of the first of them are recorded, in units of the concurrency.
+# The limit of lines whose results are not recorded yet, running or done, as a multiple of the concurrency.
 _WINDOW = 4
 
 _log = logging.getLogger(__name__)
@@ -47,14 +46,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Line:
-    """A line in work."""
+    """A running line."""
 
     end: int
     task: asyncio.Task[LineResult]
 
 
 class OwnerBatches:
-    """The batches of one owner, for one worker. `stopping` ends the run after the lines in work."""
+    """Runs the batches of one owner in one worker. Setting `stopping` ends the run after the running lines."""
 
     def __init__(self, engine: Engine, store: BatchStore, owner: str) -> None:
         self._engine = engine
@@ -65,7 +64,7 @@ class OwnerBatches:
         self.stopping = asyncio.Event()
 
     async def run(self, seconds: float) -> bool:
-        """Run batches for about `seconds`; return whether there was something to do for this worker."""
+        """Run batches for about `seconds`; return whether this worker had any work."""
         if not await self._store.claim(self._owner, self._token):
             return False
         work_for("" if self._owner == "anonymous" else self._owner)
@@ -92,7 +91,7 @@ class OwnerBatches:
             _log.warning("the lease for the batches of %s ends after %d ms: %s", self._owner, LEASE_MS, error)
 
     async def _advance(self, batch: Batch, until: float) -> None:
-        """Validate a batch, run it, or end it."""
+        """Move a batch to its next state: validate it, run it, or end it."""
         try:
             if batch.status == VALIDATING:
                 batch = await self._validate(batch)
@@ -112,7 +111,7 @@ class OwnerBatches:
         await self._store.end(batch, self._token, FAILED, errors)
 
     async def _lines(self, batch: Batch) -> AsyncIterator[InputLine]:
-        """The lines of the input from the first one that is not done."""
+        """Yield the lines of the input, starting with the first line that is not done."""
         file = await self._store.file(self._owner, batch.request.input_file_id)
         part, skip = divmod(batch.offset, PART_BYTES)
         parts = self._store.read_parts(self._owner, file, part)
@@ -120,7 +119,7 @@ class OwnerBatches:
             yield line
 
     async def _validate(self, batch: Batch) -> Batch:
-        """Check all lines before the first one runs."""
+        """Check all lines before the first line runs."""
         check = LineCheck(batch.request.endpoint, self._store.limits.lines)
         status = batch.status
         async for line in self._lines(batch):
@@ -140,7 +139,7 @@ class OwnerBatches:
         return await self._store.batch(self._owner, batch.id)
 
     async def _run_lines(self, batch: Batch, until: float) -> Batch:
-        """Run the lines until the end of the file, of the time or of the batch; return the batch as it is then."""
+        """Run lines until the file, the time or the batch ends. Return the updated batch."""
         most = self._store.limits.concurrency
         answers = BatchAnswers(self._engine, self._owner, batch.request.endpoint, self._store.limits.retry_seconds)
         places = asyncio.Semaphore(await answers.concurrency(most))
@@ -183,7 +182,7 @@ class OwnerBatches:
         return batch
 
     async def _record(self, batch: Batch, window: deque[_Line], ready: int) -> Batch:
-        """Record the results of the first lines of the window."""
+        """Record the results of the first `ready` lines of the window."""
         some = [window.popleft() for _ in range(ready)]
         results: dict[bool, list[bytes]] = {True: [], False: []}
         for line in some:
@@ -206,7 +205,7 @@ class OwnerBatches:
 
 
 def _ready(window: deque[_Line]) -> int:
-    """The number of lines at the start of the window that have a result."""
+    """Return the number of lines at the start of the window that have a result."""
     count = 0
     for line in window:
         if not line.task.done() or count >= _RECORD_LINES:

@@ -1,1 +1,1 @@
-"""This room says what requests may hold: the tables that validate them, and the OpenAPI made from those tables."""
+"""Describes requests and responses: the tables that validate fields, and the OpenAPI description made from them."""

@@ -22,7 +22,7 @@ _TIMES = (
 
 
 def batch_fields() -> tuple[Field, ...]:
-    """The fields of the body that creates a batch."""
+    """Return the fields of the body that creates a batch."""
     return (
         Field("input_file_id", "string", "id of the file", required=True, minimum=1, maximum=_ID_CHARS),
         Field("endpoint", "string", "the route of all requests", required=True, choices=ENDPOINTS),
@@ -39,7 +39,7 @@ def batch_fields() -> tuple[Field, ...]:
 
 
 def batch_list_parameters() -> tuple[Field, ...]:
-    """The query parameters for the list of batches."""
+    """Return the query parameters for the list of batches."""
     return (
         Field("after", "string", "id of the last batch of the previous page", minimum=1, maximum=_ID_CHARS),
         Field("limit", "integer", "maximum number of batches", default=20, minimum=1, maximum=MAX_BATCH_PAGE),
@@ -47,7 +47,7 @@ def batch_list_parameters() -> tuple[Field, ...]:
 
 
 def file_list_parameters() -> tuple[Field, ...]:
-    """The query parameters for the list of files."""
+    """Return the query parameters for the list of files."""
     return (
         Field("after", "string", "id of the last file of the previous page", minimum=1, maximum=_ID_CHARS),
         Field("limit", "integer", "maximum number of files", minimum=1, maximum=10 * MAX_FILES),
@@ -141,7 +141,9 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIEr
 
 
 def with_openai_errors(operation: dict[str, Any]) -> dict[str, Any]:
-    """The operation with OpenAI's errors. Problems of the connection have no path, so they are problem documents."""
+    """Add OpenAI's form of errors to an operation. Problems of the connection have no path, so they stay problem
+    documents.
+    """
     for response in operation["responses"].values():
         if "application/problem+json" in response.get("content", {}):
             response["content"] = response["content"] | _ERROR

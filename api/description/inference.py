@@ -13,12 +13,12 @@ from qa_cluster.huggingface.request import PipelineLimits
 from .results import BOOLEAN, INTEGER, STRING, object_of
 
 INPUTS = ("question", "context")
-# The outputs with their datatypes, in the order in which they are sent.
+# The outputs with their datatypes, in the order of the response.
 OUTPUTS = {"answer": "BYTES", "score": "FP32", "start": "INT64", "end": "INT64"}
 BYTES = "BYTES"
-# The parameters of a request that are options of the reader: an output has one answer, so `top_k` is not one of them.
+# The request parameters that are options of the reader, without `top_k`, because an output has only one answer.
 READER_PARAMETERS = tuple(item.name for item in fields(Parameters) if item.name != "top_k")
-# The parameters of the protocol. `timeout` is in microseconds, and `priority` has no effect.
+# The parameters that the protocol defines. `timeout` is in microseconds, and `priority` has no effect.
 BINARY_OUTPUT, TIMEOUT, PRIORITY = "binary_data_output", "timeout", "priority"
 BINARY_SIZE, BINARY = "binary_data_size", "binary_data"
 
@@ -103,7 +103,7 @@ _SUMMARIES = {
 
 
 def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
-    """The routes, without the responses that all routes share."""
+    """Return the descriptions of the routes, without the responses that all routes share."""
     paths: dict[str, Any] = {
         "/v2": {"get": _operation("Get the metadata of the service", "the metadata", "InferenceServer")},
         "/v2/health/live": {"get": _operation("Check whether the service is running", "it is", "InferenceLive")},
@@ -133,7 +133,7 @@ def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, An
 
 
 def _operation(summary: str, said: str, schema: str, *problems: str, unready: str = "") -> dict[str, Any]:
-    """An operation; `problems` are the statuses of its errors, and `unready` is the schema of a 503."""
+    """Return an operation. `problems` are the statuses of its errors, and `unready` is the schema of a 503."""
     responses: dict[str, Any] = {"200": {"description": said, "content": _json(schema)}}
     if unready:
         responses["503"] = {"description": "not ready, or an error", "content": _either(unready)}
@@ -212,7 +212,7 @@ def _parameters(limits: AskLimits) -> Mapping[str, Any]:
 def with_errors(
     paths: Mapping[str, Any], texts: Mapping[str, str], any_request: Sequence[str], problem: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The routes with their errors; `any_request` are the statuses that any request can get.
+    """Add the errors to the routes. `any_request` are the statuses that any request can get.
 
     An error of the protocol has status 400 where other routes have 422. Errors of the connection are problem documents.
     """

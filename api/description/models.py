@@ -36,7 +36,7 @@ RESULT: dict[str, Any] = {
 
 
 def model_id() -> dict[str, Any]:
-    """The parameter in the path."""
+    """Return the description of the path parameter `id`."""
     return {
         "name": "id",
         "in": "path",
@@ -47,7 +47,7 @@ def model_id() -> dict[str, Any]:
 
 
 def request_body(limits: PipelineLimits) -> dict[str, Any]:
-    """The description of the request's body."""
+    """Return the description of the request body."""
     pair = {
         "type": "object",
         "required": ["question", "context"],

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the service, from the tables that validate requests, and a page that shows it."""
+"""Builds the OpenAPI description of the service from the tables that validate requests, and a page that shows it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _STATUS_TEXT = {
 }
 
 
-# Statuses that any request can get, from the limits of the connection or from the check of the host or the origin.
+# Statuses that any request can get, because of the limits of connections or the checks of host and origin.
 _ANY_REQUEST = ("400", "403", "408", "421", "431", "503")
 
 
@@ -147,13 +147,13 @@ def _parameters(fields: Sequence[Field]) -> list[dict[str, Any]]:
 
 
 def _typed(field: Field) -> dict[str, Any]:
-    """The type of a parameter; an object in a query string is JSON."""
+    """Return the type of a query parameter. A parameter of the kind object contains JSON."""
     schema = field.schema()
     return {"content": {"application/json": {"schema": schema}}} if field.kind == "object" else {"schema": schema}
 
 
 def _body(fields: Sequence[Field]) -> dict[str, Any]:
-    """A JSON object. A null field has the same meaning as a missing field."""
+    """Return the description of a JSON object as body. A null field has the same meaning as a missing field."""
     schema = object_of({field.name: field.schema(null=not field.required) for field in fields})
     schema["required"] = [field.name for field in fields if field.required]
     return {"required": True, "content": {"application/json": {"schema": {**schema, "additionalProperties": False}}}}
@@ -162,7 +162,7 @@ def _body(fields: Sequence[Field]) -> dict[str, Any]:
 def _operation(
     summary: str, ok: Mapping[str, tuple[str, str | None]], problems: Sequence[str], **more: Any
 ) -> dict[str, Any]:
-    """An operation; `ok` maps a status to its description and the name of its schema."""
+    """Return an operation. `ok` maps a status to its description and the name of its schema."""
     responses: dict[str, Any] = {}
     for status, (text, schema) in ok.items():
         responses[status] = {"description": text}
@@ -261,7 +261,7 @@ def describe(
     coverage: str = PARTIAL,
     upload_timeout_ms: int = Settings.upload_timeout_ms,
 ) -> dict[str, Any]:
-    """The whole description."""
+    """Return the whole OpenAPI description."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -280,13 +280,13 @@ def describe(
             **_STATE,
         },
         "components": {"schemas": _SCHEMAS, "securitySchemes": {"key": _KEY}},
-        # a key, or no key while the cluster has none
+        # A request needs a key, or no key while the cluster has no keys.
         "security": [{"key": []}, {}],
     }
 
 
 def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
-    """Questions and searches."""
+    """Return the paths for questions and searches."""
     ask = ask_fields(limits, coverage)
     search = search_fields(limits, "q", coverage)
     posted = search_fields(limits, coverage=coverage)
@@ -328,7 +328,7 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
 
 
 def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -> dict[str, Any]:
-    """The list of documents, and a single document."""
+    """Return the paths for the list of documents and for one document."""
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
     if_match = {"name": "If-Match", "in": "header", "schema": version, "description": "required current version"}
@@ -453,7 +453,7 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
 
 
 def _guidance() -> dict[str, Any]:
-    """Pins, synonyms, feedback and unanswered questions."""
+    """Return the paths for pins, synonyms, feedback and unanswered questions."""
     problems, writing = ["400", "404", "413", "422", "503", "504"], ["400", "404", "413", "415", "422", "503", "504"]
     of = _parameters(guidance_parameters())
     return {
@@ -507,7 +507,7 @@ def _guidance() -> dict[str, Any]:
 
 
 def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
-    """The models, and the pipeline, which reads with a model."""
+    """Return the paths for the models, and for reading contexts with a model."""
     return {
         "/models": {
             "get": _operation(
@@ -528,7 +528,7 @@ def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
 
 
 def _batches() -> dict[str, Any]:
-    """Files and batches, in the shape of OpenAI's interface."""
+    """Return the paths for files and batches, with OpenAI's interface."""
 
     def operation(summary: str, schema: str | None, *more: str, **parts: Any) -> dict[str, Any]:
         problems = ["400", "401", "429", "503", "504", *more]
@@ -574,7 +574,7 @@ def _batches() -> dict[str, Any]:
 
 
 def docs_page(description: dict[str, Any]) -> str:
-    """The description as one HTML page."""
+    """Return the description as one HTML page."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         "<title>qa-cluster REST API</title><link rel=stylesheet href=/page.css><main class=docs>",
@@ -625,7 +625,7 @@ def _limits(schema: dict[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default value, as a request would write it."""
+    """Return a default value in the form of a request."""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,4 +1,4 @@
-"""The OpenAPI schemas of results, from the types that the service sends."""
+"""The OpenAPI schemas of results, derived from the types that the service sends."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         " meanwhile; repeat the request to continue",
     },
 }
-# The fields of the JSON form that the type does not have.
+# Fields of the JSON form that are not fields of the type.
 _MORE: dict[type, dict[str, Schema]] = {
     AskResult: {"object": {"const": "qa.result"}},
     SearchResult: {"object": {"const": "qa.search"}},
@@ -144,17 +144,17 @@ _LEFT_OUT = {WriteResult: {"source_before"}}
 
 
 def object_of(properties: Schema, required: Sequence[str] | None = None) -> Schema:
-    """The schema of an object; all its properties are required unless `required` names some."""
+    """Return the schema of an object. All its properties are required unless `required` names the required ones."""
     return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
 
 
 def list_of(items: Schema, **more: Schema) -> Schema:
-    """The schema of a list that is sent as an object."""
+    """Return the schema of a list that is sent as an object."""
     return object_of({"object": {"const": "list"}, "data": {"type": "array", "items": items}, **more})
 
 
 def schema_of(kind: Any) -> Schema:
-    """The schema of the JSON form of a type."""
+    """Return the schema of the JSON form of a type."""
     if kind in _SIMPLE:
         return dict(_SIMPLE[kind])
     if is_dataclass(kind):
@@ -163,7 +163,7 @@ def schema_of(kind: Any) -> Schema:
         return {"type": "array", "items": schema_of(get_args(kind)[0])}
     if isinstance(kind, UnionType):
         schemas = [schema_of(one) for one in get_args(kind) if one is not NoneType]
-        # int | float is number
+        # JSON Schema has one type, number, for int | float.
         return {**schemas[-1], "type": [schemas[-1]["type"], "null"]}
     return {"type": "object"}
 

@@ -1,4 +1,4 @@
-"""The fields of requests: one table for the validation and for the OpenAPI description.
+"""The fields of requests: one table for their validation and for the OpenAPI description.
 
 A problem document reports all invalid fields, each by a pointer into the JSON body or by the name of the parameter.
 """
@@ -73,10 +73,11 @@ class Field:
 
     Attributes:
         kind: ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
-        pattern, required_inside: rules for the description only; the code that uses the value checks them.
+        minimum, maximum: the bounds of a number, or of the length of a string.
+        pattern, required_inside: rules that only the description shows; the code that uses the value checks them.
         most: the limit of values of a repeated field.
-        in_bytes: the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema has the same
-            number of characters.
+        in_bytes: whether the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema has
+            the same number of characters.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Field:
     most: int = MAX_DOC_IDS
 
     def schema(self, *, null: bool = False) -> dict[str, Any]:
-        """The JSON Schema of the field; `null` says whether it allows null."""
+        """Return the JSON Schema of the field. `null` says whether the schema allows null."""
         schema: dict[str, Any] = {"type": self.kind}
         low, high = {"string": ("minLength", "maxLength"), "object": ("minProperties", "maxProperties")}.get(
             self.kind, ("minimum", "maximum")
@@ -120,7 +121,7 @@ class Field:
 
 
 def ask_fields(limits: AskLimits, coverage: str = PARTIAL) -> tuple[Field, ...]:
-    """The fields of a question; `coverage` is the default of the field `coverage`."""
+    """Return the fields of a question. `coverage` is the default of the field `coverage`."""
     options = AskOptions()
     return (
         Field("question", "string", "the question", required=True, minimum=1, maximum=limits.question_max_chars),
@@ -142,7 +143,7 @@ def ask_fields(limits: AskLimits, coverage: str = PARTIAL) -> tuple[Field, ...]:
 
 
 def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tuple[Field, ...]:
-    """Fields for the reader and for the result."""
+    """Return the fields of a question that affect the reader or the result."""
     return (
         Field("waves", "boolean", "stop reading when an answer has a high score", default=options.waves),
         _timeout(limits),
@@ -181,9 +182,9 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
 
 
 def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTIAL) -> tuple[Field, ...]:
-    """The fields of a search.
+    """Return the fields of a search.
 
-    `query` is the name of the field for the text, which is ``q`` in query strings. `coverage` is the default of the
+    `query` is the name of the field with the text, which is ``q`` in query strings. `coverage` is the default of the
     field `coverage`.
     """
     options = SearchOptions()
@@ -290,7 +291,7 @@ def _timeout(limits: AskLimits) -> Field:
 
 
 def document_fields(max_bytes: int) -> tuple[Field, ...]:
-    """The fields of the body that writes a document."""
+    """Return the fields of the body that writes a document."""
     return (
         Field("text", "string", "text of the document", required=True, minimum=1, maximum=max_bytes),
         Field(
@@ -306,7 +307,7 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
 
 
 def metadata_fields() -> tuple[Field, ...]:
-    """The fields of the body that changes metadata."""
+    """Return the fields of the body that changes metadata."""
     return (
         Field("metadata", "object", "metadata fields to set, each with its new value; the other fields stay"),
         Field("remove", "string", "names of metadata fields to remove", maximum=MAX_METADATA_BYTES, repeated=True),
@@ -314,12 +315,12 @@ def metadata_fields() -> tuple[Field, ...]:
 
 
 def metadata_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for changing the metadata of a document."""
+    """Return the query parameters for changing the metadata of a document."""
     return (*document_parameters(), _timeout(limits))
 
 
 def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for changing the metadata of many documents; a prefix or filter is required."""
+    """Return the query parameters for changing the metadata of many documents. A prefix or filter is required."""
     return (
         Field("cursor", "string", "next_cursor of an update that its time limit ended; default: the first document"),
         *choice_parameters(),
@@ -328,7 +329,7 @@ def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def field_values_parameters() -> tuple[Field, ...]:
-    """The query parameters for the values of a field."""
+    """Return the query parameters for the values of a field."""
     return (
         _count("limit", "maximum number of values", DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES),
         *_filters("count"),
@@ -336,7 +337,7 @@ def field_values_parameters() -> tuple[Field, ...]:
 
 
 def collection_fields() -> tuple[Field, ...]:
-    """The fields of the body that creates a collection."""
+    """Return the fields of the body that creates a collection."""
     return (
         Field(
             "name",
@@ -351,17 +352,17 @@ def collection_fields() -> tuple[Field, ...]:
 
 
 def document_parameters() -> tuple[Field, ...]:
-    """The query parameters for reading and deleting a document."""
+    """Return the query parameters for reading and deleting a document."""
     return (_collection("of the document"),)
 
 
 def collection_removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for deleting a collection."""
+    """Return the query parameters for deleting a collection."""
     return (_timeout(limits),)
 
 
 def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for writing a document."""
+    """Return the query parameters for writing a document."""
     return (
         *document_parameters(),
         Field("wait", "boolean", "whether to wait until this version is indexed", default=True),
@@ -370,7 +371,7 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
-    """The query parameters of an upload."""
+    """Return the query parameters of an upload."""
     return (
         _collection("of the documents"),
         Field(
@@ -406,7 +407,7 @@ def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
 
 
 def list_parameters() -> tuple[Field, ...]:
-    """The query parameters for listing documents."""
+    """Return the query parameters for listing documents."""
     return (
         Field("cursor", "string", "next_cursor of the previous page; default: the first page"),
         _count("limit", "maximum number of documents on the page", DEFAULT_PAGE, MAX_PAGE),
@@ -415,7 +416,7 @@ def list_parameters() -> tuple[Field, ...]:
 
 
 def choice_parameters() -> tuple[Field, ...]:
-    """The query parameters that choose documents."""
+    """Return the query parameters that select documents."""
     return (
         _collection("of the documents"),
         Field(
@@ -433,7 +434,7 @@ def choice_parameters() -> tuple[Field, ...]:
 
 
 def count_parameters() -> tuple[Field, ...]:
-    """The query parameters for counting documents."""
+    """Return the query parameters for counting documents."""
     return (
         Field(
             "waiting",
@@ -447,27 +448,27 @@ def count_parameters() -> tuple[Field, ...]:
 
 
 def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for deleting many documents; a prefix or filter is required."""
+    """Return the query parameters for deleting many documents. A prefix or filter is required."""
     return (*choice_parameters(), _timeout(limits))
 
 
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters for reading the given contexts."""
+    """Return the query parameters for finding answers in given contexts."""
     return (_timeout(limits),)
 
 
 def guidance_parameters() -> tuple[Field, ...]:
-    """The query parameters of pins, synonyms, feedback and unanswered questions."""
+    """Return the query parameters of pins, synonyms, feedback and unanswered questions."""
     return (_collection("that it belongs to"),)
 
 
 def pin_removal_parameters() -> tuple[Field, ...]:
-    """The query parameters for deleting a pin."""
+    """Return the query parameters for deleting a pin."""
     return (_text("question", "question of the pin", MAX_PIN_QUESTION_CHARS, required=True), *guidance_parameters())
 
 
 def pin_fields() -> tuple[Field, ...]:
-    """The fields of a pin."""
+    """Return the fields of the body that sets a pin."""
     return (
         _text("question", "question; case and closing ?!. do not count", MAX_PIN_QUESTION_CHARS, required=True),
         _text("answer", "the editor's answer", MAX_PIN_ANSWER_CHARS, required=True),
@@ -479,7 +480,7 @@ def pin_fields() -> tuple[Field, ...]:
 
 
 def synonyms_fields() -> tuple[Field, ...]:
-    """The fields of the synonyms of a collection."""
+    """Return the fields of the body that sets the synonyms of a collection."""
     return (
         Field(
             "groups",
@@ -504,7 +505,7 @@ def synonyms_fields() -> tuple[Field, ...]:
 
 
 def feedback_fields() -> tuple[Field, ...]:
-    """The fields of feedback."""
+    """Return the fields of the body that stores feedback."""
     return (
         _text("question", "the question", MAX_QUESTION_CHARS, required=True),
         Field("verdict", "string", "what the person says about the answer", required=True, choices=VERDICTS),
@@ -524,7 +525,7 @@ def _text(name: str, help: str, most: int, *, required: bool = False) -> Field:
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a query string by field name; HttpProblem lists all invalid parameters."""
+    """Return the values of a query string by field name; HttpProblem lists all invalid parameters."""
     by_name = {field.name: field for field in fields}
     try:
         pairs = parse_qsl(
@@ -556,7 +557,7 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a JSON object by field name; HttpProblem lists all invalid fields."""
+    """Return the values of a JSON object by field name; HttpProblem lists all invalid fields."""
     document = load_json(body)
     if not isinstance(document, dict):
         raise HttpProblem(
@@ -574,7 +575,7 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def load_json(body: bytes) -> Any:
-    """The value of a body; HttpProblem if it is not JSON or has numbers that do not fit in 64 bits."""
+    """Parse a body as JSON; HttpProblem if it is not JSON or has numbers that do not fit into 64 bits."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -590,12 +591,12 @@ def load_json(body: bytes) -> Any:
 
 
 def ask_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> AskOptions:
-    """The options of a question from its fields; `coverage` is the default of the option `coverage`."""
+    """Create the options of a question from its fields. `coverage` is the default of the option `coverage`."""
     return AskOptions(**({"coverage": coverage} | _options(values, "question")))
 
 
 def search_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> SearchOptions:
-    """The options of a search from its fields; `coverage` is the default of the option `coverage`."""
+    """Create the options of a search from its fields. `coverage` is the default of the option `coverage`."""
     return SearchOptions(**({"coverage": coverage} | _options(values, "q", "query")))
 
 
@@ -650,12 +651,12 @@ def _checked(
 
 
 def _shown_name(name: str) -> str:
-    """The name of a field in an error: names of unknown fields may have any length."""
+    """Return the name of a field for an error, shortened, because names of unknown fields may have any length."""
     return name if len(name) <= 100 else f"{name[:100]}.."
 
 
 def _wrong(field: Field, value: Any) -> str | None:
-    """Why `value` is invalid for the field, or None if it is valid."""
+    """Return why `value` is invalid for the field; None if it is valid."""
     if _kind(value) != field.kind and not (field.kind == "number" and _kind(value) == "integer"):
         shown = f" {value[:40]!r}" if isinstance(value, str) and field.kind != "string" else ""
         return f"must be {_article(field.kind)}, got {_kind(value)}{shown}"
@@ -671,7 +672,7 @@ def _wrong(field: Field, value: Any) -> str | None:
         low, high = field.minimum or 0, field.maximum or math.inf
     else:
         low, high = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
-        # An integer may have hundreds of digits, which do not fit in a float.
+        # An integer may have hundreds of digits and then does not fit into a float.
         within = field.kind == "boolean" or low <= value <= high
         return None if within else f"must be from {low:g} to {high:g}, got {str(value)[:40]}"
     if size > high:
@@ -680,7 +681,9 @@ def _wrong(field: Field, value: Any) -> str | None:
 
 
 def _from_text(field: Field, text: str) -> Any:
-    """The text of a query parameter converted to the type of the field, or unchanged if this fails."""
+    """Convert the text of a query parameter to the type of the field. Return the text unchanged if this is not
+    possible.
+    """
     if field.kind == "boolean":
         return _BOOLEANS.get(text.lower(), text)
     if field.kind in ("integer", "number") and text.isascii() and "_" not in text:

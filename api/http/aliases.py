@@ -1,4 +1,6 @@
-"""Query strings whose answers may be in the near cache, so that a repeated query string is not parsed again."""
+"""Remembers query strings whose answers may be in the near cache, so that a repeated query string is not parsed
+again.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,14 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 MAX_QUERY_BYTES = 2048
-# The memory of an entry besides its bytes: the objects, the digest, the dictionary entry.
+# The memory of an entry in addition to its bytes: the objects, the digest, the dictionary entry.
 OVERHEAD_BYTES = 512
 
 
 class Alias(NamedTuple):
-    """The digest of the answer, the JSON of the question, and the options that decide whether there is a hit."""
+    """What a query string stands for: the digest of the answer, the JSON of the question, and the options that a hit
+    needs.
+    """
 
     digest: str
     head: bytes
@@ -20,7 +24,7 @@ class Alias(NamedTuple):
 
 
 class Aliases:
-    """The most recent aliases, with a limit in number and in bytes.
+    """The most recently used aliases, limited in number and bytes.
 
     >>> aliases = Aliases()
     >>> aliases.put(b"question=Why%3F", Alias("9f..", b'"question":"Why?"', "partial", "default"))
@@ -38,11 +42,11 @@ class Aliases:
         return len(self._entries)
 
     def get(self, query: bytes) -> Alias | None:
-        """The alias of a query string."""
+        """Return the alias of a query string; None if it is unknown."""
         return self._entries.get(query)
 
     def put(self, query: bytes, alias: Alias) -> None:
-        """Keep the alias of a query string, unless the string is long."""
+        """Store the alias of a query string. Long query strings are not stored."""
         if len(query) > MAX_QUERY_BYTES:
             return
         if (known := self._entries.pop(query, None)) is not None:

@@ -1,7 +1,7 @@
 """Converts errors to RFC 9457 problem documents: decides the status, type and headers of every error.
 
-A `QAError` has its own status. `HttpProblem` is for errors that only HTTP has (routes, methods, media types,
-conditions). Any other error is a 500: the log has its cause under the request id, the response does not.
+A `QAError` has its own status. `HttpProblem` is for errors that exist only in HTTP (routes, methods, media types,
+conditions). Any other error is a 500: its cause is in the log under the request id, not in the response.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from qa_cluster.errors import (
 
 CONTENT_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:qa-cluster:problem:"
-# `Retry-After` of errors that an operator has to correct first, such as a shard without a model.
+# `Retry-After`, in seconds, of errors that an operator must correct first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
-# Errors of other parts may show values from outside.
+# The length limit of `detail`, because error texts may contain values from requests.
 MAX_DETAIL_CHARS = 2000
 RawHeaders = list[tuple[bytes, bytes]]
-# The interval between log entries about the same missing rights, because many requests may need these.
+# The interval between log entries about the same missing rights, because many requests may fail for the same reason.
 RIGHTS_LOG_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
     ProtocolError: ("protocol", "A shard gave an invalid answer"),
     ClusterError: ("shard-unavailable", "The cluster cannot be reached or is not ready"),
 }
-# Problems that only HTTP has: status, title.
+# Problems that exist only in HTTP: their status and title.
 HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-json": (400, "The body is not JSON"),
     "malformed-query": (400, "The query string is malformed"),
@@ -89,11 +89,12 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
 
 
 class HttpProblem(Exception):
-    """A problem of HTTP itself.
+    """An error that exists only in HTTP.
 
     Attributes:
         name: a key of `HTTP_PROBLEMS`.
-        errors: each fault and its position, for `errors` of the problem document.
+        errors: each fault and its position, for the field `errors` of the problem document.
+        headers: further headers of the response.
     """
 
     def __init__(
@@ -106,20 +107,22 @@ class HttpProblem(Exception):
 
     @property
     def code(self) -> str:
-        """The `code` of the problem document: for limits of keys, the code of the exception that clients raise."""
+        """The `code` of the problem document. For limits of keys, it is the code of the exception that clients
+        raise.
+        """
         if self.name == "too-many-requests":
             return LimitReached.resp_code
         return self.name.upper().replace("-", "_")
 
 
 class _RightsLog:
-    """Logs which rights the service's user lacks, once in `RIGHTS_LOG_SECONDS` for each cause."""
+    """Logs which rights the service's user lacks, at most once in `RIGHTS_LOG_SECONDS` for each cause."""
 
     def __init__(self) -> None:
         self._logged: dict[str, float] = {}
 
     def log(self, cause: str, request_id: str) -> None:
-        """Log the cause of a request's failure."""
+        """Log why a request failed."""
         now = monotonic()
         self._logged = {text: at for text, at in self._logged.items() if now - at < RIGHTS_LOG_SECONDS}
         if cause not in self._logged:
@@ -131,7 +134,7 @@ _complaints = _RightsLog()
 
 
 def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
-    """The status, headers and body of the response that reports `error`."""
+    """Return the status, headers and body of the response that reports `error`."""
     headers: RawHeaders = []
     errors: list[Mapping[str, str]] = []
     detail = str(error)

@@ -1,4 +1,4 @@
-"""The parts of HTTP that the routes share, on plain ASGI: headers, bounded bodies, responses, conditions."""
+"""HTTP functions that the routes share, on plain ASGI: headers, bounded bodies, responses, conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
-# The key of a request that needs no key.
+# The key object of a request without a key. It has all rights.
 ANONYMOUS = ApiKey("", "", "", SCOPES)
 _Result = TypeVar("_Result")
 
@@ -26,7 +26,7 @@ class ClientGone(Exception):
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header with this (lower-case) name, or None."""
+    """Return the first header with this (lower-case) name; None if it is missing."""
     for key, value in scope["headers"]:
         if key == name:
             found: bytes = value
@@ -35,19 +35,21 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def about(scope: Scope, **what: object) -> None:
-    """Add names and numbers (never texts) of the request to its entry in the audit log."""
+    """Add names and numbers (never texts) about the request to its entry in the audit log."""
     scope["state"].setdefault("about", {}).update(what)
 
 
 def permit(scope: Scope, collection: str) -> None:
-    """Raise HttpProblem unless the key allows this collection; the error does not tell whether it exists."""
+    """Raise HttpProblem unless the request's key allows this collection. The error does not reveal whether it
+    exists.
+    """
     key: ApiKey = scope["state"]["key"]
     about(scope, collection=collection[:100])
     permit_key(key, collection)
 
 
 def permit_key(key: ApiKey, collection: str) -> None:
-    """Raise HttpProblem unless a key allows a collection."""
+    """Raise HttpProblem unless the key allows the collection."""
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",
@@ -65,9 +67,9 @@ def require_json(scope: Scope) -> None:
 
 
 async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> bytes:
-    """The whole body; HttpProblem if it exceeds the size limit or the time limit.
+    """Return the whole body; HttpProblem if it exceeds the size limit or the time limit.
 
-    The client cannot change the time limit: otherwise, endless bodies could block all other requests.
+    The client cannot change the time limit, because endless bodies could otherwise block all other requests.
     """
     try:
         async with asyncio.timeout(options.body_timeout_ms / 1000):
@@ -116,7 +118,7 @@ async def send_response(send: Send, status: int, headers: RawHeaders, body: byte
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, _Result], on_leave: Callable[[], None]
 ) -> _Result:
-    """The result of `work`. If the client disconnects, cancel `work` and raise ClientGone."""
+    """Return the result of `work`. If the client disconnects, cancel `work` and raise ClientGone."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -136,7 +138,9 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """The version that a write requires, from ``If-Match``; ``""`` for ``If-None-Match: *``, None for any version."""
+    """Return the version that a write requires: from ``If-Match``; ``""`` for ``If-None-Match: *``; None for any
+    version.
+    """
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")
     if wanted is not None and absent is not None:

@@ -1,4 +1,4 @@
-"""The limits of API keys over HTTP: counts requests and sentences, and reports the limits in header fields.
+"""The limits of API keys in HTTP: counts requests and sentences, and reports the limits in header fields.
 
 The fields follow the IETF draft `draft-ietf-httpapi-ratelimit-headers`: `RateLimit-Policy` has the limits, `RateLimit`
 has the remaining amounts.
@@ -24,7 +24,7 @@ from qa_cluster.documents.sentence_limit import most_sentences
 from .error_map import HttpProblem, RawHeaders
 from .messages import Scope
 
-# The sentences of longer texts are counted on a thread.
+# The sentences of texts with more characters are counted in a thread.
 _LOOP_CHARS = 100_000
 _UNITS = {CONCURRENT: ';qu="concurrent-requests"', SENTENCES: ';qu="sentences"'}
 _WORDS = {
@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def rate_headers(counts: Iterable[LimitState]) -> RawHeaders:
-    """The header fields with the limits and the remaining amounts."""
+    """Return the header fields with the limits and the remaining amounts."""
     policies, remaining = [], []
     for count in counts:
         window = f";w={count.window_seconds}" if count.window_seconds else ""
@@ -57,7 +57,7 @@ def _too_many(key: ApiKey, name: str, counts: Iterable[LimitState], seconds: int
 
 
 class Meter:
-    """Counts one request against the limits of its key. `headers` are for its response."""
+    """Counts one request against the limits of its key. `headers` are the limit fields of its response."""
 
     def __init__(self, key: ApiKey) -> None:
         self._key = key
@@ -75,7 +75,9 @@ class Meter:
         self.headers = rate_headers(use.counts)
 
     async def end(self) -> None:
-        """End the count of the request. Call it before the response is sent: then the client may send the next."""
+        """End the count of the request. Call this before the response is sent, because the client may then send the
+        next request.
+        """
         use, self._use = self._use, None
         if use is not None and self._counting is not None:
             await self._counting.end(self._key, use)
@@ -84,7 +86,8 @@ class Meter:
 async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> ReservedSentences | None:
     """Count the sentences of a text before it is written; HttpProblem (429) above the limit of the key.
 
-    The count is an upper bound, which `settle_sentences` corrects. None if the key has no limit for sentences.
+    The count is an upper bound; `settle_sentences` corrects it. The result is None if the key has no limit of
+    sentences.
     """
     key: ApiKey = scope["state"]["key"]
     if key.limits.sentences_per_day is None:
@@ -97,6 +100,6 @@ async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserv
 
 
 async def settle_sentences(scope: Scope, counting: KeyUse, reserved: ReservedSentences | None, written: int) -> None:
-    """Correct the count to the number of written sentences."""
+    """Correct the count to the number of sentences that were written."""
     if reserved is not None:
         await counting.settle(scope["state"]["key"], reserved, written)

@@ -1,4 +1,4 @@
-"""Reads `multipart/form-data` bodies, with limits for the body, its time and the number of files.
+"""Reads `multipart/form-data` bodies with limits of size, time and number of files.
 
 python-multipart limits the header of each part.
 """
@@ -30,7 +30,7 @@ class UploadLimits:
 
 
 class _Parser(MultiPartParser):
-    """Starlette's parser with the files in memory, because the service may have no disk to write to."""
+    """Starlette's parser, but with the files in memory, because the service may have no disk to write to."""
 
     spool_max_size = 0  # never written to a disk
 
@@ -68,7 +68,7 @@ async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> li
 
 @asynccontextmanager
 async def receiving(timeout_ms: int) -> AsyncIterator[None]:
-    """Receive a form in the block; HttpProblem if it does not arrive in time, or is malformed."""
+    """In the block, a form is received. HttpProblem if it does not arrive in time, or is malformed."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             yield
@@ -85,7 +85,7 @@ async def receiving(timeout_ms: int) -> AsyncIterator[None]:
 
 
 async def pieces(receive: Receive, limit: int, too_large: Callable[[], HttpProblem]) -> AsyncGenerator[bytes, None]:
-    """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`; a longer body raises `too_large()`.
+    """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`. For a longer body, raise `too_large()`.
 
     Other requests are served between two pieces.
     """

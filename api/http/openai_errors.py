@@ -1,4 +1,4 @@
-"""Errors in the shape of OpenAI's interface, for the routes under `/v1` and for the lines of batches."""
+"""Errors in the form of OpenAI's interface, for the routes under `/v1` and for the lines of batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TYPES = {
 
 
 def openai_error(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, dict[str, Any]]:
-    """The status, headers and body of the response that reports an error.
+    """Return the status, headers and body of the response that reports an error.
 
-    OpenAI has status 400 for what is 422 elsewhere. The name of the wrong field is in `param`.
+    OpenAI's interface uses status 400 where other routes use 422. The name of the wrong field is in `param`.
     """
     if isinstance(error, BatchConflict):
         error = HttpProblem("conflict", str(error))
@@ -45,6 +45,6 @@ def openai_error(error: BaseException, *, request_id: str, instance: str) -> tup
 
 
 def openai_response(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
-    """`openai_error` with the body as bytes, like `error_map.problem`."""
+    """Return the result of `openai_error` with the body as bytes, like `error_map.problem`."""
     status, headers, body = openai_error(error, request_id=request_id, instance=instance)
     return status, headers, orjson.dumps(body)

@@ -1,4 +1,4 @@
-"""What both listeners do with a response: keep its status, add a request id, and convert errors to problems."""
+"""Processes responses for both listeners: records the status, adds a request id, and converts errors to problems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER_NAMES = {
 
 
 class Responder:
-    """Sends messages, keeps the status, and adds the request id, the CORS headers and the limits of the key."""
+    """Sends messages, records the status, and adds the request id, the CORS headers and the limits of the key."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -47,7 +47,7 @@ class Responder:
 
 
 def as_problem(error: Exception, scope: Scope) -> Exception:
-    """Replace an exception of Starlette or asyncio, and an InvalidInput, by the exception for the problem document."""
+    """Replace an exception of Starlette or asyncio, or an InvalidInput, by the exception for the problem document."""
     if isinstance(error, HTTPException):
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "GET")
@@ -65,7 +65,7 @@ def as_problem(error: Exception, scope: Scope) -> Exception:
 
 
 def _faults(error: InvalidInput, scope: Scope) -> list[dict[str, str]]:
-    """The fault with its position, in the form of the field check; empty if the position is unknown."""
+    """Return the fault with its position, in the form of the field check; empty if the position is unknown."""
     name, _, inside = error.place.partition("/")
     name = _OTHER_NAMES.get((scope["path"].partition("/")[2].partition("/")[0], scope["method"], name), name)
     if not name:

@@ -1,1 +1,1 @@
-"""The messages of the Open Inference Protocol (KServe v2), as JSON and in Triton's binary form."""
+"""The messages of the Open Inference Protocol (KServe v2), in JSON and in Triton's binary form."""

@@ -1,7 +1,7 @@
-"""Inference requests of the Open Inference Protocol: two tensors, as JSON or in Triton's binary form.
+"""Parses requests of the Open Inference Protocol: two tensors, in JSON or in Triton's binary form.
 
-In the binary form, the JSON is the first part of the body, and the header ``Inference-Header-Content-Length`` has its
-size. The tensors follow in the order of `inputs`. Each element of a BYTES tensor is its size in four bytes, the least
+In the binary form, JSON is the first part of the body, and the header ``Inference-Header-Content-Length`` has its size.
+The tensors follow in the order of `inputs`. Each element of a BYTES tensor is its size in four bytes, the least
 significant byte first, and then its bytes.
 """
 
@@ -44,9 +44,9 @@ class InferenceRequest:
 
     Attributes:
         id: the id of the request, which the response repeats; None: the request has no id.
-        shape: the shape of the tensor `question`, which the outputs have, too.
+        shape: the shape of the tensor `question`. The outputs have the same shape.
         pairs: the questions with their contexts.
-        outputs: the wanted outputs, each with whether it is sent in the binary form.
+        outputs: the wanted outputs, each with a flag that says whether it is sent in the binary form.
         timeout_seconds: the time limit; None: the default.
     """
 
@@ -60,7 +60,7 @@ class InferenceRequest:
 def parse_inference(
     body: bytes, header_length: bytes | None, pipeline: PipelineLimits, limits: AskLimits
 ) -> InferenceRequest:
-    """Check a request; HttpProblem names what is wrong, InputTooLong what exceeds a limit.
+    """Parse and check a request; HttpProblem if it is wrong, InputTooLong if it exceeds a limit.
 
     Args:
         body: the whole body.
@@ -108,7 +108,7 @@ def _header_size(header_length: bytes, most: int) -> int:
 def _tensors(
     inputs: object, binary: bytes, *, is_binary: bool, most: int
 ) -> dict[str, tuple[tuple[int, ...], list[str]]]:
-    """The shape and the elements of each input."""
+    """Return the shape and the elements of each input, by its name."""
     if not isinstance(inputs, list) or not inputs:
         raise _invalid("inputs must be a list with the tensors 'question' and 'context'")
     found: dict[str, tuple[tuple[int, ...], list[str]]] = {}
@@ -208,7 +208,7 @@ def _pairs(texts: Mapping[str, list[str]], parameters: dict[str, Any], limits: P
 
 
 def _named(fault: str) -> str:
-    """A fault of a pair as a fault of an element of a tensor.
+    """Rewrite a fault of a pair as a fault of an element of a tensor.
 
     >>> _named("inputs/3/context must not be empty")
     "element 3 of tensor 'context' must not be empty"
@@ -217,7 +217,7 @@ def _named(fault: str) -> str:
 
 
 def _outputs(outputs: object, binary: bool) -> tuple[tuple[str, bool], ...]:
-    """The wanted outputs; `binary` applies to outputs that do not say in which form they are sent."""
+    """Return the wanted outputs. `binary` is the form of outputs that do not name a form."""
     if outputs is None or outputs == []:
         return tuple((name, binary) for name in OUTPUTS)
     if not isinstance(outputs, list):

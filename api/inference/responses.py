@@ -1,4 +1,4 @@
-"""Responses of the Open Inference Protocol: metadata, tensors, and errors."""
+"""Builds responses of the Open Inference Protocol: metadata, tensors, and errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NUMBERS = {"FP32": "<f4", "INT64": "<i8"}
 
 
 def server_metadata(version: str) -> dict[str, Any]:
-    """The metadata of the service."""
+    """Return the metadata of the service."""
     return {"name": "qa-cluster", "version": version, "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(name: str, models: Iterable[LoadedModel]) -> dict[str, Any]:
-    """The metadata of a reader: its inputs and outputs; `models` are its loaded revisions."""
+    """Return the metadata of a reader with its inputs and outputs. `models` are the reader's loaded revisions."""
     return {
         "name": name,
         "versions": [model.revision for model in models],
@@ -39,7 +39,10 @@ def model_metadata(name: str, models: Iterable[LoadedModel]) -> dict[str, Any]:
 
 
 def index_entry(model: LoadedModel) -> dict[str, str]:
-    """A reader in the repository index. Any shard can read any context, so a reader is ready if one shard has it."""
+    """Return the entry of a reader in the repository index.
+
+    Any shard can read any context, so a reader is ready if at least one shard has it.
+    """
     return {
         "name": model.id,
         "version": model.revision,
@@ -51,11 +54,11 @@ def index_entry(model: LoadedModel) -> dict[str, str]:
 def inference_response(
     name: str, version: str, request: InferenceRequest, results: Sequence[Mapping[str, Any]]
 ) -> tuple[RawHeaders, bytes]:
-    """The headers and the body of a response.
+    """Return the headers and the body of a response.
 
     Args:
-        name: the model of the request.
-        version: the revision that read.
+        name: the model name in the request.
+        version: the revision of the reader that read.
         request: the request.
         results: the answer to each pair.
     """
@@ -88,7 +91,9 @@ def _encoded(values: Sequence[Any], datatype: str) -> bytes:
 
 
 def error_response(status: int, headers: RawHeaders, problem: bytes) -> tuple[int, RawHeaders, bytes]:
-    """A problem document as an error of the protocol: ``{"error": ..}``; status 422 becomes 400, as clients expect."""
+    """Convert a problem document to an error of the protocol, ``{"error": ..}``. Status 422 becomes 400, as clients
+    expect.
+    """
     headers = [(name, JSON if name == b"content-type" else value) for name, value in headers]
     error = orjson.dumps({"error": orjson.loads(problem)["detail"]})
     return 400 if status == 422 else status, headers, error

@@ -1,1 +1,1 @@
-"""This room has the routes, one file for each kind of thing."""
+"""The routes of the service, with one file for each kind of resource."""

@@ -1,8 +1,8 @@
 """Answers submitted questions in the background of the service.
 
 The cluster stores a question before the service acknowledges it. If this process ends, a later poll of the result makes
-another process answer the question. An error that a retry may resolve (503) leaves the question pending: this process
-retries it for `RETRY_SECONDS`, and the next poll after that starts it again. Every other error is a result.
+another process answer the question. After an error that a retry may resolve (503), the question stays pending: this
+process retries it for `RETRY_SECONDS`, and the next poll after that starts it again. Any other error is the result.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..http.error_map import HttpProblem, problem
 from ..http.messages import JSON
 from ..service.lifespan import ServiceState
 
-# Submitted questions that this process answers at the same time, and those that it holds in all.
+# The limits of submitted questions that this process answers at the same time, and that it holds in total.
 ANSWERS_AT_ONCE = 16
 MAX_HELD = 1024
 RETRY_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.5, 5.0
-# The time for the cluster to store a result, and for the release of all questions when the service stops.
+# The time limit for storing a result, and for releasing all questions when the service stops.
 STOP_SECONDS = 2.0
 _INSTANCE = "/qa"
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundAnswers:
-    """The submitted questions that this process answers, and their results."""
+    """Answers submitted questions in this process, and stores their results."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -54,9 +54,14 @@ class BackgroundAnswers:
         )
 
     async def submit(self, key: ApiKey, request_id: str, question: bytes) -> tuple[str, float]:
-        """Store a question and start to answer it. Return its id and the time when it expires.
+        """Store a question and start to answer it.
 
-        QueueFull if this process has no capacity, LimitReached if the key has too many questions and results.
+        Returns:
+            the id of the submission, and the time when it expires, in seconds since 1970.
+
+        Raises:
+            QueueFull: this process has no capacity.
+            LimitReached: the key has too many questions and results.
         """
         options = self._state.options
         if len(self._tasks) >= MAX_HELD:
@@ -72,7 +77,7 @@ class BackgroundAnswers:
         return name, expires
 
     async def poll(self, key: ApiKey, name: str) -> Submission:
-        """The submission of a key, pending or done. If no process answers it, this process starts to."""
+        """Return a submission of a key, pending or done. If no process answers it, this process starts to answer it."""
         submissions = self._state.engine.submissions
         found = await submissions.claim(key.id, name, only_read=len(self._tasks) >= MAX_HELD)
         if found.state == LOST:
@@ -85,7 +90,7 @@ class BackgroundAnswers:
         return found
 
     async def remove(self, key: ApiKey, name: str) -> bool:
-        """Remove a submission, and stop to answer it if this process does; false if it does not exist."""
+        """Delete a submission, and stop answering it if this process does so. Return False if it does not exist."""
         removed = await self._state.engine.submissions.remove(key.id, name)
         for task, held in list(self._tasks.items()):
             if held == (key.id, name):
@@ -93,7 +98,7 @@ class BackgroundAnswers:
         return removed
 
     async def stop(self) -> None:
-        """Stop to answer, and let other processes continue at once."""
+        """Stop answering, and release all questions, so that other processes can continue at once."""
         tasks = dict(self._tasks)
         for task in tasks:
             task.cancel()
@@ -113,7 +118,7 @@ class BackgroundAnswers:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _hold(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
-        """Answer a question and store its result, while the lease is renewed."""
+        """Answer a question and store its result. Meanwhile, renew the lease."""
         work_for(key.id)
         renewing = asyncio.create_task(self._renew(key, name))
         try:
@@ -128,7 +133,7 @@ class BackgroundAnswers:
             renewing.cancel()
 
     async def _response(self, key: ApiKey, question: bytes, request_id: str) -> tuple[int, bytes, bytes] | QAError:
-        """The response to a question; the error, if only a later retry may resolve it."""
+        """Return the response to a question, or the error if a later retry may resolve it."""
         until, pause = monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -159,7 +164,7 @@ class BackgroundAnswers:
 
     @asynccontextmanager
     async def _limit(self, key: ApiKey) -> AsyncIterator[None]:
-        """Answer no more questions of a key at the same time than the key may send."""
+        """Limit how many questions of a key run at the same time, by the key's limit `concurrent`."""
         if key.limits.concurrent is None:
             yield
             return
@@ -186,7 +191,9 @@ class BackgroundAnswers:
 
 
 def _failure(error: BaseException, request_id: str) -> tuple[int, bytes, bytes]:
-    """The response that reports an error: no 503, because that would ask the client to poll again."""
+    """Return the response that reports an error. A 503 becomes a 500, because a 503 would ask the client to poll
+    again.
+    """
     status, headers, body = problem(error, request_id=request_id, instance=_INSTANCE)
     if status == 503:
         status = 500

@@ -18,17 +18,17 @@ from ..http.error_map import HttpProblem
 from ..http.messages import Receive, Scope, header
 from ..http.multipart import pieces, receiving
 
-# The lifetimes that OpenAI's field `expires_after` may have.
+# The shortest lifetime that the form field `expires_after` may set.
 _LEAST_EXPIRY_SECONDS = 3600
 _MAX_FORM_FIELDS = 10
 _MAX_FIELD_BYTES = 4096
-# What the form may have in addition to the file.
+# The size limit of the form without the file.
 _FORM_BYTES = 64 * 1024
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class _Part:
-    """The file of the form: stores each `PART_BYTES` as soon as they have arrived."""
+    """The file of the form. It stores `PART_BYTES` bytes as soon as they have arrived."""
 
     def __init__(self, store: BatchStore, owner: str, filename: str, seconds: float) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class _Part:
         self.announced = store.limits.file_bytes
 
     async def write(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Process the next bytes of the file."""
         limit = self._store.limits.file_bytes
         if self.file is None:
             self.file = await self._store.begin_file(self._owner, self._filename, self.announced, self._seconds)
@@ -52,7 +52,7 @@ class _Part:
             del self._buffer[:PART_BYTES]
 
     async def seek(self, offset: int) -> None:
-        """Starlette calls this after the last bytes: store them."""
+        """Store the last bytes. Starlette calls this method after them."""
         del offset
         if self.file is not None and self._buffer:
             await self._put(bytes(self._buffer))
@@ -65,13 +65,13 @@ class _Part:
         self.file = replace(file, bytes=file.bytes + len(data), parts=file.parts + 1)
 
     async def discard(self) -> None:
-        """Delete what is stored."""
+        """Delete the stored parts of the file."""
         if self.file is not None:
             await self._store.discard_file(self._owner, self.file.id, self.file.parts + 1)
 
 
 class _Parser(MultiPartParser):
-    """Starlette's parser, whose only file is a `_Part`."""
+    """Starlette's form parser, which writes its only file to a `_Part`."""
 
     part: _Part
     name = ""
@@ -90,14 +90,14 @@ class _Parser(MultiPartParser):
             self._current_part.file = self.part  # type: ignore[assignment]
 
     def begin(self, filename: str) -> _Part:
-        """The part for the file; set before parsing."""
+        """Return the part for the file. The caller replaces this method before parsing."""
         raise NotImplementedError
 
 
 async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner: str, timeout_ms: int) -> BatchFile:
     """Store the file of a form, and return it; HttpProblem if the form is wrong or too large.
 
-    An upload that fails leaves nothing behind.
+    If an upload fails, its stored parts are deleted.
     """
     limit = store.limits.file_bytes
     length = header(scope, b"content-length")
@@ -146,7 +146,7 @@ def _checked(name: str, parts: list[_Part], fields: dict[str, str]) -> BatchFile
 
 
 def _with_expiry(file: BatchFile, fields: dict[str, str]) -> BatchFile:
-    """The file with the lifetime of the field `expires_after`, which may only shorten it."""
+    """Return the file with the lifetime of the field `expires_after`, which can only shorten the lifetime."""
     text = fields.get("expires_after[seconds]")
     if text is None:
         return file

@@ -1,6 +1,6 @@
-"""`/v1/files` and `/v1/batches`: files of requests that workers answer later, in the shape of OpenAI's interface.
+"""`/v1/files` and `/v1/batches`: files of requests that workers answer later, with OpenAI's interface.
 
-A client sees only what its own API key has made.
+A client sees only the files and batches of its own API key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JSON_LINES = b"application/jsonl"
 
 
 def part_of(path: str) -> tuple[str, str]:
-    """The id in a path below `/v1/files` or `/v1/batches`, and the word after the id."""
+    """Return the id in a path below `/v1/files` or `/v1/batches`, and the word after the id (empty without one)."""
     match = _PATH.fullmatch(path)
     return (match[1], match[2] or "") if match else ("", "")
 
@@ -60,7 +60,7 @@ def _not_allowed(scope: Scope, allowed: str) -> HttpProblem:
 
 
 class BatchFilesRoute(_Route):
-    """Serves `/v1/files` and what is below it."""
+    """Serves `/v1/files` and the paths below it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Upload, list, show, read or delete files."""
@@ -105,7 +105,7 @@ class BatchFilesRoute(_Route):
 
     @staticmethod
     async def _content(send: Send, store: BatchStore, owner: str, file: BatchFile) -> None:
-        """Send the contents part by part. After the head, an error can only close the connection."""
+        """Send the contents part by part. After the head was sent, an error can only close the connection."""
         parts = store.read_parts(owner, file)
         first = await anext(parts, b"")
         headers = [
@@ -121,7 +121,7 @@ class BatchFilesRoute(_Route):
 
 
 class BatchesRoute(_Route):
-    """Serves `/v1/batches` and what is below it."""
+    """Serves `/v1/batches` and the paths below it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Create, list, show or cancel batches."""

@@ -39,9 +39,9 @@ def check_title(title: str) -> None:
 
 
 def load_logo(path: str) -> Logo | None:
-    """Read the image; None for an empty path. ConfigError if it cannot be read, is too large, or is not an image.
+    """Read the image; None for an empty path. ConfigError if the file cannot be read, is too large, or is not an image.
 
-    The content decides about the type, because the name of a file may be wrong.
+    The type is detected from the content, because the name of a file may be wrong.
     """
     if not path:
         return None

@@ -26,7 +26,7 @@ from ..service.lifespan import ServiceState
 LIST_PATH = "/collections"
 PREFIX = "/collections/"
 _FIELDS = b"fields"
-# Bytes of the JSON of a field or a value in addition to its text.
+# The approximate number of bytes that a field or value adds to the JSON, without its text.
 _ENTRY_BYTES = 128
 
 
@@ -67,7 +67,9 @@ class CollectionRoute:
         return 201 if created else 200, {"name": name, "created": created}
 
     async def _fields(self, scope: Scope, send: Send) -> None:
-        """The fields of a collection, or the values of one field, whose name is the rest of the path."""
+        """Send the fields of a collection, or the values of one field. The rest of the path is the name of the
+        field.
+        """
         name, _, rest = _raw(scope).partition(b"/")
         collection, field = _decoded(name, "name"), rest.removeprefix(_FIELDS).removeprefix(b"/")
         permit(scope, collection)
@@ -115,7 +117,9 @@ def _wrong_method(scope: Scope, allowed: str) -> HttpProblem:
 
 
 def names_fields(scope: Scope) -> bool:
-    """Whether a request is about the fields of a collection, by its raw path: a name has no slash."""
+    """Return whether a request is about the fields of a collection. It checks the raw path, as names contain no
+    slash.
+    """
     _, slash, rest = _raw(scope).partition(b"/")
     return bool(slash) and (rest == _FIELDS or rest.startswith(_FIELDS + b"/"))
 
@@ -125,7 +129,7 @@ def _name(scope: Scope) -> str:
 
 
 def _raw(scope: Scope) -> bytes:
-    """The path after `PREFIX`, percent-encoded."""
+    """Return the path after `PREFIX`, still percent-encoded."""
     raw: bytes = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     return raw.removeprefix(PREFIX.encode())
 

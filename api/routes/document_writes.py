@@ -20,7 +20,7 @@ async def write_document(
     wait: bool = True,
     timeout: float,
 ) -> WriteResult:
-    """Store a document; HttpProblem (429) beyond the limit of the key. `timeout` is in seconds."""
+    """Store a document; HttpProblem (429) beyond the daily limit of the key. `timeout` is in seconds."""
     engine = state.engine
     reserved = await reserve_sentences(scope, engine.key_use, document.text)
     try:
@@ -45,7 +45,7 @@ async def write_document(
 
 
 async def sentences_of(state: ServiceState, written: WriteResult, collection: str) -> int | None:
-    """The number of sentences of the version that was written; None if it is unknown."""
+    """Return the number of sentences of the version that was written; None if it is unknown."""
     if not written.tokenized:
         return None
     try:

@@ -51,7 +51,7 @@ PREFIX = b"/documents/"
 LIST_PATH = PREFIX.removesuffix(b"/")
 # A document with the id `count` has the path `/documents/%63ount`.
 _COUNT_PATH = PREFIX + b"count"
-# Bytes of the JSON of an entry in addition to its title.
+# The approximate number of bytes that an entry adds to the JSON, without its title.
 _ENTRY_BYTES = 256
 _ALLOW = [(b"allow", b"GET, HEAD, PUT, PATCH, DELETE")]
 
@@ -123,7 +123,7 @@ class DocumentListRoute:
 
 
 async def _change(scope: Scope, receive: Receive, state: ServiceState) -> MetadataChange:
-    """The change of metadata in the body of a request."""
+    """Read the change of metadata from the body of a request."""
     require_json(scope)
     body = await read_body(scope, receive, state.options)
     values = await off_loop(len(body), parse_body, body, metadata_fields())
@@ -131,7 +131,10 @@ async def _change(scope: Scope, receive: Receive, state: ServiceState) -> Metada
 
 
 def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
-    """Remove the parameters that choose documents from `values`; HttpProblem if the collection is not allowed."""
+    """Remove the parameters that select documents from `values`, and return the selection.
+
+    HttpProblem if the key does not allow the collection.
+    """
     permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
     collection, failed = values.pop("collection", DEFAULT_COLLECTION), values.pop("failed", False)
@@ -139,12 +142,12 @@ def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
 
 
 def counts(scope: Scope) -> bool:
-    """Whether a request asks for the number of documents, by its raw path; another spelling names a document."""
+    """Return whether a request asks for the number of documents. In another spelling, the path names a document."""
     return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
 
 
 class DocumentRoute:
-    """Serves one document by its id, which is the percent-encoded rest of the path."""
+    """Serves one document by its id. The id is the rest of the path, percent-encoded."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -240,7 +243,7 @@ class DocumentRoute:
 
 
 def _document_id(scope: Scope) -> str:
-    """The id, from the raw path, because a ``%2F`` in an id is not a path separator."""
+    """Return the document id from the raw path. In the decoded path, a ``%2F`` in an id would look like a separator."""
     raw = _raw_path(scope)
     if not raw.startswith(PREFIX):
         raise HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")

@@ -1,7 +1,7 @@
 """`/v2`: the Open Inference Protocol (KServe v2), for clients of KServe and Triton.
 
-A reader is a model of two inputs, `question` and `context`. A batch of pairs is one request to a shard, as for
-`POST /models/{id}`. The id of a reader is the name of the model, and its revision is the version.
+A reader is a model with two inputs, `question` and `context`. A batch of pairs is one request to a shard, as for `POST
+/models/{id}`. The id of a reader is the name of the model, and its revision is the version.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _READ = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a path below `MODELS_PREFIX` names: `action` is ready, infer, or empty for the metadata."""
+    """The model in a path below `MODELS_PREFIX`. `action` is ready, infer, or empty for the metadata."""
 
     model: str
     version: str
     action: str
 
     def matches(self, loaded: LoadedModel) -> bool:
-        """Whether this is the loaded reader, or one of its revisions."""
+        """Return whether the path names this loaded reader."""
         if loaded.kind == ENCODER_KIND or self.version not in ("", loaded.revision):
             return False
         return loaded.default if self.model == DEFAULT else self.model in (loaded.id, loaded.name)
 
 
 class InferenceRoute:
-    """Serves all paths below `/v2`."""
+    """Serves `/v2` and all paths below it."""
 
     def __init__(self, state: ServiceState, readiness: Readiness) -> None:
         self._state = state
@@ -136,7 +136,7 @@ class InferenceRoute:
         await send_response(send, 200, headers, content)
 
     async def _reader(self, target: _Target) -> str:
-        """The name of the reader for the shards; empty: the default reader."""
+        """Return the name of the reader for the shards; empty for the default reader."""
         if not target.version:
             return "" if target.model == DEFAULT else target.model
         model = target.model
@@ -146,7 +146,9 @@ class InferenceRoute:
 
 
 def _target_of(scope: Scope) -> _Target:
-    """The model in the path. Its slashes may be plain or encoded; the words around it are plain."""
+    """Return the model in the path. Slashes in its id may be plain or encoded; the other parts of the path must be
+    plain.
+    """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     text = raw.partition(b"?")[0].decode("latin-1")
     if not text.startswith(MODELS_PREFIX):
@@ -177,7 +179,9 @@ def _decoded(text: str) -> str:
 
 
 def _check_media_type(scope: Scope) -> None:
-    """Raise HttpProblem for a media type or a compression that the service does not read; both may be missing."""
+    """Raise HttpProblem for a media type or a compression that the service does not support. Both headers may be
+    missing.
+    """
     given = (header(scope, b"content-type") or JSON).partition(b";")[0].strip().lower()
     if given not in (JSON, OCTETS) and not (given.startswith(b"application/") and given.endswith(b"+json")):
         raise HttpProblem(

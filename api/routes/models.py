@@ -26,7 +26,9 @@ DEFAULT = "default"
 
 
 class ModelRoute:
-    """Serves one model by its id, which is the rest of the path: ``owner/name@revision``, slashes plain or encoded."""
+    """Serves one model by its id, which is the rest of the path: ``owner/name@revision``. Slashes may be plain or
+    encoded.
+    """
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state

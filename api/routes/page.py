@@ -1,6 +1,6 @@
-"""The web page for questions and the widget for other sites: HTML, styles and scripts, without files of other servers.
+"""The web page for questions, and the widget for other sites. All files come from this service.
 
-The widget is one script, which sites load from `/widget.js`. It is joined from files of the page and its own.
+The widget is one script that sites load from `/widget.js`. It is joined from files of the page and files of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-# An image may be SVG with a script: as a page of its own, it runs nothing and loads nothing.
+# The image may be SVG with a script. If a browser opens the image as a page, these headers stop scripts and requests.
 _LOGO_HEADERS = PAGE_HEADERS | {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     "cache-control": "no-cache",
@@ -64,7 +64,7 @@ _ICON = "data:,"
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file of the page, as the service sends it. Its version is a hash of its content."""
+    """A file of the page in the form in which the service sends it. `version` is a hash of its content."""
 
     body: bytes
     media_type: str
@@ -75,7 +75,7 @@ class StaticFile:
         object.__setattr__(self, "version", sha256(self.body).hexdigest()[:16])
 
     def respond(self, request: Request) -> Response:
-        """Send the file, or 304 if the client has this version."""
+        """Return the file, or 304 if the client already has this version."""
         headers = {**self.headers, "etag": f'"{self.version}"'}
         wanted = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
         if headers["etag"] in wanted or "*" in wanted:
@@ -84,12 +84,12 @@ class StaticFile:
 
 
 def page_routes(examples: Sequence[str], title: str = "qa-cluster", logo: Logo | None = None) -> list[Route]:
-    """The routes of the page and of the widget.
+    """Return the routes of the page and of the widget.
 
     Args:
         examples: example questions of the page.
         title: the name on the page.
-        logo: the image next to the name, if any.
+        logo: the image next to the name; None: no image.
     """
     found = {
         path: StaticFile(_text(name).encode(), _TYPES[name.rpartition(".")[2]], PAGE_HEADERS)
@@ -111,9 +111,9 @@ def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _serve_widget(widget: StaticFile) -> Callable[[Request], Awaitable[Response]]:
-    """The route of the widget. A browser keeps the script for a year under the address with its version.
+    """Return the handler of the widget. Under the address with its version, a browser caches the script for a year.
 
-    Pages of all origins may load the script. `Vary` separates the copies of caches with and without CORS headers.
+    Pages of all origins may load the script. `Vary` separates cached copies with and without CORS headers.
     """
 
     async def respond(request: Request) -> Response:
@@ -143,14 +143,16 @@ def _page(examples: Sequence[str], title: str, *, has_logo: bool) -> str:
 
 
 def widget_script() -> str:
-    """The widget as one script: its modules without imports and exports, in a function, with its style as text."""
+    """Return the widget as one script: a function with its modules, without imports and exports, and its style
+    as text.
+    """
     modules = "".join(_compact(_text(name)) for name in _WIDGET_PARTS)
     style = json.dumps(" ".join(filter(None, map(str.strip, _text("widget.css").splitlines()))))
     return f'"use strict";\n(() => {{\nconst STYLE = {style};\n{modules}}})();\n'
 
 
 def _compact(module: str) -> str:
-    """A module without imports, exports, comments, empty lines and indentation."""
+    """Return a module without imports, exports, comments, empty lines and indentation."""
     without = re.sub(r'^import \{[^}]*\} from "[^"]+";$', "", module, flags=re.MULTILINE)
     without = re.sub(r"^export ", "", without, flags=re.MULTILINE)
     return re.sub(r"^\s*(?://.*)?\n|^[ ]+", "", without, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
-"""`GET /qa` and `POST /qa`, as plain ASGI: an answer from the near cache costs little more than reading the request.
+"""`GET /qa` and `POST /qa` as plain ASGI. An answer from the near cache costs little more than reading the request.
 
-The service recognises a query string that it has answered before by its bytes, and asks the near cache without parsing
-the query string again. When a client disconnects, its question is cancelled.
+The service recognises the bytes of a query string that it has answered before, and then looks up the near cache without
+parsing the query string. When a client disconnects, its question is cancelled.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class QuestionRoute:
         self._aliases = Aliases()
 
     async def near(self, scope: Scope, request_id: str, send: Send, key: ApiKey) -> int | None:
-        """Answer a GET from the near cache and return the status; return None if that is not possible.
+        """Answer a GET from the near cache and return the status; return None if the near cache has no valid answer.
 
-        `key` is valid and may ask questions. This method checks whether it may use the collection.
+        `key` is valid and may ask questions. This method checks whether the key allows the collection.
         """
         begun = perf_counter()
         alias = self._aliases.get(scope["query_string"])
@@ -119,14 +119,14 @@ class QuestionRoute:
         await send_response(send, 200, headers, outcome.encode(scope["state"]["request_id"]))
 
     def _remember(self, query: bytes, outcome: Outcome) -> None:
-        """Have `near` recognise this query string, if the answer may come from the near cache."""
+        """Let `near` recognise this query string, if its answer may come from the near cache."""
         options = outcome.question.options
         if options.cache in ("use", "only"):
             self._aliases.put(query, Alias(outcome.digest, outcome.head, options.coverage, options.collection))
 
 
 def _cache_headers(etag: str, use: CacheUse) -> RawHeaders:
-    """ETag, Cache-Control and Cache-Status (RFC 9211) of an answer."""
+    """Return the headers ETag, Cache-Control and Cache-Status (RFC 9211) of an answer."""
     if use.status == "hit":
         status = b"qa-cluster; hit; ttl=%d; detail=%b" % (use.ttl_s, use.tier.encode())
     else:

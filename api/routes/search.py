@@ -1,6 +1,6 @@
-"""`GET /search` and `POST /search`: the best sentences themselves, for users with a reader of their own.
+"""`GET /search` and `POST /search`: the best sentences, for users with their own reader or language model.
 
-Nothing is cached: a search runs no model, and it shows the documents as they are now.
+Results are not cached: a search runs no reader, and shows the current documents.
 """
 
 from __future__ import annotations

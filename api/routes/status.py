@@ -29,7 +29,7 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 class StatusPages:
-    """The status pages, for the service and for the admin listener."""
+    """The status pages of the service and of the admin listener."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -37,7 +37,7 @@ class StatusPages:
         self._shard_metrics = _Metrics(state)
 
     def routes(self) -> list[Route]:
-        """The routes of the service."""
+        """Return the status routes of the service."""
         options = self._state.options
         description = describe(
             version("qa-cluster"),
@@ -65,7 +65,7 @@ class StatusPages:
         ]
 
     def admin_routes(self) -> list[Route]:
-        """The routes of the admin listener."""
+        """Return the routes of the admin listener."""
         return [*self._probes(), Route("/metrics", self._metrics)]
 
     def _probes(self) -> list[Route]:
@@ -92,8 +92,8 @@ class StatusPages:
 class _Metrics:
     """The metrics of this process and of all shards.
 
-    The metrics of the shards are cached for one second. Requests for metrics are not limited, so this limits the load
-    on the shards.
+    The metrics of the shards are cached for one second. Requests for metrics are not limited, so the cache limits the
+    load on the shards.
     """
 
     def __init__(self, state: ServiceState) -> None:
@@ -102,7 +102,7 @@ class _Metrics:
         self._lock = asyncio.Lock()
 
     async def text(self) -> str:
-        """The metrics in the format of Prometheus."""
+        """Return the metrics in the format of Prometheus."""
         engine = self._state.engine_or_none
         shards = "" if engine is None else await self._of_shards(engine)
         return self._state.metrics.registry.render() + shards
@@ -115,7 +115,7 @@ class _Metrics:
 
 
 async def _shards(engine: Engine) -> str:
-    """The metrics of every shard; `qa_shard_up` is 0 if a shard does not answer."""
+    """Return the metrics of every shard. `qa_shard_up` is 0 for a shard that does not answer."""
     lines: list[str] = []
     for shard, info in zip(
         engine.shards.all, await asyncio.gather(*(_info(engine, shard) for shard in engine.shards.all)), strict=True

@@ -1,4 +1,4 @@
-"""Questions that are answered later: ``Prefer: respond-async`` (RFC 7240), and `GET` and `DELETE /qa/results/{id}`."""
+"""Submitted questions: ``Prefer: respond-async`` (RFC 7240), and `GET` and `DELETE /qa/results/{id}`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESPOND_ASYNC = b"respond-async"
 
 
 def prefers_async(scope: Scope) -> bool:
-    """Whether the client prefers to get the answer later.
+    """Return whether the client asks for an asynchronous answer.
 
     >>> prefers_async({"headers": [(b"prefer", b"wait=5, respond-async")]})
     True
@@ -38,14 +38,14 @@ def prefers_async(scope: Scope) -> bool:
 
 
 class SubmissionRoute:
-    """Accepts questions that are answered later, and serves their results."""
+    """Accepts submitted questions, and serves their results."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._background = BackgroundAnswers(state)
 
     async def submit(self, scope: Scope, send: Send, values: dict[str, Any]) -> None:
-        """Store a question and respond with 202. The question is valid, and its key allows its collection."""
+        """Store a question and respond with 202. The caller has checked that the key allows the collection."""
         options = self._state.options
         check_question(values["question"], ask_options(values, options.coverage), options.limits)
         request_id = scope["state"]["request_id"]
@@ -54,7 +54,7 @@ class SubmissionRoute:
         await _pending(send, name, expires, "", headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a result."""
+        """Serve or delete a result."""
         name = scope["path"].removeprefix(PREFIX)
         method = scope["method"]
         if method == "DELETE":
@@ -80,7 +80,7 @@ class SubmissionRoute:
 
 
 async def _pending(send: Send, name: str, expires: float, detail: str, headers: RawHeaders) -> None:
-    """Send 202: the question has no result yet; `detail` is its last error."""
+    """Send 202 for a question that has no result yet. `detail` is its last error."""
     pending = {"object": SUBMISSION, "id": name, "state": "pending", "expires": int(expires), "detail": detail}
     headers += [
         (b"content-type", JSON),

@@ -30,19 +30,19 @@ from .document_writes import sentences_of, write_document
 
 PATH = b"/documents/upload"
 _JSON_FILES = (".json", ".jsonl")
-# The audit log names at most this many documents of a request.
+# The limit of documents that the audit log names for one request.
 _MAX_NAMED = 100
 
 
 def uploads(scope: Scope) -> bool:
-    """Whether a request uploads files. With other methods, the path names the document `upload`."""
+    """Return whether a request uploads files. With other methods, the path names the document `upload`."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return scope["method"] == "POST" and raw.partition(b"?")[0] == PATH
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the documents of a request go, and what they get."""
+    """The collection, the id prefix and the reading options for the documents of a request."""
 
     collection: str
     prefix: str
@@ -59,7 +59,9 @@ def _addresses(values: Mapping[str, Any]) -> PageAddresses | None:
 
 
 class UploadRoute:
-    """Stores the documents of uploaded files. Few requests are served at a time, because each needs much memory."""
+    """Stores the documents of uploaded files. It serves only a few requests at a time, because each needs much
+    memory.
+    """
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -70,7 +72,7 @@ class UploadRoute:
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the files, and store the document of each."""
+        """Read the files, and store a document for each file."""
         values = parse_query(scope["query_string"], self._parameters)
         collection = values.get("collection", DEFAULT_COLLECTION)
         permit(scope, collection)
@@ -117,7 +119,7 @@ class _Upload:
         self._first: Exception | None = None
 
     async def store(self, files: list[tuple[str, bytes]], seconds: float) -> list[UploadedFile]:
-        """Store the files, and return what became of each. The list of files is emptied, to free its memory.
+        """Store the files, and return the result of each. The list `files` is emptied to free its memory.
 
         Raises:
             NotFound: the collection does not exist.
@@ -172,7 +174,7 @@ class _Upload:
         )
 
     async def _extracted(self, file: GivenFile) -> Document:
-        """Return the document of a file. If this is cancelled, the process that reads the file is killed."""
+        """Return the document of a file. If the call is cancelled, the process that reads the file is killed."""
         if file.path.suffix.lower() in _JSON_FILES and not self._extractor.forced:
             raise InvalidInput("a file of JSON has many documents: write each with PUT /documents/{id}")
         working = asyncio.get_running_loop().run_in_executor(self._pool, self._read, file)
@@ -202,7 +204,7 @@ class _Upload:
         return document
 
     def failure(self, found: list[UploadedFile]) -> Exception:
-        """The error of a request of whose files none was stored."""
+        """Return the error for a request if no file was stored."""
         if self._first is not None and (len(found) == 1 or not isinstance(self._first, RequestError)):
             return self._first
         errors = [{"parameter": file.name, "detail": file.error} for file in found]

@@ -1,4 +1,4 @@
-"""The state of the running service: its options, its metrics, and its engine, which is opened in the background.
+"""The state of the running service: its options, its metrics, and its engine, which opens in the background.
 
 The service can start without a cluster. Until it reaches a cluster with a model, `/readyz` and questions get status
 503.
@@ -71,7 +71,7 @@ class ServiceOptions:
 
 
 class ServiceState:
-    """The options, the metrics, and the engine once it is open."""
+    """The options and the metrics of the service, and its engine as soon as it is open."""
 
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
@@ -81,20 +81,20 @@ class ServiceState:
         self.engine_or_none: Engine | None = None
         self._problem: QAError = ClusterError("the service is connecting to the cluster")
         self._opening: asyncio.Task[None] | None = None
-        # Called before the engine closes.
+        # Functions that `stop` calls before the engine closes.
         self.on_stop: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def engine(self) -> Engine:
-        """The engine; raises the error of the last try until the engine is open."""
+        """The engine. Until it is open, this raises the error of the last attempt."""
         if self.engine_or_none is None:
             raise type(self._problem)(str(self._problem))
         return self.engine_or_none
 
     async def start(self) -> None:
-        """Start to open the engine in the background, and wait for the first try.
+        """Start to open the engine in the background, and wait for the first attempt.
 
-        A missing cluster is retried; any other error of the first try is raised.
+        If the cluster is missing, the background task retries. Any other error of the first attempt is raised.
         """
         self._loop_lag.start()
         tried = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Measures the lag of the event loop: how late it runs a timer, because other work keeps it busy."""
+"""Measures the lag of the event loop: the delay of a timer while other work keeps the loop busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks whether every shard can answer questions, and what is missing. A result is cached for one second."""
+"""Checks whether every shard can answer questions, and names what is missing. Results are cached for one second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """Whether a shard is ready, and what is missing if not."""
+    """The readiness of one shard. `missing` names what it lacks if it is not ready."""
 
     shard: str
     address: str
@@ -44,7 +44,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def verdict(self) -> dict[str, Any]:
-        """The result: ``ready``, a ``detail`` for humans, and every shard."""
+        """Return the result as JSON-ready values: ``ready``, a ``detail`` for people, and the state of every shard."""
         async with self._lock:
             if self._kept is not None and time.monotonic() - self._kept[0] < KEEP_SECONDS:
                 return self._kept[1]
@@ -92,7 +92,8 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(lost),))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # While slots migrate, the keys of the reader may be on another shard: then the reader in use decides.
+        # While slots migrate, the keys of the reader may be on another shard. Then the reader that the worker uses
+        # counts.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use

@@ -1,4 +1,4 @@
-"""The metrics of the service, and the metrics that the shards report."""
+"""The metrics of the service, and the metrics that the shards report in `INFO qa`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.types import CacheUse, Timings
 _NAME = re.compile(r"[^a-zA-Z0-9_]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _LATENCY = re.compile(r"qa_latency_(.+)_(queue|run)_us\Z")
-# Upper bounds of the buckets for the jobs of the shards: 0.26 ms to 67 s.
+# Upper bounds, in µs, of the buckets for the durations of the shards' jobs: 0.26 ms to 67 s.
 _BOUNDS_US = tuple(2**power for power in range(8, 27))
 
 
@@ -70,7 +70,7 @@ class Telemetry:
             self.waves.observe(len(timings.read))
 
     def watch(self, engine: Engine) -> None:
-        """Add the metrics of an engine."""
+        """Add the metrics of an engine to the registry."""
         near, freshness = engine.near, engine.freshness
         for name, help, read in (
             ("qa_near_cache_entries", "Answers in the near cache", lambda: len(near)),
@@ -93,7 +93,7 @@ class Telemetry:
 
 
 def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
-    """The numbers in the `INFO qa` section of a shard as samples, under the names of the shard.
+    """Return the numbers in the `INFO qa` section of a shard as samples with the label `shard`.
 
     ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` a histogram.
     """
@@ -113,16 +113,17 @@ def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
 
 
 def _pairs(text: str) -> dict[str, float]:
-    """The numbers of ``name=value,name=value``."""
+    """Return the numbers of a text ``name=value,name=value`` by name."""
     pairs = (item.partition("=") for item in text.split(","))
     return {name: float(value) for name, _, value in pairs if _NUMBER.match(value)}
 
 
 def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
-    """The samples of a histogram with cumulative buckets in seconds, from counts per upper bound in microseconds.
+    """Return the samples of a histogram with cumulative buckets in seconds, from counts per upper bound in
+    microseconds.
 
-    A shard reports only nonempty buckets. Prometheus needs the same buckets from all shards at all times to sum and
-    compare them, so this function adds the empty ones.
+    A shard reports only nonempty buckets. To sum and compare shards, Prometheus needs the same buckets from all shards
+    at all times, so this function adds the empty buckets.
     """
     counts = [(int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_")]
     name, lines, total = "qa_job_duration_seconds", [], sum(count for _, count in counts)
@@ -134,6 +135,6 @@ def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[
 
 
 def parse_info(raw: bytes) -> dict[str, str]:
-    """The fields of an `INFO` reply."""
+    """Return the fields of an `INFO` reply by name."""
     pairs = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if not line.startswith("#"))
     return {name: value.strip() for name, separator, value in pairs if separator}

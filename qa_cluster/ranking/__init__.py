@@ -1,1 +1,1 @@
-"""Ranks sentences for a question: terms, fields, index weights, filters, BM25 over all partitions."""
+"""Ranks sentences for a question: terms, fields, index weights, filters, and BM25 over all partitions."""

@@ -1,8 +1,8 @@
 """Scores sentences by the question's terms: BM25 plus the edges of the term graph.
 
-Each partition's index finds its best sentences (``native/index/rank.c``). `best_of` scores the sentences of all indexes
-exactly, under the document frequencies of the whole corpus. An edge is a pair of the question's terms. A sentence that
-contains both terms gets the geometric mean of their weights.
+Each partition's index finds its best sentences (``native/index/rank.c``). `best_of` scores the sentences from all
+indexes exactly, with the document frequencies of the whole corpus. An *edge* is a pair of the question's terms. A
+sentence that contains both terms gets the geometric mean of their weights as a bonus.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Candidate:
 
     Attributes:
         sentence: its key ``<doc>:{tag}:<i>``.
-        score: its score under the frequencies of the whole corpus, and by meaning if the ranking is by meaning, too.
+        score: its score with the frequencies of the whole corpus, including the part by meaning.
         weights: its weight for each term.
         place: the place of its document in the partition's index; every version of a document has its own place.
         by_meaning: the part of the score that comes from the meaning of its passage.
@@ -43,9 +43,9 @@ class RankedPartition:
     """The state of a partition's index when it was ranked.
 
     Attributes:
-        sentences: how many sentences it had.
-        frequencies: how many of these sentences contained each term.
-        identity: names the index; another index under the same key has another identity.
+        sentences: the number of its sentences.
+        frequencies: the number of its sentences that contained each term.
+        identity: identifies the index; a new index under the same key has another identity.
         next_id: the id that the index gives to the next document.
     """
 
@@ -62,15 +62,15 @@ class Ranking:
     Attributes:
         candidates: the best sentences, the best first.
         epochs: the epoch of each partition.
-        sentences: how many sentences the corpus has.
+        sentences: the number of sentences in the corpus.
         terms: the terms of the question.
-        frequencies: how many sentences of the corpus contain each term.
-        weighed: the frequencies by which the terms are weighed, which differ for terms of an expansion; empty: the
-            same.
+        frequencies: the number of sentences in the corpus that contain each term.
+        weighed: the frequencies that determine the terms' weights, which differ for terms of an expansion; empty: equal
+            to `frequencies`.
         parts: the state of each partition's index.
-        reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
+        reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
-        vector: the vector of the question; None: the ranking is by words alone.
+        vector: the vector of the question; None: the ranking uses words only.
     """
 
     candidates: list[Candidate]
@@ -85,13 +85,13 @@ class Ranking:
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The inverse document frequency of each term; never negative."""
+    """Return the inverse document frequency of each term; it is never negative."""
     df = np.minimum(np.asarray(frequencies, dtype=np.float64), sentences)
     return np.log1p((sentences - df + 0.5) / (df + 0.5))
 
 
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The score of each row of `weights`, which is a sentence: BM25 plus edges.
+    """Return the score of each row of `weights` [sentences, terms]: BM25 plus edges.
 
     The edges of a row are the sum of sqrt(a * b) over all pairs: ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
@@ -103,7 +103,8 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 
 
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
-    """The sort key of sentences with equal scores, from a sentence's key and its document's place in the index.
+    """Return the sort key of a sentence among sentences with equal scores. `place` is its document's place in the
+    index.
 
     Partitions are ordered by their tags; within a partition, the sentence that was written first comes first. An index
     orders its own sentences in the same way, so the order does not depend on the number of indexes.
@@ -120,7 +121,7 @@ class FoundSentence:
     """A sentence that an index has found.
 
     Attributes:
-        sentence, weights, place, by_meaning: as of a `Candidate`.
+        sentence, weights, place, by_meaning: as in `Candidate`.
     """
 
     sentence: str
@@ -130,11 +131,13 @@ class FoundSentence:
 
 
 def best_of(found: Sequence[FoundSentence], sentences: int, frequencies: Sequence[int], count: int) -> list[Candidate]:
-    """The `count` best of the found sentences, scored under the frequencies of the whole corpus.
+    """Return the `count` best of the found sentences, scored with the frequencies of the whole corpus.
 
     Args:
+        found: the sentences from all indexes.
         sentences: the number of sentences in the corpus.
-        frequencies: how many of these sentences contain each term.
+        frequencies: the number of these sentences that contain each term.
+        count: the limit of returned sentences.
     """
     if not found:
         return []

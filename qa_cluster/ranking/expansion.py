@@ -1,8 +1,8 @@
-"""Additional terms of a query: completions of its last word, and synonyms. Pure.
+"""Adds terms to a query: completions of its last word, and synonyms.
 
-A ranking compares sentences with the terms of the query. An expansion adds terms and says how much they weigh. The
-weight of a term follows from the number of sentences that contain it (`bm25.idf`), so an expansion replaces this number
-for the added terms. Indexes and clients then score with the same numbers.
+A ranking compares sentences with the terms of the query. An expansion adds terms and their weights. The weight of a
+term follows from the number of sentences that contain it (`bm25.idf`). So an expansion sets the weight of an added term
+by replacing this number. Indexes and clients then compute the same scores. The functions are pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .terms import (
 
 # The limit of completions of one word.
 MAX_COMPLETIONS = 8
-# Endings that a stemmer removes. A reader who has typed `runni` is about to type `running`, whose term is `run`.
+# Endings that a stemmer removes. A user who has typed `runni` probably wants `running`, whose term is `run`.
 _ENDINGS = ("s", "es", "ed", "ing", "ly", "ion", "ions", "ation", "ations", "ment", "ness", "ies", "ied")
 
 
@@ -33,11 +33,11 @@ class Expansion:
     """The terms of a query with additional terms.
 
     Attributes:
-        terms: all terms, those of the query first.
-        completions: the terms that may complete the last word. They weigh like one term that occurs in all their
-            sentences, so a rare completion does not outrank a frequent one.
-        exact: the completion that is the term of the last word as it was typed; it has its own weight.
-        weights: the weight of each synonym, as a part of the weight of its term.
+        terms: all terms, the query's own terms first.
+        completions: the terms that may complete the last word. Together they have the weight of one term that occurs in
+            all their sentences, so a rare completion does not outrank a frequent completion.
+        exact: the completion that is the term of the last word exactly as typed; it has its own weight.
+        weights: the weight of each synonym, relative to the weight of its term.
     """
 
     terms: tuple[str, ...]
@@ -46,7 +46,7 @@ class Expansion:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def weighed(self, sentences: int, frequencies: Sequence[int]) -> list[int]:
-        """The frequencies by which terms are weighed, from the true ones.
+        """Return the frequencies that determine the terms' weights, from the true frequencies.
 
         >>> Expansion(("a", "b", "c"), frozenset("bc"), exact="c").weighed(100, [1, 2, 3])
         [1, 5, 3]
@@ -64,7 +64,7 @@ class Expansion:
 
 
 def _weighed(sentences: int, frequency: int, weight: float) -> int:
-    """The frequency whose idf is `weight` times the idf of this frequency."""
+    """Return the frequency whose idf is `weight` times the idf of this frequency."""
     own = log(sentences + 1) - log(min(frequency, sentences) + 0.5)
     return min(sentences, max(frequency, round((sentences + 1) * exp(-weight * own) - 0.5)))
 
@@ -75,7 +75,7 @@ class Typed:
 
     Attributes:
         terms: the terms of its complete words.
-        prefix: the last word, which may be incomplete; empty: it is complete.
+        prefix: the last word if it may be incomplete; empty if it is complete.
     """
 
     terms: tuple[str, ...]
@@ -83,7 +83,7 @@ class Typed:
 
     @classmethod
     def of(cls, text: str) -> Typed:
-        """Split a query as it was typed. A space or a punctuation mark after the last word completes it.
+        """Split a query. A space or a punctuation mark after the last word completes it.
 
         >>> Typed.of("capital of Fra"), Typed.of("capital of ")
         (Typed(terms=('capit',), prefix='fra'), Typed(terms=('capit',), prefix=''))
@@ -99,7 +99,7 @@ class Typed:
         return cls(terms, last[:MAX_TERM_LENGTH])
 
     def expansion(self, completions: Iterable[str]) -> Expansion:
-        """The terms of the complete words and as many completions as a ranking allows."""
+        """Return the terms of the complete words, and as many completions as a ranking allows."""
         own = self.terms[: MAX_QUESTION_TERMS - 1]
         more = tuple(term for term in dict.fromkeys(completions) if term not in own)[: MAX_QUESTION_TERMS - len(own)]
         return Expansion((*own, *more), frozenset(more), exact=stems([self.prefix])[0])
@@ -107,7 +107,7 @@ class Typed:
 
 @lru_cache(maxsize=1000)
 def stems_of_prefix(prefix: str) -> tuple[str, ...]:
-    """The terms of words that start with the prefix and have a common ending. Most of them are no real words.
+    """Return the stems of the words that consist of a start of the prefix and a common ending. Most are not real words.
 
     >>> "run" in stems_of_prefix("runni"), "relat" in stems_of_prefix("relatio"), "run" in stems_of_prefix("rub")
     (True, True, False)
@@ -123,13 +123,14 @@ def stems_of_prefix(prefix: str) -> tuple[str, ...]:
 def added_by_synonyms(
     terms: Sequence[str], groups: Iterable[Sequence[Sequence[str]]], weight: float, limit: int
 ) -> Expansion:
-    """The terms of a query with those of its synonyms.
+    """Return the terms of a query with the terms of its synonyms.
 
     Args:
+        terms: the terms of the query.
         groups: groups of synonyms, each a list of the terms of one word or phrase. A phrase counts if the query has all
             its terms.
-        weight: the weight of a synonym.
-        limit: how many terms are added at most.
+        weight: the weight of a synonym, relative to the weight of its term.
+        limit: the limit of added terms.
     """
     known, added = set(terms), list[str]()
     for group in groups:

@@ -1,10 +1,10 @@
 """Adds the terms of a sentence's title, file name and section to the terms of the sentence.
 
 The sentence that answers "Who wrote gzip?" may not contain "gzip", but the title of the manual does. So the terms of
-these fields count for every sentence below them. A term of a field counts less than one occurrence, and does not make
-the sentence longer. An index takes whole frequencies and one length per sentence, so frequencies are counted in
-quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency is the same as for f and l
-(`scaled_length`).
+these fields count for every sentence of the document or section. A term of a field counts less than an occurrence in
+the sentence, and does not make the sentence longer. An index stores whole frequencies and one length per sentence, so
+frequencies are counted in quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency is the
+same as for f and l (`scaled_length`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from qa_cluster.documents.source_map import read_map
 
 from .terms import question_terms
 
-# An occurrence in the sentence counts 4, so the fields count quarters of an occurrence (docs/evaluation.md).
+# An occurrence in the sentence counts as 4, so a value of 3 is three quarters of an occurrence (docs/evaluation.md).
 OCCURRENCE = 4
 TITLE = 3
 FILE = 3
 SECTION = 3
-# The limits of terms from a title, a file name, and the headings of a section, the innermost heading first.
+# The limits of terms from a title, a file name, and the headings of a section. The innermost heading is used first.
 MAX_TITLE_TERMS = 16
 MAX_FILE_TERMS = 8
 MAX_SECTION_TERMS = 24
@@ -32,12 +32,12 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """The length to store with frequencies in quarters: the weights are then those of whole frequencies."""
+    """Return the length to store with frequencies in quarters. The weights are then those of whole frequencies."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 
 def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict[str, int]:
-    """The terms of a sentence's fields, with the frequency that each adds, in quarters of an occurrence.
+    """Return the terms of a sentence's fields, with the frequency that each adds, in quarters of an occurrence.
 
     >>> field_terms("gzip(1) - compress files", "gzip/gzip.1.gz", ["Options", "-f"])
     {'gzip': 6, 'compress': 3, 'file': 3, 'option': 3}
@@ -54,7 +54,7 @@ def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict
 
 
 def fields_of(title: str, metadata: Mapping[str, Any], starts: Sequence[int]) -> Iterator[dict[str, int]]:
-    """The terms of the fields for each sentence of a document; `starts` are the starts of the sentences."""
+    """Yield the terms of the fields for each sentence of a document. `starts` are the sentences' offsets."""
     source = read_map(metadata)
     section: tuple[str, ...] | None = None
     found: dict[str, int] = {}

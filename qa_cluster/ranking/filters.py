@@ -1,16 +1,15 @@
-"""Filters: choose documents for a question or a search by their metadata and their ids.
+"""Filters, which select documents for a question or a search by their metadata and their ids.
 
-The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, joined by ``{"operator":
-"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both forms become the binary
-form of the index (``docs/inverted-index.md``). The metadata of a document becomes the same form, so a value has one
-meaning:
+The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, combined by ``{"operator":
+"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both forms are converted to
+the binary form of the index (``docs/inverted-index.md``). So are the metadata of documents. Values have these meanings:
 
-- numbers, true and false are themselves;
-- a string that is a date or a time of ISO 8601 is a moment in nanoseconds, in UTC if it has no zone (`moment_of`);
-- any other string is text; an array satisfies a condition if one of its values does;
-- the fields of a nested object are named with dots, ``author.name``;
-- null is the value of a field that the document does not have, or that is null. Every other value is not null, also an
-  empty array, and a value that has no binary form. An object is not null if one of its fields is not null.
+- Numbers, true and false are themselves.
+- A string with a date or a time of ISO 8601 is a point in time, in nanoseconds, in UTC if it has no zone (`moment_of`).
+- Any other string is text. An array satisfies a condition if one of its values satisfies it.
+- The fields of a nested object are named with dots, ``author.name``.
+- Null is the value of a field that is missing or null. All other values are not null, including an empty array and a
+  value without a binary form. An object is not null if one of its fields is not null.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MAX_FILTER_BYTES = 65536
 _LOGIC = {"AND": b"&", "OR": b"|"}
 _COMPARISONS = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": b"]"}
 _MEMBERSHIP = {"in": b"i", "not in": b"o"}
-# Comparisons with null, in the binary form: whether the document lacks the field, or has it.
+# Comparisons with null in the binary form: ``==`` is true if the document lacks the field, ``!=`` if it has the field.
 _NULL = {"==": b"z", "!=": b"e"}
 EXISTS = "exists"
 _ORDERING = frozenset({"<", "<=", ">", ">="})
@@ -54,7 +53,7 @@ _DAY = 86_400
 _NANOSECONDS = 9
 # The day number of 1970-01-01 in Python.
 _FIRST_DAY = date(1970, 1, 1).toordinal()
-# The first of these characters in a short filter begins its operator.
+# The first match in a short filter is its operator.
 _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 
 
@@ -62,7 +61,7 @@ _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 class Filter:
     """A checked filter: its binary form for the index, and its canonical form for the names of answers.
 
-    `place` is the field of the request that has it: ``filters``, or ``filter`` for the short form alone.
+    `place` is the request field that contains it: ``filters``, or ``filter`` if only the short form is used.
     """
 
     packed: bytes
@@ -70,9 +69,9 @@ class Filter:
     place: str = "filters"
 
     def fields(self) -> dict[str, bool]:
-        """The fields that the filter compares with values, or demands; true: only demands.
+        """Return the fields that the filter uses, each with whether the filter only requires it to exist.
 
-        A field that the filter compares with null by ``==`` is left out: documents may lack it.
+        A field that the filter compares with null by ``==`` is left out, because documents may lack it.
 
         >>> chosen_by(short=["year>2020", "lang=null,en", "tags!=null"]).fields()
         {'year': False, 'tags': True}
@@ -92,10 +91,10 @@ class Filter:
 
 
 def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
-    """Combine the options of a request into one filter; None if there are no options.
+    """Combine the options of a request into one filter; None if no option is given.
 
-    `filters` has the long form. `short` has conditions in the short form; all of them must hold. InvalidInput names the
-    field and what is wrong, InputTooLong the limit.
+    `filters` has the long form. `short` has conditions in the short form; all must hold. InvalidInput names the field
+    and what is wrong; InputTooLong names the limit.
 
     >>> chosen_by(short=["year>=2020"]).canonical
     ['>=', 'year', 2020]
@@ -120,11 +119,10 @@ def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: S
 
 
 def pack_fields(metadata: Mapping[str, Any]) -> bytes:
-    """The metadata of a document in the binary form of the index.
+    """Pack the metadata of a document in the binary form of the index.
 
     A field that is null is left out. A field whose value has no binary form (a text of more than 1,024 bytes, an array
-    of arrays or objects) has no values, like an empty array. After 256 fields or 65,536 bytes the remaining fields are
-    left out.
+    of arrays or objects) has no values, like an empty array. Fields beyond 256 fields or 65,536 bytes are left out.
     """
     parts: list[bytes] = []
     size = 2
@@ -167,11 +165,12 @@ def _number(value: float) -> float:
 
 
 def moment_of(text: str) -> tuple[int, int] | None:
-    """The seconds since 1970 in a text that is a time, and the nanoseconds within the second; None for any other text.
+    """Return the time in a text as seconds since 1970 and nanoseconds within the second; None if the text is not a
+    time.
 
     The forms are those of ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
-    hyphens and colons. A fraction has any number of digits, of which nine count. A date of eight digits needs a time of
-    day: alone it may be any number.
+    hyphens and colons. Of a fraction, nine digits count. A date of eight digits needs a time of day, because alone it
+    could be any number.
 
     >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
     ((86400, 0), (0, 250000000), None, None)
@@ -220,7 +219,7 @@ def _pack_value(value: str | float) -> bytes:
 
 @dataclass
 class _Size:
-    """Counts conditions while they are made, so that a filter that is too large is refused early."""
+    """Counts conditions while a filter is parsed, so that a filter that is too large is refused early."""
 
     nodes: int = 0
 
@@ -232,12 +231,12 @@ class _Size:
         return node
 
 
-# Makes a condition at a depth; the outermost condition has depth 1.
+# Creates a condition at a given depth. The outermost condition has depth 1.
 _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """The condition that all given conditions hold."""
+    """Return the condition that all given conditions hold."""
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]
@@ -328,7 +327,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """The error of a field in the long form, or of the whole short form."""
+    """Return the error for a field in the long form, or for the whole short form."""
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)
 
@@ -345,9 +344,10 @@ def _encodable(text: str) -> bool:
 
 
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
-    """Read ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
+    """Parse ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value that looks like a number, true, false or null is read as such. In double quotes it is text, commas included.
+    A value that looks like a number, true, false or null is parsed as such. A value in double quotes is text and may
+    contain commas.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""
@@ -381,9 +381,9 @@ def _split(text: str) -> list[str]:
 
 
 def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
-    """The metadata that texts of the form ``name=value`` state, with the types of short filters.
+    """Parse metadata from texts of the form ``name=value``, with the types of short filters.
 
-    Several values form an array. InvalidInput says what is wrong.
+    Several values form an array. InvalidInput if a text is wrong.
 
     >>> metadata_of(["year=2020", "tags=a,b", 'version="10"'])
     {'year': 2020, 'tags': ['a', 'b'], 'version': '10'}
@@ -436,6 +436,6 @@ def _pack(node: Any) -> bytes:
 
 
 def _pack_id(document_id: str) -> bytes:
-    """An id, encoded as in keys, because the index names documents in this form; an id is never a date."""
+    """Pack an id in the encoding of keys, because the index uses it for document names. An id is never a date."""
     text = encode_id(document_id).encode()
     return struct.pack("<cH", b"s", len(text)) + text

@@ -1,7 +1,7 @@
 """Finds the words of a text that match terms of a question.
 
-The analyzer changes a text before it splits it into words: it removes accents, replaces compatibility characters by
-letters and folds case. This module folds each piece of the text separately and remembers its offsets, so that a match
+The analyzer changes a text before it splits the text into words: it removes accents, replaces compatibility characters
+by letters and folds case. This module folds each piece of the text separately and records its offsets, so that a match
 can be shown in the original text.
 """
 
@@ -14,7 +14,7 @@ from .terms import rare_words, stems, unaccented, words
 
 
 def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-    """The start and end of each word that matches one of the terms, in order; overlapping words are merged.
+    """Return the start and end of each word that matches one of the terms, in order. Overlapping words are merged.
 
     >>> [(start, end)] = highlights("The Cafe\u0301s of Wien", ["cafe"])
     >>> (start, end)
@@ -43,7 +43,7 @@ def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _folded(text: str) -> tuple[str, list[int], list[int]]:
-    """The folded text, and for each of its characters the start and end of the source in `text`."""
+    """Return the folded text, and for each of its characters the start and end of its source in `text`."""
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -56,9 +56,9 @@ def _folded(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """The pieces of a text that can be normalised separately: each is a letter with the marks that follow it.
+    """Yield the pieces of a text that can be normalised separately: each is a letter with the marks that follow it.
 
-    A piece ends before a character that is not a mark and does not combine with the character before it. The parts of a
+    A piece ends before a character that is not a mark and does not combine with the previous character. The parts of a
     Korean syllable do combine.
     """
     start, before = 0, ""

@@ -1,6 +1,6 @@
-"""Makes the hits of a search from ranked sentences: offsets, neighbours, and the matching words. Pure.
+"""Builds the hits of a search from ranked sentences: offsets, neighbours, and the matching words.
 
-The metadata of a document are parsed once, and all its hits share them.
+The metadata of a document are parsed once, and all its hits share them. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from .fields import field_terms
 from .highlights import highlights
 from .postings import weights_of
 
-# An index stores weights in 8 bits (``native/index/codes.c``): at most 0.94 % off, and at least `LIGHTEST_WEIGHT`.
+# An index stores weights in 8 bits (``native/index/codes.c``). The error is at most 0.94 %, and the smallest weight is
+# `LIGHTEST_WEIGHT`.
 WEIGHT_ERROR = 0.01
 LIGHTEST_WEIGHT = 0.02
-# Bytes of JSON: of a hit without its texts and metadata, and of one highlight.
+# Approximate sizes in JSON, in bytes: a hit without its texts and metadata, and one highlight.
 HIT_BYTES = 512
 HIGHLIGHT_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
-    """A version of a document as its hits show it; `metadata_bytes` is the size of the metadata as JSON."""
+    """A version of a document as its hits show it. `metadata_bytes` is the size of the metadata as JSON."""
 
     epoch: int
     version: str
@@ -55,7 +56,7 @@ class ShownDocument:
 
 @dataclass(slots=True)
 class HitMaker:
-    """Makes the hits of one ranking from the replies to `read_hits`, in the order of documents.
+    """Builds the hits of one ranking from the replies to `read_hits`, in the order of documents.
 
     Attributes:
         candidates: the ranked sentences by their keys.
@@ -75,9 +76,9 @@ class HitMaker:
     _last: tuple[tuple[str, str] | None, ShownDocument | None] = (None, None)
 
     def add(self, asked: Sequence[Sequence[SentenceRef]], replies: Sequence[Any]) -> None:
-        """Make the hits of some replies; InputTooLong if all hits together exceed the limit.
+        """Build the hits of some replies; InputTooLong if all hits together exceed the limit.
 
-        `asked` has the sentences of each reply. The replies of one document follow each other; the first has the
+        `asked` has the sentences of each reply. The replies of one document are consecutive; the first has the
         metadata.
         """
         for sentences, reply in zip(asked, replies, strict=True):
@@ -100,7 +101,7 @@ class HitMaker:
                     self._count(hit, document)
 
     def _document(self, sentence: SentenceRef, found: FoundDocument | None) -> ShownDocument | None:
-        """The document of a reply; None if it does not exist, or has changed since its first reply."""
+        """Return the document of a reply; None if it does not exist, or has changed since its first reply."""
         name = (sentence.document, sentence.tag)
         if name != self._last[0]:
             self._last = (name, None if found is None else ShownDocument.of(found))
@@ -139,11 +140,16 @@ def hit_of(
     *,
     with_passage: bool,
 ) -> Hit | None:
-    """The candidate with its current text and offsets, or None if this is no longer the sentence that was ranked.
+    """Return the candidate as a hit with its current text and offsets; None if the sentence has changed since the
+    ranking.
 
     Args:
+        candidate: the ranked sentence.
+        document: its document; None if it does not exist.
         around: the sentence and, if requested, its neighbours, in order.
-        epochs: the epoch of each partition when it was ranked.
+        terms: the terms of the query, for the highlights.
+        epochs: the epoch of each partition at the time of the ranking.
+        with_passage: whether the hit shows the neighbours.
     """
     sentence = parse_sentence(candidate.sentence)
     own = next((each for each in around if each.index == sentence.index), None)
@@ -176,7 +182,7 @@ def hit_of(
 def has_weights(
     text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None
 ) -> bool:
-    """Whether a sentence has these weights for the terms, to the precision of an index.
+    """Return whether a sentence has these weights for the terms, within the precision of an index.
 
     `fields` are the terms of its title, file and section (`field_terms`).
     """
@@ -188,7 +194,7 @@ def has_weights(
 
 
 def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
-    """A sentence with its neighbours, up to a gap; each white-space character between them becomes a space.
+    """Return a sentence with its neighbours, up to a gap. Each white-space character between sentences becomes a space.
 
     >>> one, two = LocatedSentence(0, "A cat.", 3), LocatedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

@@ -1,14 +1,14 @@
-"""The meaning of a question for the indexes: its vector, and how much the vector counts.
+"""The meaning of a question in a form that indexes use: its vector, and the weight of the vector.
 
-An index has the vectors of passages (``native/index/vectors.c``). By words and meaning, the score of a sentence is its
-BM25 score plus `weight` times the cosine of the question and the passage of the sentence.
+An index has the vectors of passages (``native/index/vectors.c``). In a ranking by words and meaning, the score of a
+sentence is its BM25 score plus `weight` times the cosine of the question and the sentence's passage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How sentences are ranked: by their words (BM25), by the meaning of their passages (cosine), or by the sum of both.
+# The retrievers: ranking by words (BM25), by the meaning of passages (cosine), or by the sum of both.
 WORDS, MEANING, BOTH = "words", "meaning", "both"
 RETRIEVERS = (BOTH, WORDS, MEANING)
 
@@ -18,10 +18,10 @@ class QuestionVector:
     """The vector of a question.
 
     Attributes:
-        digest: names the encoder (8 bytes); the vectors of other encoders count as missing.
-        packed: the vector as the indexes read it: its scale (float32), then its values (int8).
+        digest: identifies the encoder (8 bytes); vectors of other encoders count as missing.
+        packed: the vector in the form of the indexes: its scale (float32), then its values (int8).
         weight: what a cosine of 1 adds to the score of a sentence.
-        missing: the cosine that counts for a sentence without a vector, such as one of a document that was just stored.
+        missing: the cosine of a sentence without a vector, for example in a document that was just stored.
     """
 
     digest: bytes
@@ -31,7 +31,7 @@ class QuestionVector:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Names the ranking: two vectors of a question with this identity rank alike."""
+        """Identifies the ranking: two vectors of a question with the same identity give the same ranking."""
         return (self.digest, self.weight, self.missing)
 
     @property
@@ -40,5 +40,5 @@ class QuestionVector:
         return ("VECTOR", self.digest, repr(self.weight), repr(self.missing), self.packed)
 
     def score(self, cosine: float | None) -> float:
-        """What the meaning adds to the score of a sentence; None: the sentence has no vector."""
+        """Return what the meaning adds to the score of a sentence. `cosine` is None if the sentence has no vector."""
         return self.weight * (self.missing if cosine is None else cosine)

@@ -1,8 +1,8 @@
-"""Makes the index entry of a sentence: its terms, the frequency of each, and the number of terms.
+"""Builds the index entry of a sentence: its terms, the frequency of each, and the number of terms.
 
 The index weighs a term by BM25's saturated frequency. It compares the length of a sentence with a fixed reference
-instead of the corpus average, so a stored weight stays right when documents are added or removed. The reference of 15
-terms is about the mean sentence of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
+instead of the corpus average, so a stored weight stays valid when documents are added or removed. The reference of 15
+terms is close to the mean sentence length of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ REFERENCE_LENGTH = 15.0
 
 
 def weight(frequency: int, length: int) -> float:
-    """The BM25 weight, without idf, of a term that occurs ``frequency`` times in a sentence of ``length`` terms.
+    """Return the BM25 weight, without idf, of a term that occurs ``frequency`` times in a sentence of ``length`` terms.
 
-    This is the exact weight; the index keeps it in 8 bits (``native/index/codes.c``).
+    This is the exact weight; the index stores it in 8 bits (``native/index/codes.c``).
 
     >>> weight(1, 15)
     1.0
@@ -33,9 +33,9 @@ def weight(frequency: int, length: int) -> float:
 
 
 def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> tuple[int, Counter[str]]:
-    """The length of a sentence, and its terms with their frequencies, for the index.
+    """Return the length of a sentence, and its terms with their frequencies, for the index.
 
-    With `fields` (`field_terms`) both are in quarters of an occurrence.
+    With `fields` (`field_terms`), both are in quarters of an occurrence.
 
     >>> counts_of("A cat sees a cat."), counts_of("A cat.", {"cat": 2, "pet": 2})
     ((3, Counter({'cat': 2, 'see': 1})), (19, Counter({'cat': 6, 'pet': 2})))
@@ -51,7 +51,7 @@ def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -
 
 
 def weights_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> dict[str, float]:
-    """The terms of a sentence, and of its fields, with their weights."""
+    """Return the terms of a sentence, and of its fields, with their weights."""
     length, counts = counts_of(sentence, fields)
     return {term: weight(count, length) for term, count in counts.items()}
 
@@ -70,7 +70,8 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
 def pack_parts(
     sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None, size: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Pack sentences in parts; yield the number of sentences and the bytes. A part ends after it has reached `size`.
+    """Pack sentences in parts. Yield the number of sentences and the bytes of each part. A part ends after it reaches
+    `size`.
 
     >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]
@@ -96,7 +97,7 @@ def pack_parts(
 
 @lru_cache(maxsize=50_000)
 def _entry(term: str) -> tuple[bytes, bytes]:
-    """The bytes of a term, which give the order of terms, and the term's entry if its frequency is 1."""
+    """Return the bytes of a term, which determine the order of terms, and the term's entry for the frequency 1."""
     data = term.encode()
     packed = bytearray(b"\x01")
     _append(packed, len(data))

@@ -1,16 +1,17 @@
-"""Ranks the sentences of the corpus for a question by the indexes of all partitions.
+"""Ranks the sentences of the corpus for a question with the indexes of all partitions.
 
-Each partition has an index of its own. The ranker asks all of them twice, in one pipeline to each shard:
+Each partition has its own index. The ranker asks all indexes twice, with one pipeline to each shard:
 
-1. how many of their sentences contain each term of the question (`statistics_commands`);
-2. with the sums of the whole corpus, for their best sentences (`rank_commands`).
+1. How many sentences contain each term of the question (`statistics_commands`)?
+2. Which are the best sentences, with the sums of the whole corpus (`rank_commands`)?
 
-By meaning, a shard computes the vector of the question during the first pipeline, and the second one carries it.
+For a ranking by meaning, a shard computes the vector of the question during the first pipeline, and the second pipeline
+contains it.
 
-A write may come between the two pipelines. The ranking then scores the new sentences with the earlier frequencies, and
+A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies, and
 records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
-are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second one is refused, and
-the caller ranks again.
+are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second pipeline is
+refused, and the caller ranks again.
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ from .terms import ANALYZER_VERSION, question_terms
 
 Command = tuple[str | int | bytes, ...]
 
-# What a user needs on every shard to rank: docs/access.md has the same list.
+# The rights that a user needs on every shard to rank. docs/access.md has the same list.
 RIGHTS = "(+mget %R~epoch:* %R~flight:*) (+hget %R~layout:*) (+qa.index.stats +qa.index.rank %R~index:*)"
 COMPLETE_RIGHTS = "(+qa.index.complete +qa.index.stats %R~index:*)"
-# Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
+# Error codes of a server or module that can never run the commands of a ranking, so a retry does not help.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3
-# An index adds up floats in another order.
+# Tolerance for differences of rounding, because an index adds up floats in another order.
 ROUNDING = 1e-6
-# Bytes of a ranked sentence in the reply of an index.
+# The approximate size of a ranked sentence in the reply of an index, in bytes.
 HIT_BYTES = 64
 
 _log = logging.getLogger(__name__)
 
 
 class Pipelines(Protocol):
-    """The part of `routing.shards.Shards` that a ranking needs."""
+    """The part of `routing.shards.Shards` that a ranking uses."""
 
     @property
     def topology(self) -> Topology:
@@ -70,21 +71,21 @@ class Pipelines(Protocol):
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run the commands for each server in a pipeline; an error is returned in the place of a reply."""
+        """Run the commands for each server in a pipeline. An error is returned in place of its reply."""
 
 
 class Vectors(Protocol):
-    """The part of `asking.remote_encoder.RemoteEncoder` that a ranking needs."""
+    """The part of `asking.remote_encoder.RemoteEncoder` that a ranking uses."""
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
-        """The vector of a question; None if no shard can compute it now."""
+        """Return the vector of a question; None if no shard can compute it now."""
 
 
 class Ranker:
     """Ranks the corpus of one cluster.
 
     Attributes:
-        rankings: how many rankings this process has made.
+        rankings: the number of rankings that this process has computed.
     """
 
     def __init__(self, shards: Pipelines, partitions: int, vectors: Vectors | None = None) -> None:
@@ -95,7 +96,7 @@ class Ranker:
         self.set_partitions(partitions)
 
     def set_partitions(self, partitions: int) -> None:
-        """Rank this number of partitions from now on."""
+        """Set the number of partitions for all further rankings."""
         self._tags = partition_tags(partitions)
         self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
 
@@ -111,19 +112,19 @@ class Ranker:
         distinct: bool = False,
         expansion: Expansion | None = None,
     ) -> Ranking:
-        """The `count` best sentences of a collection, from the documents that the filter admits.
+        """Return the `count` best sentences of a collection, from documents that satisfy the filter `chosen`.
 
         Args:
-            without: the shards that are not asked: the ranking lacks their documents.
-            retriever: by what sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
-                the ranking is by words.
+            without: the shards that are not asked; the ranking lacks their documents.
+            retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
+                words are used.
             distinct: whether each passage counts once, with its best sentence.
-            expansion: the terms of the ranking by words; None: those of the text.
+            expansion: the terms of the ranking by words; None: the terms of the text.
 
         Raises:
-            ReplyError: a shard refused for the moment, or has redirected: rank again.
-            MissingRights: the cluster's user may not rank; the text names what to grant.
-            ClusterError: a shard cannot rank, or its reply cannot be read.
+            ReplyError: a shard refused the command temporarily, or has redirected it: rank again.
+            MissingRights: the cluster's user may not rank; the text names the rights to grant.
+            ClusterError: a shard cannot rank, or its reply cannot be parsed.
         """
         (ranking,) = await self.rank_each(
             text, count, chosen, (collection,), without, retriever=retriever, distinct=distinct, expansion=expansion
@@ -142,9 +143,9 @@ class Ranker:
         distinct: bool = False,
         expansion: Expansion | None = None,
     ) -> list[Ranking]:
-        """A ranking of each collection. All scores are comparable, because the statistics are those of all collections.
+        """Return a ranking of each collection. Arguments and errors are as in `rank`.
 
-        The arguments and errors are those of `rank`.
+        All scores are comparable, because they use the statistics of all these collections together.
         """
         with step("rank") as ranked:
             on_shard = self._asked(without)
@@ -183,9 +184,9 @@ class Ranker:
     async def completions(
         self, prefix: str, count: int, collections: Sequence[str], without: Collection[Shard] = ()
     ) -> list[str]:
-        """The terms of the collections that may complete a word, the most frequent first.
+        """Return the terms of the collections that may complete a word, the most frequent first.
 
-        They start with the prefix, or belong to words that start with it (`stems_of_prefix`). The errors are those of
+        The terms start with the prefix, or belong to words that start with it (`stems_of_prefix`). Errors are as in
         `rank`.
         """
         with step("complete"):
@@ -200,7 +201,7 @@ class Ranker:
                 return most_frequent_terms(own, replies, count)
 
     def _asked(self, without: Collection[Shard]) -> dict[Address, list[str]]:
-        """The partitions on each shard that is asked."""
+        """Return the partitions on each shard that is asked."""
         left_out = {shard.address for shard in without}
         return {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
 
@@ -211,7 +212,7 @@ class Ranker:
             return await self._vectors.of(text, without)
 
     def _tags_on_shards(self) -> Mapping[Address, list[str]]:
-        """The partitions on each shard, by the topology that is known now."""
+        """Return the partitions on each shard, by the current topology."""
         topology, found = self._placed
         if topology is not self._shards.topology:
             topology, found = self._shards.topology, {}
@@ -221,7 +222,7 @@ class Ranker:
         return found
 
     async def _ask(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[Any]:
-        """The replies of all shards in one list; an error reply is raised."""
+        """Return the replies of all shards in one list. An error reply is raised."""
         replies = await self._shards.execute_pipelines(commands, admitted=admitted)
         for (address, asked), each in zip(commands.items(), replies, strict=True):
             for command, reply in zip(asked, each, strict=True):
@@ -230,7 +231,7 @@ class Ranker:
         return [reply for each in replies for reply in each]
 
     def _warn_if_reindexing(self, statistics: Statistics) -> None:
-        """Log once that partitions have terms of another analyzer version, and again when this state returns."""
+        """Log once that partitions have terms of another analyzer version. Log again if this state ends and returns."""
         stale = statistics.stale
         warning = f"{len(stale)} partitions, {stale[0][0]} with terms of {stale[0][1]}" if stale else ""
         if warning and not self._warned:
@@ -258,7 +259,9 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Raise ClusterError for replies in an unknown form, such as those of another version of the module."""
+    """In the block, raise ClusterError for replies in an unknown form, for example from another version of the
+    module.
+    """
     try:
         yield
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -270,10 +273,10 @@ class Statistics:
     """How often the terms of a question occur in a collection.
 
     Attributes:
-        tags: the partitions. The attributes below have one element for each partition, in the same order.
+        tags: the partitions. The attributes below have one element per partition, in the same order.
         sentences: the number of sentences.
         frequencies: for each term, the number of sentences that contain it.
-        analyzers: the version of the analyzer that made the terms; None until the first sweep has ended.
+        analyzers: the version of the analyzer that computed the terms; None until the first sweep has ended.
     """
 
     tags: tuple[str, ...]
@@ -291,7 +294,9 @@ class Statistics:
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The tags of partitions whose terms come from another analyzer version, each with a text that names it."""
+        """The tags of partitions whose terms come from another analyzer version, each with a text that names this
+        version.
+        """
         return [
             (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)
@@ -301,12 +306,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The statistics of everything that a ranking compares, by which all its sentences are scored.
+    """The statistics that determine the scores of a ranking.
 
     Attributes:
         sentences: the number of sentences.
         frequencies: for each term, the number of sentences that contain it.
-        weighed: for each term, the number by which it is weighed.
+        weighed: for each term, the frequency that determines its weight.
     """
 
     sentences: int
@@ -315,7 +320,7 @@ class Corpus:
 
     @classmethod
     def of(cls, statistics: Sequence[Statistics], expansion: Expansion | None = None) -> Corpus:
-        """The sums over all partitions of all collections."""
+        """Sum up the statistics of all partitions of all collections."""
         sentences = sum(sum(each.sentences) for each in statistics)
         sums = tuple(map(sum, zip(*(each.sums for each in statistics), strict=True)))
         weighed = sums if expansion is None or not sums else tuple(expansion.weighed(sentences, sums))
@@ -323,7 +328,7 @@ class Corpus:
 
 
 def _regrouped(on_shard: Mapping[Address, Sequence[str]], replies: Sequence[Any], collections: int) -> list[list[Any]]:
-    """The replies for each collection, in the order of partitions, from replies in the order of shards."""
+    """Return the replies for each collection, in the order of partitions, from replies in the order of shards."""
     parts: list[list[Any]] = [[] for _ in range(collections)]
     at = 0
     each = len(replies) // max(1, collections * sum(map(len, on_shard.values())))
@@ -343,9 +348,10 @@ def _by_collection(
 
 
 def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) -> list[str]:
-    """The most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and, for the terms `own`, ``QA.INDEX.STATS``.
+    """Return the most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and, for the terms `own`,
+    ``QA.INDEX.STATS``.
 
-    The numbers of sentences are sums over indexes. An index only counts its own most frequent completions, so a sum may
+    The numbers of sentences are sums over indexes. An index counts only its own most frequent completions, so a sum may
     be too small.
     """
     counts: dict[str, int] = {}
@@ -361,7 +367,7 @@ def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) 
 def statistics_commands(
     tags: Iterable[str], terms: Sequence[str], collection: str = DEFAULT_COLLECTION
 ) -> list[Command]:
-    """The commands of the first pipeline; `parse_statistics` reads their replies."""
+    """Return the commands of the first pipeline; `parse_statistics` parses their replies."""
     commands: list[Command] = []
     for tag in tags:
         # A server refuses a command of two keys while their slot is migrating.
@@ -374,7 +380,7 @@ def statistics_commands(
 def parse_statistics(
     tags: Sequence[str], terms: Sequence[str], replies: Sequence[Any], collection: str = DEFAULT_COLLECTION
 ) -> Statistics:
-    """Read the replies to `statistics_commands` for the same tags, terms and collection."""
+    """Parse the replies to `statistics_commands` for the same tags, terms and collection."""
     epochs, found, analyzers = (replies[first::_COMMANDS_OF_STATISTICS] for first in range(_COMMANDS_OF_STATISTICS))
     return Statistics(
         tuple(tags),
@@ -396,10 +402,11 @@ def rank_commands(
     distinct: bool = False,
     corpus: Corpus | None = None,
 ) -> list[Command]:
-    """The commands of the second pipeline, one for each partition; a filter is in its binary form.
+    """Return the commands of the second pipeline, one for each partition. `packed_filter` is a filter in its binary
+    form.
 
-    With `distinct`, an index returns only the best sentence of each passage. `corpus` has the statistics by which the
-    sentences are scored; by default, those of the collection.
+    With `distinct`, an index returns only the best sentence of each passage. `corpus` has the statistics for the
+    scores; by default, the statistics of the collection.
     """
     corpus = corpus or Corpus.of([statistics])
     options: Command = (
@@ -422,7 +429,7 @@ def ranking_of(
     vector: QuestionVector | None = None,
     corpus: Corpus | None = None,
 ) -> Ranking:
-    """Make a ranking from the replies to `rank_commands` with the same corpus."""
+    """Build a ranking from the replies to `rank_commands` with the same corpus."""
     corpus = corpus or Corpus.of([statistics])
     parts: dict[str, RankedPartition] = {}
     hits: list[tuple[float, float, str, Any, int]] = []
@@ -436,7 +443,7 @@ def ranking_of(
             (float(hit[2]) + meaning, meaning, tag, hit, place)
             for hit, meaning, place in zip(found, by_meaning, places, strict=True)
         ]
-    # Only the sentences that may be among the best are scored again.
+    # Score again only the sentences that may be among the best.
     least = sorted((hit[0] for hit in hits), reverse=True)[:count][-1] - ROUNDING if hits else 0.0
     prefix = collection_prefix(statistics.collection)
     best = [

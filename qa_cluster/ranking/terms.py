@@ -1,7 +1,8 @@
-"""The analyzer: makes terms from texts and questions. Ranking compares these terms.
+"""The analyzer: computes terms from texts and questions. A ranking compares these terms.
 
-`analyze` makes the terms of sentences and of questions. If its results change, the terms that `fields` add, or the
-metadata that `filters` packs, raise `ANALYZER_VERSION`: the shards then reindex their documents.
+`analyze` returns the terms of sentences, `question_terms` those of questions. Increase `ANALYZER_VERSION` if their
+results change, or the terms that `fields` adds, or the metadata that `filters` packs. The shards then reindex their
+documents.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import Stemmer
 
 ANALYZER_VERSION = f"5-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
-# The limit of the index.
+# The limit of terms of a question in the index.
 MAX_QUESTION_TERMS = 32
 
-# Scripts without spaces between words, and Hangul, which attaches particles to words: their terms are pairs of
-# neighbouring characters.
+# Scripts without spaces between words, and Hangul, which attaches particles to words. Their terms are pairs of adjacent
+# characters.
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -46,7 +47,7 @@ _REMOVED = re.compile(
     "[\u0300-\u036f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-# Letters that Unicode does not decompose: the plain letters, and the letters that stand for them.
+# Plain letters, each with the letters that it replaces. Unicode does not decompose these letters.
 _PLAIN_LETTERS = (
     ("a", "\u1d8f\u2c65"),
     ("ae", "\u00e6"),
@@ -84,7 +85,7 @@ _PLAIN |= {
 }
 _STROKED = re.compile(f"[{''.join(_PLAIN)}]")
 # Words that are not ordinary terms, but may be names: a single letter (also in C++ and C#), and a stop word with a
-# capital letter. No stop word has more than six letters.
+# capital letter. Stop words have at most six letters.
 _RARE = re.compile(r"\b(?:[A-Za-z\u00c0-\u052f](?:\+\+|#|\b(?!['\u2019]\w))|[A-Z][A-Za-z]{1,5}\b(?!['\u2019]\w))")
 _APOSTROPHES = ("'", "\u2019")
 _ANY_WORD = re.compile(r"[^\W_]+")
@@ -93,9 +94,10 @@ _local = threading.local()
 
 @cache
 def _word() -> re.Pattern[str]:
-    """A word of a text that is not ASCII. Combining marks are parts of words, but ``re`` does not see them as letters.
+    """Return the pattern of a word in a text that is not ASCII.
 
-    The pattern is made at its first use, because the search for all marks takes longer than most imports.
+    Combining marks are parts of words, but ``re`` does not treat them as letters. The pattern is created at its first
+    use, because the search for all marks takes longer than most imports.
     """
     marks: list[list[int]] = []
     for code in range(0x300, 0x20000):
@@ -109,7 +111,7 @@ def _word() -> re.Pattern[str]:
 
 
 def analyze(text: str) -> list[str]:
-    """The terms of a sentence, with repetitions and without stop words; the terms of `rare_words` are last.
+    """Return the terms of a sentence, with repetitions and without stop words. The terms of `rare_words` come last.
 
     >>> analyze("The Caf\u00e9's waiters were running.")
     ['cafe', 'waiter', 'run']
@@ -130,7 +132,7 @@ def _ordinary(text: str) -> list[str]:
 
 
 def _is_apart(text: str, start: int, end: int) -> bool:
-    """Whether a word does not continue after an apostrophe, an accent or an invisible character."""
+    """Return whether a word does not continue after an apostrophe, an accent or an invisible character."""
     if after := _REMOVED.match(text, end):
         end = after.end()
     while start and _REMOVED.match(text[start - 1]):
@@ -154,9 +156,9 @@ class RareWord(NamedTuple):
 
 
 def rare_words(text: str, *, alone: bool) -> Iterator[RareWord]:
-    """The words of a text that may be names although they are stop words or single letters.
+    """Yield the words of a text that may be names although they are stop words or single letters.
 
-    `alone`: the text has no ordinary terms. If it has no such names, too, all its words count.
+    `alone` says that the text has no ordinary terms. If it also has no such names, all its words are yielded.
 
     >>> [word.term for word in rare_words("IT, the Who and C++ of R", alone=False)]
     ['it', 'who', 'c++', 'r']
@@ -188,16 +190,16 @@ def rare_words(text: str, *, alone: bool) -> Iterator[RareWord]:
 
 @lru_cache(maxsize=50_000)
 def _term(word: str) -> str:
-    """The term of a lower-case ASCII word of at most `MAX_TERM_LENGTH` letters; empty for a stop word."""
+    """Return the term of a lower-case ASCII word of at most `MAX_TERM_LENGTH` letters; empty for a stop word."""
     (found,) = stems([word]) if len(word) > 1 and word not in STOPWORDS else ("",)
     return found
 
 
 def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
-    """The first ``limit`` distinct terms of a question, in their order.
+    """Return the first ``limit`` distinct terms of a question, in their order.
 
-    Single letters and capitalized stop words count only if the question has no other terms. If it has no such words,
-    too, all its words count.
+    Single letters and capitalized stop words count only if the question has no other terms. If it has no such words
+    either, all its words count.
 
     >>> question_terms("What is the WHO?"), question_terms("What is vitamin B?"), question_terms("What is B?")
     (['who'], ['vitamin'], ['b'])
@@ -209,7 +211,8 @@ def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
 
 
 def unaccented(text: str) -> str:
-    """The text without accents, strokes and invisible characters, with plain letters for ligatures and variants.
+    """Return the text without accents, strokes and invisible characters, and with plain letters for ligatures and
+    variants.
 
     >>> unaccented("Troms\u00f8, \u0141\u00f3d\u017a, light\u00adhouse")
     'Tromso, Lodz, lighthouse'
@@ -219,7 +222,7 @@ def unaccented(text: str) -> str:
 
 
 def words(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words of an unaccented, case-folded text that become terms, each with its start and end."""
+    """Return the words of an unaccented, case-folded text that become terms, each with its start and end."""
     # Single letters and digits only add noise: without them recall at 5 rose from .652 to .697 on CORD-19 questions.
     return (
         found
@@ -229,7 +232,7 @@ def words(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def words_and_stopwords(text: str) -> Iterator[tuple[str, int, int]]:
-    """All words of an unaccented, case-folded text, each with its start and end."""
+    """Yield all words of an unaccented, case-folded text, each with its start and end."""
     unspaced = not text.isascii()
     for match in _word().finditer(text):
         word = match.group()
@@ -255,8 +258,8 @@ def _split_unspaced(word: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def stems(found: list[str]) -> list[str]:
-    """The stem of each word; it may be empty."""
-    # One stemmer for each thread: an instance has a cache and is not thread-safe.
+    """Return the stem of each word. A stem may be empty."""
+    # Each thread has its own stemmer, because an instance has a cache and is not thread-safe.
     stemmer = getattr(_local, "stemmer", None)
     if stemmer is None:
         stemmer = _local.stemmer = Stemmer.Stemmer("english")

@@ -1,12 +1,12 @@
 """Tells the indexes which later writes may change an answer that will be cached.
 
 An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
-last ranked one, and the terms keep their weights. When documents are added or removed, all weights drift a little. An
-answer stays cached while the idf of each of its terms has changed by at most `drift` times the idf (or times 1, if the
-idf is smaller). Half of this change may come from the number of sentences, half from the number of sentences with the
-term. Each partition gets an equal part of the permitted change. It watches this part alone, without asking the others.
+last ranked sentence, and the terms keep their weights. When documents are added or removed, all weights drift a little.
+An answer stays cached while the idf of each of its terms has changed by at most `drift` times the idf (or times 1, if
+the idf is smaller). Half of this change may come from the number of sentences, half from the number of sentences with
+the term. Each partition gets an equal part of the allowed change, and watches this part without asking the others.
 
-With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each move by a factor.
+With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each change by a factor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .bm25 import RankedPartition, Ranking
 from .filters import Filter
 from .ranker import Command
 
-# The shard adds up floats in another order.
+# Tolerance for differences of rounding, because the shard adds up floats in another order.
 ROUNDING = 1e-9
 MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
@@ -36,12 +36,12 @@ def watch_commands(
     ttl_ms: int,
     drift: float,
 ) -> dict[str, Command]:
-    """``QA.INDEX.WATCH`` for the index of each partition, by tag.
+    """Return the command ``QA.INDEX.WATCH`` for the index of each partition, by tag.
 
     Args:
-        ranking: the ranking from which the answer is made.
-        asked: how many sentences were asked for; if the ranking has fewer, each new sentence with a term may change it.
-            By meaning, each new sentence may.
+        ranking: the ranking on which the answer is based.
+        asked: the number of requested sentences. If the ranking has fewer, each new sentence with a term may change the
+            answer; in a ranking by meaning, each new sentence may.
         chosen: the filter of the ranking.
         collection: the collection of the ranking.
         name: the name of the answer.
@@ -76,9 +76,9 @@ def watch_commands(
 
 
 def _least(ranking: Ranking, asked: int, drift: float) -> float:
-    """A new sentence with at least this score may change the ranking. The part by meaning does not drift."""
+    """Return the lowest score with which a new sentence may change the ranking. The part by meaning does not drift."""
     if len(ranking.candidates) < asked:
-        # by meaning, each new sentence is ranked; no cosine is below -1
+        # A ranking by meaning includes each new sentence, and no cosine is below -1.
         return 0.0 if ranking.vector is None else -2 * ranking.vector.weight
     last = ranking.candidates[-1]
     by_words = last.score - last.by_meaning
@@ -90,7 +90,7 @@ def _idf(sentences: int, frequency: int) -> float:
 
 
 def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
-    """How much one partition may decrease and increase a number whose logarithm may change by `limit`."""
+    """Return by how much one partition may decrease and increase a number whose logarithm may change by `limit`."""
     return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 
@@ -99,7 +99,7 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
 
 
 def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
-    """The words for each term; a term that is too long for an index is left out."""
+    """Return the arguments for each term. A term that is too long for an index is left out."""
     weighed = ranking.weighed or ranking.frequencies
     rows = zip(ranking.terms, weighed, part.frequencies, shares, strict=True)
     return [

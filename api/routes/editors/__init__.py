@@ -1,1 +1,1 @@
-"""This room has the routes of what editors and readers add to a collection."""
+"""Routes for what editors and readers add to a collection: pins, synonyms, feedback and unanswered questions."""

@@ -41,7 +41,7 @@ _BODIES: dict[str, Callable[[], tuple[Field, ...]]] = {
 
 
 class GuidanceRoute:
-    """Serves all four paths."""
+    """Serves `/pins`, `/synonyms`, `/feedback` and `/unanswered`."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -81,7 +81,7 @@ class GuidanceRoute:
     async def _served(
         self, path: str, method: str, collection: str, values: dict[str, Any]
     ) -> tuple[int, dict[str, Any] | None]:
-        """The status and the body."""
+        """Process a request; return the status, and the body as JSON-ready values or None."""
         engine = self._state.engine
         if path == "/pins":
             return await _pins(engine, method, collection, values)
