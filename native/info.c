@@ -1,5 +1,5 @@
-/* Collects the counters of all parts when a client sends INFO. A crash report gets only the sections of the worker and
- * the queue. */
+/* Collects the counters of all parts when a client sends INFO. A crash report contains only the sections of the worker
+ * and the queue. */
 #include "info.h"
 
 #include <stdio.h>
@@ -49,8 +49,9 @@ typedef struct Refused {
     int found;
 } Refused;
 
-/* Adds the key of a refused model or script with the reason of its last failure. A key can have any bytes, and
- * clients take a value with `=` for a dictionary. */
+/* Adds the key of a refused model or script, with the reason of its last failure. Replaces bytes that are not
+ * printable, because a key can contain any bytes. Also replaces `=`, because clients read a value with `=` as a
+ * dictionary. */
 static void add_refused(const Runnable *runnable, void *data) {
     Refused *refused = data;
     char field[32], text[REFUSED_TEXT];
@@ -117,7 +118,8 @@ static void add_bus(RedisModuleInfoCtx *info) {
     number(info, "bus_messages_refused", bus.refused);
 }
 
-/* The fields have RedisGears' names. The worker's resident memory replaces the numbers of its allocator. */
+/* Adds fields with RedisGears' names. The fields about memory have the worker's resident memory, where RedisGears
+ * reports its allocator. */
 static void add_gears(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
@@ -133,8 +135,8 @@ static void add_gears(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", beat_rss_bytes());
 }
 
-/* The processor time of the worker in seconds: fields 14 and 15 of its stat line, counted after the name in
- * parentheses. */
+/* Returns the processor time of the worker in seconds. It reads fields 14 and 15 of the worker's /proc stat line, and
+ * counts them from the end of the name in parentheses. */
 static double worker_cpu_seconds(pid_t pid) {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -150,7 +152,7 @@ static double worker_cpu_seconds(pid_t pid) {
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The fields have RedisAI's names. One worker represents all queues of all devices. */
+/* Adds fields with RedisAI's names. RedisAI reports a queue for each device; here the worker stands for all queues. */
 static void add_ai(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "ai");
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
@@ -191,7 +193,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     }
 }
 
-/* The upper bound in microseconds of the bucket with the quantile `p` of the durations. */
+/* Returns the upper bound, in microseconds, of the bucket that contains the quantile `p` of the durations. */
 static unsigned long long percentile(const unsigned long long *buckets, double p) {
     unsigned long long total = 0, seen = 0;
     for (int i = 0; i < JOB_LATENCY_BUCKETS; i++) total += buckets[i];
@@ -202,7 +204,7 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
     return 0;
 }
 
-/* Adds only non-empty buckets, each named by its upper bound. */
+/* Adds the non-empty buckets. The name of a bucket contains its upper bound. */
 static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
                           const unsigned long long *buckets) {
     char field[64], bound[32];

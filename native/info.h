@@ -1,4 +1,4 @@
-/* The module's sections of INFO. All numbers about a shard in other programs come from here. */
+/* The module's sections of INFO. Other programs read their numbers about a shard from these sections. */
 #ifndef QA_INFO_H
 #define QA_INFO_H
 

@@ -90,8 +90,8 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Each part comes after the parts that it needs. The worker's user gets the commands that are registered before
- * link_create_user. The supervisor comes last, because it starts a worker. */
+/* Each part comes after the parts that it needs. link_create_user allows the worker's user to run the commands of the
+ * parts above it. The supervisor comes last, because it starts a worker. */
 /* clang-format off */
 static int (*const PARTS[])(RedisModuleCtx *) = {
     /* the question wing */
@@ -149,7 +149,7 @@ EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, i
     return REDISMODULE_OK;
 }
 
-/* Keys of the module's types, blocked clients and the worker process need this code. */
+/* Refuses to unload the module: keys of the module's types, blocked clients and the worker need its code. */
 EXPORTED int RedisModule_OnUnload(RedisModuleCtx *ctx) {
     RedisModule_Log(ctx, "warning", "the module qa cannot be unloaded");
     return REDISMODULE_ERR;

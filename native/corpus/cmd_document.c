@@ -1,9 +1,10 @@
 /* Commands that write documents and cached answers with the rights of the module.
  *
- * A document has internal keys: its index, the pending documents of its partition, the lists of cached answers. No user
- * needs a right to write these keys. The only key of a command is the text of the document, or the answer. The server
- * checks whether the caller may read and write it; the module derives all other keys from its name. So a name must be
- * valid: a right to write the texts of one collection must reach no key of another. */
+ * Some keys of a document are internal: its index, the pending documents of its partition, and the lists of cached
+ * answers. Users need no rights to write these keys. A command names only one key: the text of the document, or the
+ * answer. The server checks whether the caller may read and write this key. The module derives all other keys from its
+ * name. So the name must be valid: the right to write texts of one collection must not give access to keys of another
+ * collection. */
 #include "corpus/cmd_document.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static const char NOT_A_TEXT[] = "ERR the key must be paragraphs:<document>:{tag
                                  "paragraphs:<collection>%/<document>:{tag}";
 static const char NOT_AN_ANSWER[] = "ERR the key must be answer:{tag}:<name> or answer:<collection>:{tag}:<name>";
 
-/* The text is the first key of the array and stays the caller's. */
+/* Does not free the first key, which is the text and belongs to the caller. */
 static void free_keys(RedisModuleString **keys, size_t n) {
     for (size_t i = 1; i < n; i++) RedisModule_FreeString(NULL, keys[i]);
 }
@@ -32,7 +33,7 @@ static RedisModuleString *partition_key(const char *kind, const TextKey *text) {
     return text_key_joined(kind, NULL, 0, text->tag, text->tag_length);
 }
 
-/* A key that each collection has in the partition: `<kind>{tag}` or `<kind><collection>:{tag}`. */
+/* Returns a key that every collection has in the partition: `<kind>{tag}` or `<kind><collection>:{tag}`. */
 static RedisModuleString *collection_key(const char *kind, const TextKey *text) {
     if (!text->collection_length) return partition_key(kind, text);
     RedisModuleString *made = text_key_joined(kind, text->name, text->collection_length, ":", 1);
@@ -40,7 +41,7 @@ static RedisModuleString *collection_key(const char *kind, const TextKey *text) 
     return made;
 }
 
-/* The keys in the order of `document_keys` in qa_cluster/documents/stored.py. */
+/* Makes the keys in the order of `document_keys` in qa_cluster/documents/stored.py. */
 static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModuleString **keys) {
     static const char *const OF_DOCUMENT[] = {"document:", "places:", "tokens:", "sentence:", "answers:"};
     size_t n = 0;
@@ -54,7 +55,8 @@ static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModul
     keys[n++] = partition_key("flight:", parsed);
 }
 
-/* Runs a script of a document: `mode`, then the arguments of the command after its key, then `last` (NULL: none). */
+/* Runs a script for a document. Its arguments are `mode`, then the arguments of the command after its key, then `last`
+ * (NULL: nothing). */
 static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *mode, RedisModuleString **argv, int argc,
                             const char *last) {
     TextKey parsed;
@@ -74,8 +76,9 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
 
 /* ---- QA.PUTDOCUMENT ---- */
 
-/* The limits of qa_cluster/documents/stored.py. A caller with a client of its own could break the work of others: the
- * worker indexes the documents of all collections, and must be able to read each. */
+/* The limits of qa_cluster/documents/stored.py. The module must check them, because a caller may use its own client.
+ * The worker indexes the documents of all collections, and one document that it cannot read would stop its work for
+ * all. */
 enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
@@ -87,7 +90,7 @@ typedef struct Limit {
 static const Limit LIMITS[] = {
     {"id", 3, 512}, {"title", 4, 4096}, {"metadata", 5, 64 * 1024}, {"text", 8, 20000000}, {"source", 9, 4096}};
 
-/* The id is the name in the key without its collection, where `%`, `{` and `}` are encoded. */
+/* True: the id is the name in the key, without the collection. In the key, `%`, `{` and `}` are encoded. */
 static bool is_id_of(RedisModuleString *id, const TextKey *key) {
     size_t length, at = 0;
     const char *text = RedisModule_StringPtrLen(id, &length);
@@ -129,7 +132,7 @@ static const char *check_put(RedisModuleString **argv, char *error) {
             snprintf(error, MAX_ERROR, "ERR the %s has %zu bytes, the limit is %zu", limit->name, length, limit->most);
             return error;
         }
-        /* The worker checks the text, which a client may also write with SET. */
+        /* The worker checks the text itself, because a client may also write it with SET. */
         if (strcmp(limit->name, "text") != 0 && !text_is_utf8(text, length)) {
             snprintf(error, MAX_ERROR, "ERR the %s is not valid UTF-8", limit->name);
             return error;
@@ -172,7 +175,7 @@ static void add_part(Blake2b *hash, const char *text, size_t length) {
     blake2b_add(hash, text, length);
 }
 
-/* `document_version` in qa_cluster/documents/stored.py. */
+/* Computes the version like `document_version` in qa_cluster/documents/stored.py. */
 static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString *metadata, const char *text,
                                      size_t text_length) {
     Blake2b hash;
@@ -190,7 +193,8 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
     return RedisModule_CreateString(NULL, hex, VERSION_LENGTH);
 }
 
-/* The versions of the stored text with the stored metadata, and with the new ones; empty without a record or a text. */
+/* Computes two versions of the stored text: with the stored metadata, and with the new metadata. They are empty if the
+ * record or the text is missing. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {
     RedisModuleString *name = text_key_joined("document:", parsed->name, parsed->name_length, parsed->tag - 1,
@@ -248,7 +252,7 @@ static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- Answers ---- */
 
-/* `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`: where the `{tag}` starts and how long it is. */
+/* In `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`, finds where the `{tag}` starts and how long it is. */
 static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
     static const char PREFIX[] = "answer:";
     size_t length;

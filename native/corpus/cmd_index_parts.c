@@ -1,11 +1,13 @@
-/* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT: a document in parts, so that a long document does
- * not block the server. Its sentences are in the index at once, at their final place, but searches do not find them
- * before the commit. The commit takes the same time for every length (index/open.c).
+/* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT write a document in parts, so that a long document
+ * does not block the server. The sentences of a part go to their final place in the index at once, but searches do not
+ * find them before the commit. The commit takes the same time for every length (index/open.c).
  *
  * All four commands are replicated verbatim, and open documents are saved. So a replica, a restarted server and the
- * target of a migrating slot know the document and get the remaining parts. No clock discards an abandoned document,
- * because all copies must do the same. It is discarded when its document is begun again, put or removed, when its key
- * is deleted, or when INDEX_MAX_OPEN other documents are begun in its index. */
+ * target of a migrating slot know the document and get the remaining parts. All copies must discard the same documents,
+ * so no clock decides when a document is abandoned. An open document is discarded when one of these things happens:
+ * - The same document is begun again, put or removed.
+ * - Its key is deleted.
+ * - INDEX_MAX_OPEN other documents are begun in its index. */
 #include "corpus/cmd_index_parts.h"
 
 #include <stdio.h>
@@ -48,8 +50,8 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- The open document at a place ----
  *
- * Commands name the document and its place. A key that was deleted and created again repeats its places, where another
- * document may be open. */
+ * Commands name the document and its place. The place alone is not enough: if a key was deleted and created again,
+ * another document may be open at the same place. */
 
 typedef struct Opened {
     StoredIndex *stored; /* NULL: the key is missing */
@@ -78,7 +80,7 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
     return NULL;
 }
 
-/* The same, and the caller must know the current number of sentences. */
+/* Like find_open, but also requires that the caller gives the current number of sentences. */
 static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened, char *line) {
     long long sentences;
     const char *error = find_open(ctx, argv, opened);

@@ -37,7 +37,7 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* ---- Arguments ---- */
 
-/* [FILTER bytes]. The caller frees the filter, also after an error. */
+/* [FILTER bytes]. The caller must free the filter, even after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
     const void *bytes;
     size_t length;
@@ -51,7 +51,7 @@ typedef struct Terms {
     long long count;
 } Terms;
 
-/* TERMS n (term [frequency]){n}, to the end of the arguments. */
+/* TERMS n (term [frequency]){n}. Nothing may follow these arguments. */
 static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
     int words = with_frequencies ? 2 : 1;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
@@ -103,7 +103,8 @@ static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identi
     for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
 }
 
-/* The passages of the hits. */
+/* Replies with what QA.INDEX.WATCH needs: the identity of the index that was ranked, its next id, and the versions of
+ * the documents. */
 static void reply_passages(RedisModuleCtx *ctx, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, (long)ranking->count);
     for (size_t i = 0; i < ranking->count; i++) {
@@ -288,7 +289,7 @@ static int QA_INDEX_GET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.INFO ---- */
 
-/* The encoders that documents have vectors of. */
+/* Replies with the encoders whose vectors documents have. */
 static void reply_encoders(RedisModuleCtx *ctx, const Index *index) {
     IndexEncoder encoders[INDEX_MAX_ENCODERS];
     size_t count = index_encoders(index, encoders);

@@ -75,7 +75,8 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     return NULL;
 }
 
-/* DOCUMENTS m (document place){m}, to the end of the arguments. The caller frees the documents, also after an error. */
+/* DOCUMENTS m (document place){m}. Nothing may follow these arguments. The caller must free the documents, even after
+ * an error. */
 static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in another place";
@@ -159,7 +160,7 @@ static int QA_INDEX_WATCHED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!parse_name(argv[2], &name, &length)) return RedisModule_ReplyWithError(ctx, ERR_NAME);
     StoredIndex *stored;
-    index_key_peek(ctx, argv[1], &stored); /* opening an expired key deletes it, and drops its questions */
+    index_key_peek(ctx, argv[1], &stored); /* if the key has expired, opening it deletes it and drops its questions */
     bool here = RedisModule_GetSelectedDb(ctx) == 0;
     return RedisModule_ReplyWithLongLong(ctx, here ? (long long)watched_token(argv[1], name, length) : 0);
 }

@@ -1,6 +1,6 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. A command checks everything before it changes
+/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. A command checks all arguments before it changes
  * anything. A command that changes anything is replicated verbatim, because the same operations make the same index.
- * docs/inverted-index.md has the formats. */
+ * docs/inverted-index.md describes the formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { DOCUMENT_WORDS = 3, MAX_ERROR = MAX_DOCUMENT_ERROR };
 
 /* ---- QA.INDEX.PUT ---- */
 
-/* Replaces the live document of that id, if there is one, and then increments *replaced. */
+/* Adds a document. If a live document has the same id, replaces it and increments *replaced. */
 static IndexStatus put_document(Index *index, const Document *document, long long *replaced) {
     IndexPending *pending;
     IndexStatus status = index_begin(index, document->id, document->id_length, document->fields,
@@ -143,7 +143,7 @@ static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 
 /* ---- QA.INDEX.LOAD ---- */
 
-/* A part at the wrong offset belongs to another payload, or a part is missing. */
+/* Refuses a part with the wrong offset: it belongs to another payload, or a part before it is missing. */
 static const char *check_part(const StoredIndex *stored, long long offset, size_t length, char *error) {
     if (stored && stored->index) return "BUSYKEY Target key name already exists.";
     if (length > INDEX_CHUNK) {
@@ -157,7 +157,7 @@ static const char *check_part(const StoredIndex *stored, long long offset, size_
     return error;
 }
 
-/* QA.INDEX.LOAD key offset part: an empty part ends the payload; a part at offset 0 starts from the beginning. */
+/* QA.INDEX.LOAD key offset part. An empty part ends the payload. A part at offset 0 starts a new payload. */
 static int QA_INDEX_LOAD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 4) return RedisModule_WrongArity(ctx);
     long long offset;

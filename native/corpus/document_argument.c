@@ -95,7 +95,7 @@ static bool take_number(Scan *scan) {
     return !errno && (!negative || value <= (unsigned long long)INT64_MAX + 1);
 }
 
-/* The four digits after `\u`; -1: they are missing. */
+/* Reads the four digits after `\u`. -1: they are missing. */
 static int take_code_unit(Scan *scan) {
     int value = 0;
     for (int i = 0; i < 4; i++, scan->at++) {
@@ -133,7 +133,7 @@ static bool take_string(Scan *scan) {
 
 static bool take_value(Scan *scan, int depth);
 
-/* The items of an array or object after its opening bracket. */
+/* Reads the items of an array or object, up to its closing bracket. */
 static bool take_items(Scan *scan, char closing, int depth) {
     if (depth > METADATA_MAX_DEPTH) return false;
     skip_blanks(scan);
@@ -150,7 +150,7 @@ static bool take_items(Scan *scan, char closing, int depth) {
     return take(scan, closing);
 }
 
-/* A value with the blanks around it, in a container of this depth. */
+/* Reads a value and the blanks around it, in a container of this depth. */
 static bool take_value(Scan *scan, int depth) {
     skip_blanks(scan);
     bool taken = false;

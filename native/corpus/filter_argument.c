@@ -1,4 +1,4 @@
-/* A filter does not depend on its index, so it is compiled for an empty index. */
+/* A filter does not depend on an index, so it is compiled for an empty index. */
 #include "corpus/filter_argument.h"
 
 #include "corpus/stored_index.h"

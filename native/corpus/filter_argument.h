@@ -8,7 +8,7 @@
 /* Moves past [FILTER bytes]; without it, sets *bytes to NULL. Returns NULL or an error line. */
 const char *filter_argument(Cursor *cursor, const void **bytes, size_t *length);
 
-/* Compiles a filter. filter_free accepts it even if it is NULL. Returns NULL or an error line. */
+/* Compiles a filter. Returns NULL or an error line. The caller frees *filter, which may be NULL, with filter_free. */
 const char *filter_compile(const void *bytes, size_t length, IndexFilter **filter);
 void filter_free(IndexFilter *filter);
 

@@ -1,11 +1,11 @@
-/* Writes the notes in two steps: it reads the hash when a text changes, and writes at the end of the command that has
- * changed the text.
+/* The module writes a note in two steps. When a text changes, the notification reads the hash. At the end of the
+ * command, the module writes the hash.
  *
- * The notification runs for every command of the server, so it returns after the first bytes of other keys. It must not
- * write itself; AddPostNotificationJob writes afterwards, still in the same transaction.
+ * The notification runs for every command of the server. If the key is not a text, it returns after the first bytes of
+ * the key. A notification must not write. So AddPostNotificationJob writes later, but in the same transaction.
  *
- * During a classic slot migration (SETSLOT, MIGRATE) the server without the hash refuses the write. After the migration
- * the worker reads all documents of the partition. */
+ * During a classic slot migration (SETSLOT, MIGRATE), a server that does not have the hash refuses the write. After the
+ * migration, the worker reads all documents of the partition. */
 #include "corpus/notes.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static RedisModuleString *sum_field; /* the empty name */
 typedef struct Change {
     RedisModuleString *hash, *field, *text;
     int by_script;
-    long long before; /* of a script that may write the note itself */
+    long long before; /* the note before a script that may write it itself */
 } Change;
 
 static void free_change(void *data) {
@@ -33,7 +33,7 @@ static void free_change(void *data) {
     RedisModule_Free(change);
 }
 
-/* NULL: it is not the text of a document. */
+/* Returns NULL if the key is not the text of a document. */
 static Change *new_change(RedisModuleString *text) {
     TextKey key;
     if (!text_key_parse(text, &key)) return NULL;
@@ -75,7 +75,7 @@ static long long number(RedisModuleString *string) {
     return value;
 }
 
-/* The note of a change (0: there is no note) and the sum of all notes. 0: there is no hash. */
+/* Reads the note of a change (0: there is no note) and the sum of all notes. Returns 0 if there is no hash. */
 static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen, long long *sum) {
     RedisModuleKey *key = open_key(ctx, change->hash);
     RedisModuleString *own = NULL, *all = NULL;
@@ -87,8 +87,8 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* If the hash exists, it can be written in any state of its slot; this takes half the time of a command. Otherwise this
- * function creates the hash. */
+/* Writes the note directly if the hash exists, which is possible in any state of its slot and takes half the time of a
+ * command. Otherwise creates the hash. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
@@ -106,8 +106,8 @@ static void free_reply(RedisModuleCallReply *reply) {
     if (reply) RedisModule_FreeCallReply(reply);
 }
 
-/* The key of the notes has a value of another type. Without the notes no worker knows what is pending. So the partition
- * also loses its mark: the next sweep scans all documents (gears/functions/indexing/marks.py). */
+/* Removes a key of notes that has a value of another type. Without the notes, no worker knows what is pending. So the
+ * partition also loses its mark, and the next sweep scans all documents (gears/functions/indexing/marks.py). */
 static void discard_damaged(RedisModuleCtx *ctx, const Change *change) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(change->hash, &length), *tag = memchr(name, '{', length);
@@ -122,8 +122,9 @@ static RedisModuleCallReply *call_new(RedisModuleCtx *ctx, const Change *change)
     return RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field, 1LL);
 }
 
-/* The server refuses the command if another shard has the slot, or if the hash may have moved there. 0: it refuses all
- * commands, because the cluster is down. Texts still expire and are still evicted then. */
+/* Writes the note with a command, which the server refuses if another shard has the slot, or if the hash may have moved
+ * to another shard. Returns 0 if the server refuses all commands because the cluster is down. Even then, texts expire
+ * and are evicted. */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = call_new(ctx, change);
@@ -144,7 +145,7 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long now, sum;
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
-    /* removed with its record, by our script, or never a document: nothing to do */
+    /* nothing to do: our script removed the text with its record, or the text was never a document */
     if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }
@@ -156,7 +157,8 @@ static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (!text_key_may_be(text, length)) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the source shard arrive too */
+    if (server_is_importing(ctx))
+        return REDISMODULE_OK; /* the notes of the shard from which the slot moves arrive too */
     Change *change = new_change(key);
     if (!change) return REDISMODULE_OK;
     long long sum;

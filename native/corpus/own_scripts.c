@@ -1,8 +1,9 @@
-/* The server caches a script by its digest. The module loads a script at its first use, and again after SCRIPT FLUSH. A
- * call without a user skips the access control lists, and the server replicates the writes of the script, not the call.
+/* The server caches scripts by their digest. The module loads a script at its first use, and again after SCRIPT FLUSH.
+ * The module calls a script without a user, so access control lists do not apply. The server replicates the writes of
+ * the script, not the call.
  *
- * The call names all keys of the script. So the server refuses it while their slot is migrating, as it refuses an EVAL
- * of a client. The reply is then TRYAGAIN: the client sends the command again. */
+ * The call names all keys of the script. So the server refuses the call while their slot is migrating, as it refuses a
+ * client's EVAL. The reply is then TRYAGAIN, and the client sends the command again. */
 #include "corpus/own_scripts.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Runs the Lua scripts of qa-cluster with the rights of the module: for commands that have checked what their caller
- * may do. The scripts are those of qa_cluster/scripts, compiled in. */
+/* Runs the Lua scripts of qa-cluster with the rights of the module. A command must first check what its caller may do.
+ * The scripts in qa_cluster/scripts are compiled into the module. */
 #ifndef QA_OWN_SCRIPTS_H
 #define QA_OWN_SCRIPTS_H
 
@@ -15,7 +15,7 @@ typedef enum OwnScript {
     OWN_SCRIPTS,
 } OwnScript;
 
-/* Replies to the client with the reply of the script. The arguments are the keys of the script, then its arguments. */
+/* Runs a script and replies to the client with the script's reply. */
 int own_script_run(RedisModuleCtx *ctx, OwnScript script, RedisModuleString **keys, size_t n_keys,
                    RedisModuleString **argv, size_t argc);
 

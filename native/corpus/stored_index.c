@@ -73,7 +73,7 @@ StoredTotals stored_index_totals(void) {
 
 static void schedule(long long after_ms);
 
-/* Cleans the first index that needs it by one step, and moves it to the end. */
+/* Cleans the first index that needs cleaning by one step, and moves it to the end of the list. */
 static void tidy(RedisModuleCtx *ctx, void *data) {
     (void)data;
     ticking = false;

@@ -1,14 +1,16 @@
-/* The values behind keys: an index of the library in index/, or the parts of a payload that will become an index.
+/* The values behind keys. A value is an index of the library in index/, or the parts of a payload that will become an
+ * index.
  *
- * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas, and runs only if there
- * is work. Cleaning is not replicated and not simultaneous. It need not be: it changes neither the results and their
- * order, nor the digest, nor saved data. It has one visible effect. Before it runs, frequencies lag behind a document
- * of more than 4,096 distinct terms (index.h), and rankings use the earlier frequencies for a few milliseconds. While a
- * child process of the server saves, the module does not clean, because each write would copy a page.
+ * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas. It runs only if there
+ * is work. Servers do not clean at the same time, and cleaning is not replicated. This is correct, because cleaning
+ * does not change the results, their order, the digest or saved data. It has one visible effect: before it runs,
+ * frequencies lag behind a document of more than 4,096 distinct terms (index.h), so rankings use the earlier
+ * frequencies for a few milliseconds. While a child process of the server saves, the module does not clean, because
+ * each write would copy a page of memory.
  *
- * THREADS. The server may free a value on its own thread, so the list of all values has a lock. Everything else is for
- * the main thread. The type has no callback `unlink` to remove a value from the list earlier: the server also calls it
- * for RENAME and MOVE, after which the value still exists. */
+ * THREADS. The server may free a value on its own thread, so a lock guards the list of all values. Only the main thread
+ * may use everything else. The type has no callback `unlink` that would remove a value from the list earlier. The
+ * server also calls `unlink` for RENAME and MOVE, after which the value still exists. */
 #ifndef QA_STORED_INDEX_H
 #define QA_STORED_INDEX_H
 
@@ -36,12 +38,13 @@ typedef struct StoredTotals {
 
 int stored_index_on_load(RedisModuleCtx *ctx);
 
-/* A new value, which takes over the index. Without an index it is incomplete. */
+/* Returns a new value that owns the index. If `index` is NULL, the value is incomplete. */
 StoredIndex *stored_index_new(Index *index);
-/* On any thread. */
+/* May be called on any thread. */
 void stored_index_free(void *stored);
 
-/* An empty index with the module's allocator, or one that is read. */
+/* Two functions that return a new index with the module's allocator: an empty index, or an index that is read from a
+ * payload. */
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
 
@@ -49,15 +52,15 @@ Index *stored_index_read(IndexRead read, void *context);
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 
-/* The empty index, for missing keys and for filters. It must never be changed. */
+/* Returns the shared empty index, for missing keys and for filters. It must never be changed. */
 Index *stored_index_none(void);
 
 void stored_index_add_part(StoredIndex *stored, const void *bytes, size_t length);
 void stored_index_drop_parts(StoredIndex *stored);
-/* Makes the index from the parts. False: they are damaged or incomplete, and nothing changes. */
+/* Makes the index from the parts of its payload. False: the parts are damaged or incomplete, and nothing changes. */
 bool stored_index_complete(StoredIndex *stored);
 
-/* Call it after a change: the timer then cleans the index. */
+/* Call it after a change of the index, so that the timer cleans the index. */
 void stored_index_changed(StoredIndex *stored);
 
 /* True: a complete index has no document, not even an open one. */

@@ -1,4 +1,4 @@
-/* The rule has no memory: it reads the bytes of one key. */
+/* These functions keep no state: each reads the bytes of one key. */
 #include "corpus/text_key.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static bool has_brace(const char *text, size_t length) {
     return memchr(text, '{', length) || memchr(text, '}', length);
 }
 
-/* Where the `:{tag}` at the end of a document's key starts; NULL: it is not such a key. */
+/* Returns where the `:{tag}` at the end of a document's key starts. NULL: the key has no such end. */
 static const char *find_tag(const char *key, size_t length) {
     if (length < TEXT_LENGTH + 4 || key[length - 1] != '}') return NULL;
     const char *opening = memchr(key, '{', length), *end = key + length - 1;

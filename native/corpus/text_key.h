@@ -20,12 +20,12 @@ typedef struct TextKey {
 /* The first bytes of every such key. Use it to skip other keys fast. */
 bool text_key_may_be(const char *key, size_t length);
 
-/* False: it is not the key of a text that belongs to a partition. */
+/* False: this is not the key of a text that belongs to a partition. */
 bool text_key_parse(RedisModuleString *key, TextKey *parsed);
 
 bool text_is_utf8(const char *text, size_t length);
 
-/* True: it is the name of a collection, and not of the default one. */
+/* True: the name is valid for a collection, and is not the name of the default collection. */
 bool text_is_collection(const char *name, size_t length);
 
 /* A new string, to be freed with RedisModule_FreeString(NULL, ..): `start`, then `length` bytes of `middle`, then

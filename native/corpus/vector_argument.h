@@ -8,8 +8,8 @@
 /* Reads INDEX_DIGEST bytes that name an encoder. Returns NULL or an error line. */
 const char *digest_argument(RedisModuleString *argument, const uint8_t **digest);
 
-/* Moves past [VECTOR digest weight missing vector]; without it, sets *given to false. Returns NULL or an error line,
- * which is in `error` if it names a value. */
+/* Moves past [VECTOR digest weight missing vector]. If it is missing, sets *given to false. Returns NULL or an error
+ * line. An error line that contains a value is in `error`. */
 enum { MAX_VECTOR_ERROR = 160 };
 const char *vector_argument(Cursor *cursor, IndexVector *vector, bool *given, char error[MAX_VECTOR_ERROR]);
 

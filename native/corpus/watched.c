@@ -96,7 +96,7 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
 
 /* ---- Work in steps ---- */
 
-/* A key whose questions are in review or have left memory to free; NULL: there is no such key. */
+/* Returns a key whose questions are being reviewed, or have memory to free. NULL: there is no such key. */
 static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     RedisModuleString *key = NULL;
     Watched *watched;
@@ -109,7 +109,7 @@ static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     return key;
 }
 
-/* Continues a review, if there is one. Opening the key may delete it, which drops all its questions. */
+/* Continues the review of the key's questions. Opening the key may delete it, which drops all its questions. */
 static void review(RedisModuleCtx *ctx, RedisModuleString *key) {
     Watched *watched = find(key);
     if (!index_watch_in_review(watched->watch)) return;
@@ -163,7 +163,8 @@ WatchedTotals watched_totals(void) {
     return now;
 }
 
-/* Removes the expired questions of other keys, to free places. It searches for these at most once a second. */
+/* Removes expired questions of all keys, so that a question can be added. Searches for expired questions at most once a
+ * second. */
 static void make_room(void) {
     static long long looked_at;
     long long now = RedisModule_Milliseconds();
@@ -209,7 +210,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
-/* A key may remain here: the memory of its questions is freed in steps. */
+/* A key may stay in the table, because the memory of its questions is freed in steps. */
 static void drop_everything(RedisModuleCtx *ctx) {
     RedisModuleString *key = RedisModule_CreateString(ctx, "", 0);
     for (bool first = true;; first = false) {

@@ -1,5 +1,5 @@
-/* The server checks the rights twice: here and in the call. The module keeps no copy of a user. It looks up the user by
- * name for every command, so a revoked right has an effect at once. */
+/* The server checks the rights twice: the module checks them first, and the call checks them again. The module looks up
+ * the user by name for every command and keeps no copy. So a revoked right has an effect at once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -31,8 +31,8 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* The call itself handles unknown commands and commands with too few arguments: checking the keys of missing arguments
- * would crash the server. */
+/* A command that is unknown or has too few arguments is not refused here, because the call reports it. Checking the
+ * keys of missing arguments would crash the server. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -43,16 +43,17 @@ static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleStr
     return !malformed && RedisModule_ACLCheckCommandPermissions(user, argv, argc) != REDISMODULE_OK;
 }
 
-/* Runs the command as a script would (S), within the memory limit (M), and replicates it (!). */
+/* Runs the command as a script would ("S" in `format`), within the memory limit ("M"), and replicates it ("!"). */
 static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format,
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
-    if (strlen(name) != length) { /* the call reads the name up to the NUL, the checks do not */
+    if (strlen(name) != length) { /* the call reads the name up to the first NUL byte, but the checks read all of it */
         snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
         return NULL;
     }
-    if (arg_is(argv[0], "rg.innerhook")) { /* it runs another command and looks up the rights of a client's user */
+    if (arg_is(argv[0],
+               "rg.innerhook")) { /* RG.INNERHOOK runs another command, and looks up the rights of a client's user */
         snprintf(error, MAX_ERROR, "NOPERM RG.INNERHOOK is for clients only");
         return NULL;
     }

@@ -6,7 +6,8 @@
 
 int calling_on_load(RedisModuleCtx *ctx);
 
-/* The same inside an atomic block. NULL: the command did not run, and `error` says why, until the next call. */
+/* Does what QA.AS does, inside an atomic block. Returns NULL if the command did not run. `error` then has an error
+ * line, which is valid until the next call. */
 RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);
 
 #endif

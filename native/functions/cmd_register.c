@@ -1,5 +1,4 @@
-/* A command that the worker sends is checked and signed. A command from the AOF or from a primary must carry a valid
- * tag. */
+/* After an AOF rewrite, a primary sends its sessions again. If a session is unchanged, the worker stays. */
 #include "functions/cmd_register.h"
 
 #include "functions/registry.h"
@@ -38,7 +37,7 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
     int is_log = caller_is_log(ctx), known = RedisModule_StringToLongLong(argv[5], &count) == REDISMODULE_OK;
-    /* A primary adds the tag as the last argument. */
+    /* the server would report an error reply as a failed replication */
     int tagged = is_log && known && argc == 6 + count * REG_FIELDS + 1;
     if (!known || count < 0 || count > MAX_REGISTRATIONS || argc != 6 + count * REG_FIELDS + tagged)
         return RedisModule_ReplyWithError(ctx, "ERR count of registrations does not match the number of arguments");

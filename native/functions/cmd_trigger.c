@@ -13,7 +13,8 @@ typedef struct Trigger {
     RedisModuleString *user;  /* the caller; NULL: the caller has no name */
     RedisModuleString **argv; /* the name of the trigger and its arguments */
     int argc;
-    int cost_from; /* as in the registration */
+    int cost_from; /* The cost is the larger of two numbers: the number of counted arguments, and the length of the
+                      arguments in units of COST_BYTES. A sentence with its neighbors has about COST_BYTES bytes. */
 } Trigger;
 
 static void free_trigger(void *data) {

@@ -1,8 +1,5 @@
-/* On Redis 7.2 and later and on Valkey, the filter recognizes the primary: it is the only client without a user. On
- * Redis 7.0 the filter does not learn the client. There it puts RG.FROMPRIMARY before the dangerous commands of every
- * client of a replica, and RG.FROMPRIMARY runs them with the rights of the client, unless it is the primary. On Redis
- * 7.0 an administrator of a replica therefore needs the right to run rg.fromprimary too. Lua scripts cannot run these
- * commands. The module's own commands refuse the primary themselves (caller_require_admin). */
+/* Commands that change rights or settings, run code or talk to other servers. Redis 7.0 and later never replicate a
+ * script, only its effects. */
 #include "functions/from_primary.h"
 
 #include <errno.h>
@@ -14,8 +11,7 @@
 #include "server/commands.h"
 #include "server/server.h"
 
-/* Commands that change rights or settings, run code or talk to other servers. Servers from Redis 7.0 replicate the
- * effects of a script, never the script. */
+/* on Redis 7.0; {NULL}: on Redis 7.0 the filter ignores the command */
 typedef struct Refused {
     const char *name;
     const char *subcommands[4]; /* on Redis 7.0; {NULL}: the filter of Redis 7.0 ignores the command */
@@ -75,7 +71,7 @@ int from_primary_guard(RedisModuleCommandFilterCtx *filter) {
     return 1;
 }
 
-/* Runs the command with the rights of the caller. */
+/* the server would report an error reply as a failed replication */
 static void run(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

@@ -26,7 +26,7 @@
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* The hooked read that runs now. A notification of a miss refers to it. */
+/* 1: the read runs for the worker or comes by replication, so it calls no function */
 typedef struct HookCall {
     const HookedCommand *command;
     int suppressed; /* 1: it runs for the worker or comes by replication, so it calls no function */
@@ -67,8 +67,8 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* If the function fails, the client gets the reply of its own command. Only the loss of the worker and a full queue are
- * errors. */
+/* If the function fails, the client gets the reply of its own command. The client gets an error only if the worker was
+ * lost or the queue was full. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
     int not_run = result->cause == CAUSE_LOST || result->cause == CAUSE_PUSHED_OUT;
@@ -90,7 +90,7 @@ static RedisModuleString *event_registration(void *data) { return ((Event *)data
 
 static RedisModuleString *event_key(void *data) { return ((Event *)data)->key; }
 
-/* An event that a client waits for reads one sentence. */
+/* An event costs 1 if a client waits for it, because its function then reads one sentence. */
 static uint32_t event_cost(void *data) { return ((Event *)data)->captured != NULL; }
 
 #define EVENT_METHODS                                                                                                  \
@@ -142,7 +142,8 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
     if (miss && (link_in_block() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the source shard of the slot has handled the keys */
+    if (server_is_importing(ctx))
+        return REDISMODULE_OK; /* the shard from which the slot moves has already handled these keys */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->source != SOURCE_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
@@ -186,8 +187,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Reports the keys only of commands that it would run. If it reported those of RG.INNERHOOK inside RG.INNERHOOK, the
- * server would recurse until its stack overflows. */
+/* Reports keys only for commands that RG.INNERHOOK would run. If RG.INNERHOOK wrapped itself, reporting its keys would
+ * recurse until the stack overflows. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
@@ -203,7 +204,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
 /* The sender of a hooked read. */
 typedef struct Caller {
     RedisModuleUser *user; /* NULL: the sender has no user, or a user that the server does not find by name */
-    int is_worker;         /* a link, or a script that a link runs */
+    int is_worker;         /* a link, or a script that a link has started */
     int is_foreign;        /* only another module knows its user */
 } Caller;
 

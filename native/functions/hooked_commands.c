@@ -1,5 +1,5 @@
-/* COMMAND INFO says whether a command can be hooked. A hooked command runs wrapped in RG.INNERHOOK. So it must be a
- * read that scripts may run, with keys at fixed positions. */
+/* COMMAND INFO says whether a command can be hooked. RG.INNERHOOK runs a hooked command as a script would. So the
+ * command must be a read that scripts may run, and its keys must be at fixed positions. */
 #include "functions/hooked_commands.h"
 
 #include <string.h>
@@ -35,8 +35,8 @@ static long long element(RedisModuleCallReply *array, size_t index) {
     return RedisModule_CallReplyInteger(RedisModule_CallReplyArrayElement(array, index));
 }
 
-/* The reply of COMMAND INFO has name, arity, flags, first key, last key, step and more. NULL: a registration can hook
- * the command, and `command` has its keys. */
+/* Reads the reply of COMMAND INFO: name, arity, flags, first key, last key, step and more. Returns NULL if a
+ * registration can hook the command; `command` then has the positions of its keys. Otherwise returns the reason. */
 static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "COMMAND", "cb", "INFO", command->name, command->length);
     RedisModuleCallReply *info = NULL;

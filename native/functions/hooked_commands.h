@@ -1,5 +1,5 @@
-/* The commands that registrations hook, and the positions of their keys. The list belongs to the current registrations;
- * registry.c rebuilds it when they change. Main thread only. */
+/* The commands that registrations hook, and the positions of their keys. registry.c rebuilds the list when a
+ * registration changes. Main thread only. */
 #ifndef QA_HOOKED_COMMANDS_H
 #define QA_HOOKED_COMMANDS_H
 
@@ -13,11 +13,13 @@ typedef struct HookedCommand {
     int first_key, last_key, key_step;
 } HookedCommand;
 
-/* NULL, or an error (to be freed): a registration cannot hook a command of the comma-separated list. */
+/* Returns NULL, or an error (to be freed) if a registration cannot hook one of the commands in the comma-separated
+ * list. */
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list);
 
 void hooked_commands_clear(void);
-/* Adds the new commands of a comma-separated list. It skips and logs a command that this server cannot hook. */
+/* Adds the commands of a comma-separated list that are not yet in the list. A command that this server cannot hook is
+ * logged and skipped. */
 void hooked_commands_add(RedisModuleString *list);
 
 int hooked_commands_count(void);

@@ -49,7 +49,7 @@ void registration_free(Registration *registration) {
     RedisModule_Free(registration);
 }
 
-/* The number that follows `name` in the `args` array, or `preset`. */
+/* Returns the integer that follows `name` in the RESP array `args`, or `preset` if `name` is missing. */
 static long long number_of(RedisModuleString *args, const char *name, long long preset) {
     RespReader reader;
     RespToken token;
@@ -91,7 +91,7 @@ static int is_one_of(RedisModuleString *string, const char *a, const char *b, co
     return !strcmp(text, a) || !strcmp(text, b) || (c && !strcmp(text, c));
 }
 
-/* NULL, or an error (to be freed). */
+/* Returns NULL, or an error (to be freed). */
 static RedisModuleString *check_mode(RedisModuleString *mode) {
     const char *text = RedisModule_StringPtrLen(mode, NULL);
     if (!strcmp(text, "sync"))

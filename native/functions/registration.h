@@ -35,26 +35,26 @@ typedef struct RunCounters {
 
 typedef struct Registration {
     RedisModuleString *fields[REG_FIELDS];
-    struct Registration *next; /* in the list of all registrations, in the order of registration */
+    struct Registration *next; /* in the list of all registrations, in the order in which they were made */
     Source source;
     const char *match; /* the prefix without the star; the trigger of a CommandReader */
     size_t match_length;
     int match_exact;      /* the pattern has no star */
     int in_order;         /* CommandReader: its jobs run one at a time */
-    long long timeout_ms; /* CommandReader: as jobs_submit_blocking takes it */
-    int own;              /* the class is `own`: its jobs never wait behind user functions */
-    int cost_from;        /* the first argument of a trigger that counts as one unit of cost; 0: no argument counts */
-    int overflowed;       /* the queue has dropped events since the last onregistered job */
-    int paused;           /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
-    /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even); 0: no such command has run.
-     * The numbers of a registration grow. When shards differ, the greatest number is valid. */
+    long long timeout_ms; /* the time limit, in the form that jobs_submit_blocking expects */
+    int own;              /* the class is `own`: its jobs never wait for jobs of user functions */
+    int cost_from;  /* the position of the first argument of a trigger that counts as one unit of cost; 0: no argument
+                       counts */
+    int overflowed; /* the queue has dropped events since the last onregistered job */
+    int paused;     /* StreamReader: 1 until RG.UNPAUSEREGISTRATIONS */
+    /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. 0:
+     * neither has run. Numbers grow, and if shards differ, the largest number wins. */
     long long pause_order;
     StreamStatus status;
     RunCounters counters;
 } Registration;
 
-/* Takes ownership of the REG_FIELDS strings of `fields`. It also accepts invalid fields: registration_check finds them.
- */
+/* Takes ownership of the REG_FIELDS strings of `fields`. Accepts invalid fields; registration_check reports them. */
 Registration *registration_new(RedisModuleString **fields);
 void registration_free(Registration *registration);
 
@@ -62,7 +62,7 @@ void registration_free(Registration *registration);
 RedisModuleString *registration_check(RedisModuleCtx *ctx, const Registration *registration);
 /* Checks REG_CLASS and REG_COST_FROM only. */
 RedisModuleString *registration_check_class(RedisModuleString *const *fields);
-/* An error if `other` has the same id or the same trigger as `mine`. */
+/* Returns an error if `other` has the same id or the same trigger as `mine`. */
 RedisModuleString *registration_check_conflict(const Registration *mine, const Registration *other);
 
 int registration_same(RedisModuleString *a, RedisModuleString *b); /* 1: the strings have the same bytes */

@@ -90,7 +90,7 @@ static void index_sessions(void) {
     registry_changed();
 }
 
-/* A registration that keeps its id keeps its state and its counters. */
+/* Copies state and counters to the registrations that keep their id. */
 static void keep_counters(Session *session, Session *old) {
     for (long long i = 0; i < session->count; i++) {
         Registration *now = session->registrations[i];

@@ -23,7 +23,7 @@ const RegistryTombstones *registry_tombstones(void);
 
 /* ---- Registrations ---- */
 
-Registration *registry_first(void); /* of the list that `next` links */
+Registration *registry_first(void); /* the head of a list that is linked by `next` */
 /* NULL: there is no such registration. */
 Registration *registry_find(RedisModuleString *id);
 Registration *registry_find_trigger(RedisModuleString *trigger);
@@ -31,7 +31,8 @@ size_t registry_sessions(void);
 size_t registry_registrations(void);
 size_t registry_streams(void); /* the number of StreamReader registrations */
 int registry_any_keys(void);   /* 1: there is a KeysReader registration */
-/* 0: no KeysReader registration matches this key. The check is cheap: it reads only the first byte of the key. */
+/* A cheap check that reads only the first byte of the key. 0: no KeysReader registration matches the key. 1: one may
+ * match. */
 int registry_may_match_key(const char *key, size_t length);
 
 /* Removes one registration. 0: no registration has this id. */
@@ -47,24 +48,24 @@ void registry_replace_session(Session *old, Session *session);
 /* Removes all sessions and all tombstones. */
 void registry_clear(void);
 
-/* NULL, or an error line (to be freed): registrations of `session` conflict with each other, or with a registration of
- * a session other than `old`. */
+/* NULL, or an error line (to be freed): a registration of `session` conflicts with another registration of `session`,
+ * or with one of a session other than `old`. */
 RedisModuleString *registry_check_conflicts(const Session *session, const Session *old);
 /* NULL, or an error line (to be freed): a registration of `session` was removed and must not return. */
 RedisModuleString *registry_check_tombstones(const Session *session);
 
-/* ---- What the worker knows ---- */
+/* ---- Sessions that the worker does not know yet ---- */
 
-/* The worker does not know sessions that arrive by replication or from a file until it reads them (QA.SESSIONS). The
- * supervisor replaces a worker that has not read them after a while. */
+/* A session that arrives by replication or from a file is unknown to the worker until the worker calls QA.SESSIONS. If
+ * the worker does not call it for some time, the supervisor replaces the worker. */
 void registry_mark_stale(void);
 void registry_forget_stale(void);
-/* For how many milliseconds the registry has had sessions that the worker does not know. 0: it knows all sessions. */
+/* Returns for how many milliseconds the worker has not known all sessions. 0: the worker knows all sessions. */
 long long registry_stale_ms(void);
 
 /* Call it when the reply to QA.REGISTRATIONS changes. */
 void registry_changed(void);
-/* A number that grows with each registry_changed. */
+/* Returns a number that grows with each call of registry_changed. */
 long long registry_generation(void);
 
 #endif

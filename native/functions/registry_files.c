@@ -45,7 +45,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     registry_tombstones()->save(rdb);
 }
 
-/* If it saves nothing, a server without the module can load the file. Old servers do not know this callback. */
+/* Saves nothing if there is nothing to save, so that a server without the module can load the file. Old servers do not
+ * call this function. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (registry_sessions() || registry_tombstones()->count()) aux_save(rdb, when);
 }
@@ -128,7 +129,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
-/* The AOF has the adopted sessions without a tag, until it is rewritten. */
+/* Adopted sessions have no tag in the AOF. A rewrite of the AOF signs them. */
 static void on_adopted(RedisModuleCtx *ctx, void *data) {
     (void)data;
     if (!server_setting_is(ctx, "appendonly", "yes")) return;
@@ -165,7 +166,7 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
             RedisModule_Replicate(ctx, "QA.PAUSE", "sl", registration->fields[REG_ID], registration->pause_order);
         if (registration->status == STREAM_ABORTED)
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
-        if (registration->paused && !(registration->pause_order & 1)) /* its function paused it on this shard */
+        if (registration->paused && !(registration->pause_order & 1)) /* a function of this shard paused it */
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "PAUSED");
     }
     RedisModule_FreeString(NULL, argv[4]);
@@ -185,7 +186,8 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     registry_tombstones()->replicate(ctx);
 }
 
-/* An AOF rewrite writes only keys. The registrations go into the new file that starts after the fork. */
+/* The server writes only keys in an AOF rewrite. So the module replicates its registrations into the new AOF, which
+ * starts after the fork. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)event;
     (void)data;

@@ -1,7 +1,7 @@
-/* Jobs report here when they enter the queue and when they end. scripts/gears/stream.c reports batches of streams.
+/* The queue reports here when a job enters it and when a job ends. scripts/gears/stream.c reports batches of streams.
  *
- * When a full queue drops an event, its registration is marked. Once the queue is at most half full, the registration
- * gets an onregistered job, in which its function finds the changes that it has missed. */
+ * If a full queue drops an event, the module marks the event's registration. Once the queue is at most half full, the
+ * registration gets an onregistered job. In this job, its function finds the changes that it has missed. */
 #include "functions/registry_stats.h"
 
 #include <string.h>
@@ -38,7 +38,8 @@ void registry_ended(RedisModuleString *id, const JobResult *result) {
     if (!registration) return;
     RunCounters *counters = &registration->counters;
     if (result->status == JOB_SKIP) {
-        counters->triggered -= counters->triggered > 0; /* 0 if a client has cleared the counters since */
+        counters->triggered -= counters->triggered >
+                               0; /* triggered is 0 if a client has cleared the counters since the job was queued */
         return;
     }
     counters->last_run_us = result->run_us;
@@ -78,7 +79,7 @@ void registry_repair(void) {
         if (!at->overflowed) continue;
         RedisModuleString *id = RedisModule_CreateStringFromString(NULL, at->fields[REG_ID]);
         if (!jobs_submit(&ONREGISTERED, id, config.script_timeout_ms))
-            return; /* the next call handles the other registrations */
+            return; /* the next call handles the remaining registrations */
         at->overflowed = 0;
     }
     any_overflowed = 0;

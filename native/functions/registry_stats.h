@@ -5,19 +5,22 @@
 #include "functions/registry.h"
 #include "jobs/jobs.h"
 
-/* The queue has accepted a job of this registration, or has dropped it because it was full (`queued` 0). */
+/* Call it after an event. `queued` 1: the queue has accepted a job of this registration. 0: the queue was full and
+ * dropped the job. */
 void registry_triggered(Registration *registration, int queued);
-/* A job of the registration with this id has ended. */
+/* Call it when a job of the registration with this id has ended. */
 void registry_ended(RedisModuleString *id, const JobResult *result);
 
-/* Keeps a copy of the error as the last error. */
+/* Stores a copy of `error` as the last error. */
 void registry_set_error(RunCounters *counters, const char *error);
 void registry_clear_stats(void);
 
-/* The queue has dropped an event for this registration. The registration gets an onregistered job later. */
+/* Call it when the queue has dropped an event for this registration. The registration later gets an onregistered job.
+ */
 void registry_overflowed(Registration *registration);
 
-/* Queues the onregistered jobs of registrations that lost events, once the queue is at most half full. */
+/* Does nothing while the queue is more than half full. Otherwise queues the onregistered jobs of the registrations that
+ * have lost events. */
 void registry_repair(void);
 
 #endif

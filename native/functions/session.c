@@ -37,7 +37,7 @@ static void add_field(Blake2b *hash, RedisModuleString *field) {
     blake2b_add(hash, text, length);
 }
 
-/* Computes the tag with the key of this index. 0: there is no such key. */
+/* Computes the tag with the key that has the index `key`. 0: there is no such key. */
 static int make_tag(uint8_t *tag, int key, const Session *session) {
     uint8_t secret[BUS_KEY_BYTES];
     Blake2b hash;

@@ -2,9 +2,10 @@
  *
  * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20. The weights go
  * from 0.02 (one occurrence in about 1,800 terms) to 2.2, which no weight reaches, in steps of 1.87 %. So the nearest
- * code is at most 0.94 % off. Lower weights get code 1. Code 0 means no posting. The table is a constant and
- * comparisons only multiply, because the C libraries of two machines may round pow() and log() differently, and a
- * replica must compute the same score as its primary. */
+ * code differs from the weight by at most 0.94 %. Lower weights get code 1. Code 0 means that there is no posting.
+ *
+ * A replica must compute the same score as its primary, but the C libraries of two machines may round pow() and log()
+ * differently. So the table is a constant, and comparisons only multiply. */
 #include "index/codes.h"
 
 #include <math.h>
@@ -39,7 +40,8 @@ double code_weight[256], code_root[256];
 enum { KNOWN_FREQUENCIES = 4, KNOWN_LENGTHS = 128 };
 static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* most sentences are short and contain a term once */
 
-/* The nearest code by ratio: a weight belongs to the higher of two codes if its square is above their product. */
+/* Returns the code whose weight is nearest by ratio. Between two codes, the higher code is nearer if the square of the
+ * weight is above the product of the weights of both codes. */
 static uint8_t nearest(double weight) {
     int low = 1, high = 255;
     while (low < high) {

@@ -38,7 +38,7 @@ uint32_t document_find(const Index *index, const void *id, size_t length) {
     return table_find(index, &index->document_table, &key, equal);
 }
 
-/* A free slot has twice the number of the next free slot, plus 1. */
+/* In a free slot, the value is twice the number of the next free slot, plus 1. */
 static uint32_t take_slot(Index *index) {
     uint32_t number = index->free_document;
     if (number == NO_ITEM) return chunks_add(index, &index->documents);
@@ -109,9 +109,10 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 
 /* ---- Forward lists ---- */
 
-/* A forward list has the terms of a document, so that its removal needs no search. The numbers come in groups,
- * ascending within a group. A term is a varint: twice the difference to the previous term, plus 1 if the number of its
- * sentences, minus 2, follows. A 0 byte starts a group. */
+/* A forward list contains the terms of a document, so that removing the document needs no search. The term numbers are
+ * in groups and ascend within a group. A 0 byte starts a group. A term is a varint: twice the difference to the
+ * previous term. If several sentences contain the term, 1 is added, and a second varint follows: the number of
+ * sentences minus 2. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;
@@ -141,7 +142,8 @@ const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count) {
 
 const uint8_t *document_forward(const Document *document) { return document_fields(document) + document->field_bytes; }
 
-/* Adds the terms of a document to the frequencies, or subtracts them. False: the budget was spent before the end. */
+/* Adds the terms of a document to the document frequencies, or subtracts them. False: the budget was used up before the
+ * end. */
 static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
     const uint8_t *start = document_forward(document), *at = start + work->at, *end = start + document->forward_bytes;
     for (; at < end && *budget > 0; --*budget) {
@@ -167,7 +169,7 @@ static void queue_work(Index *index, uint32_t number, int sign) {
     index->work_end = &work->next;
 }
 
-/* Removes the runs of a document. False: the budget was spent before the end. */
+/* Removes the runs of a document. False: the budget was used up before the end. */
 static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     const Document *document = document_at(index, work->document);
     uint64_t last = document->head + document->span;
@@ -181,7 +183,7 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     return true;
 }
 
-/* Works in the order of commits and removals, so that a frequency never falls below 0. */
+/* The work is done in the order of commits and removals, so that a frequency never falls below 0. */
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
@@ -242,7 +244,7 @@ static void sort(uint32_t *items, unsigned count) {
     }
 }
 
-/* Appends the terms of some sentences to the forward list: one number for each posting. */
+/* Appends the terms of several sentences to the forward list. `terms` has a term number for each posting. */
 static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     Index *index = pending->index;
     uint8_t bytes[GROUP_TERMS * FORWARD_BYTES], *at = bytes;
@@ -339,7 +341,7 @@ IndexStatus index_commit(IndexPending *pending) {
     index->filled_count += document->sentences > 0;
     index->sentences += document->sentences;
     index->terms += document->terms;
-    /* If no id is left, no question is watched any more. */
+    /* If no id is left, no question can be watched any more. */
     if (pending->in_parts) index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
     forget_pending(pending);
     queue_work(index, number, +1);

@@ -21,8 +21,8 @@ uint32_t documents_restore(Index *index, const void *id, size_t id_length, const
 IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 void documents_replace(Index *index, uint32_t number, Document *document);
 
-/* Appends a term and the number of the document's sentences that contain it: at most FORWARD_BYTES bytes. *last is the
- * previous term, or -1 at the start of the list. Returns the position after the term. */
+/* Appends a term and the number of the document's sentences that contain the term, in at most FORWARD_BYTES bytes.
+ * *last is the previous term, or -1 at the start of the list. Returns the position after the term. */
 enum { FORWARD_BYTES = 12 };
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
 /* Reads the next term and the number of the document's sentences that contain it. On entry, *term is the previous term,

@@ -1,7 +1,9 @@
-/* The instructions are chosen at run time: AVX-512 with VNNI, AVX2, or those of the compiler's target, such as NEON.
+/* The processor's instructions are chosen at run time: AVX-512 with VNNI, or AVX2. Otherwise the compiler's target
+ * decides, for example NEON.
  *
  * The sum of 4,096 products of 8 bits fits into 32 bits, so every function computes the same number. VNNI multiplies
- * unsigned with signed bytes. The query is raised by 128 for it, and 128 times the sum of the vector is subtracted. */
+ * unsigned bytes with signed bytes. So that function adds 128 to each value of the query, and afterwards subtracts 128
+ * times the sum of the vector. */
 #include "index/dot.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -22,7 +24,7 @@ void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size
 
 #ifdef HAS_X86
 
-/* A scan reads memory faster if it asks for the vectors ahead. Addresses beyond the end do no harm. */
+/* A scan reads memory faster if it prefetches the next vectors. Prefetching beyond the end does no harm. */
 enum { AHEAD = 1024 };
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) static void

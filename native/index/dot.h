@@ -8,9 +8,9 @@
  * of VECTOR_STEP and at most INDEX_MAX_DIMENSIONS. The products are exact. */
 typedef void (*DotFunction)(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);
 
-/* The fastest function that this processor has. */
+/* Returns the fastest function that this processor supports. */
 DotFunction dot_function(void);
-/* The function that every processor has, and how the others are called; for tests. */
+/* The function that every processor supports. Public for tests. */
 void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);
 
 #endif

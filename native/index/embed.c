@@ -6,7 +6,7 @@
 #include "index/documents.h"
 #include "index/vectors.h"
 
-/* True: the document has exactly `done` of `total` passages of this encoder, or its vectors are to be replaced. */
+/* True: the document has exactly `done` of `total` passages of this encoder, or the call replaces all its vectors. */
 static bool continues(const Index *index, const Document *document, const IndexEmbedding *embedding) {
     const Vectors *vectors = document->vectors;
     if (!embedding->done) return true;
@@ -32,7 +32,7 @@ static bool check_form(const IndexEmbedding *embedding, char problem[INDEX_PROBL
     return false;
 }
 
-/* True: the encoder may have vectors of the document, instead of the document's present vectors. */
+/* True: the document may get vectors of the encoder, which then replace its present vectors. */
 static bool has_place(const Index *index, const Document *document, uint32_t encoder) {
     uint32_t others = 0;
     if (encoder != NO_ENCODER) return true;

@@ -1,11 +1,11 @@
-/* The binary form of a document's fields, for callers and in the index.
+/* The binary form of a document's fields, which callers and the index use.
  *
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
  *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 's' u16 length, bytes
  *             't' i64 (seconds since 1970) | 'm' i64 (seconds since 1970), u32 (nanoseconds, 1 to 999,999,999)
  *
- * Numbers are little-endian. A field with several values is an array. A field with one value may be an array. A field
- * without values is an empty array. Names are distinct and not empty. */
+ * Numbers are little-endian. A field with several values is an array. A field with one value is an array or a single
+ * value. A field without values is an empty array. Names are distinct and not empty. */
 #include "index/fields.h"
 
 #include "index/memory.h"

@@ -6,7 +6,7 @@
 
 static inline uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 
-/* Checks the value at `at` and returns its end; NULL: it is damaged. */
+/* Checks the value at `at` and returns its end. NULL: the value is damaged. */
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end);
 /* The size of a value that value_end has checked. */
 size_t value_bytes(const uint8_t *value);
@@ -15,10 +15,10 @@ bool value_equal(const uint8_t *a, const uint8_t *b);
 uint64_t value_hash(const uint8_t *value);
 double value_number(const uint8_t *value);
 bool fields_valid(const uint8_t *bytes, size_t length);
-/* The values of a field: their number, and where they start. NULL: there is no such field. */
+/* Returns the values of a field: their number, and where they start. NULL: there is no such field. */
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
                            unsigned *values);
-/* True: there is such a field, or a field in it, whose name continues with a dot. */
+/* True: there is a field with this name, or a field whose name is this name followed by a dot and more. */
 bool fields_contain(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length);
 
 #endif

@@ -50,7 +50,8 @@ static int64_t date_at(const uint8_t *at) {
     return (int64_t)bits;
 }
 
-/* The nanoseconds of a time. Whole seconds have the kind 't', other times 'm', so equal times have equal bytes. */
+/* Returns the nanoseconds of a time. Whole seconds have the kind 't' and other times the kind 'm', so equal times have
+ * equal bytes. */
 static uint32_t fraction_at(const uint8_t *value) {
     return *value == 'm' ? u16_at(value + 9) | (uint32_t)u16_at(value + 11) << 16 : 0;
 }
@@ -218,7 +219,7 @@ static bool id_is_member(const Node *node, const Document *document) {
     return false;
 }
 
-/* Evaluates an operation that is not the opposite of another operation. */
+/* Evaluates an operation that is not defined as the opposite of another operation. */
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;
@@ -251,7 +252,7 @@ static bool matches(const IndexFilter *filter, unsigned number, const Document *
 
 bool filter_matches(const IndexFilter *filter, const Document *document) { return matches(filter, 0, document); }
 
-/* The node that restricts the id: the root, or a child of an AND at the root. */
+/* Returns the node that restricts the id: the root, or a child of an AND at the root. NULL: there is no such node. */
 static const Node *id_node(const IndexFilter *filter) {
     const Node *root = filter->nodes;
     unsigned end = root->operation == '&' ? root->end : 1;

@@ -54,10 +54,10 @@ IndexCounts index_counts(const Index *index) {
     return counts;
 }
 
-/* A fixed key, because the indexes' own keys differ between replicas. */
+/* The key is fixed so that replicas get the same digest. The key of an index differs on each server. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
-/* Does not depend on the parts. */
+/* The digest is the same however the vectors are divided into parts. */
 static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     if (!vectors) return 0;
     const Encoder *encoder = &index->encoders[vectors->encoder];
@@ -73,7 +73,7 @@ static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     return digest;
 }
 
-/* Digests documents and runs in their order. Adjacent runs of a document count as one run. */
+/* Digests documents and runs in the order of their ids. Adjacent runs of the same document count as one run. */
 static uint64_t digest_documents(const Index *index) {
     uint64_t digest = 0;
     uint32_t previous = NO_ITEM;

@@ -1,58 +1,62 @@
 /* An inverted index of one partition's sentences, in memory. It accepts changes between questions, ranks exactly and
- * cleans itself in steps.
+ * removes dead data in steps.
  *
- * It does not use the server: the caller provides the allocator. One thread at a time may use it. It reads no clock and
- * no random number, so the same operations make the same index on a primary and its replicas.
+ * It does not depend on the server: the caller provides the allocator. Only one thread at a time may use it. It reads
+ * no clock and no random number, so the same operations make the same index on a primary and its replicas.
  *
  * STRUCTURE. A sentence has an id of 48 bits. Ids ascend and are never reused; they last 350 years at 25,000 sentences
- * a second. index_begin() uses one id for the document itself, its place in the order of documents. index_add() uses
- * one id for each sentence. So every list of postings grows only at its end, even while several documents are open. The
- * ids that a document gets at once are a run. An array of runs says which document a sentence belongs to (runs.c). An
- * id in no run is dead.
+ * a second. index_begin() uses one id for the document itself. This id is the document's place in the order of
+ * documents. index_add() uses one id for each sentence. So every list of postings grows only at its end, even while
+ * several documents are open. The ids that a document gets at once are a run. An array of runs says to which document a
+ * sentence belongs (runs.c). An id that is in no run is dead.
  * - dictionary.c: a term has a number and an entry of 20 bytes. The entry has the position of the term's bytes, the
- *   number of live sentences that contain it, and its postings while they fit into 11 bytes (1 to 3 postings).
- * - postings.c: more postings go into one buffer of varints; from 128 postings on into blocks and a buffer for the
- *   rest.
+ *   number of live sentences that contain it, and its postings if they fit into 11 bytes (1 to 3 postings).
+ * - postings.c: more postings go into one buffer of varints. From 128 postings on, they go into blocks, and the rest
+ *   into a buffer.
  * - blocks.c: a block has 128 differences of the same width in bits, and 128 codes. The directory of the list has the
  *   last id and the best code of each block.
- * - documents.c: a document has its id, fields, counts and a forward list: the numbers of its terms, each with the
- *   number of its sentences that contain the term.
+ * - documents.c: a document has its id, fields, counts and a forward list. The forward list has the numbers of the
+ *   document's terms, each with the number of sentences that contain the term.
  * - table.c: extendible hash tables find terms and documents.
  *
- * EXACT OR QUANTIZED. A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards). It
- * does not have more bits, because the code is already half of a posting. Everything else is exact: the ranking is the
- * true top k of the quantized weights, edges included, not that of a heuristic. Ties go to the lower id. A score is a
- * sum of doubles in the order of the query's terms; sqrt(w) * sqrt(idf) replaces sqrt(w * idf). The counts of sentences
- * and terms and the visibility of a document are exact at once, all or nothing: commit and remove change the state of
- * the document, one word, which a query reads. Document frequencies are also exact at once, as long as the recently
- * committed and removed documents have fewer than WORK_PER_CALL (4,096) entries in their forward lists: begin, commit,
- * abort and remove each process that many. The frequencies of a larger document follow with these calls and with
- * index_maintain(). Until then they lag by that document. idf tolerates this: it uses N for a df above N.
+ * WEIGHTS ARE QUANTIZED. A weight is BM25's without idf, in 8 bits (codes.c: from 0.02 upwards it differs by at most
+ * 0.94 %). More bits would cost too much, because the code is already half of a posting.
+ *
+ * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, edges included. It uses no
+ * heuristic. Of two equal scores, the lower id wins. A score is a sum of doubles in the order of the query's terms;
+ * sqrt(w) * sqrt(idf) replaces sqrt(w * idf).
+ * The counts of sentences and terms are exact at once. A document becomes visible, or invisible, at once and as a
+ * whole: commit and remove change its state, one word, which a query reads.
+ * Document frequencies may lag. begin, commit, abort and remove each process WORK_PER_CALL (4,096) entries of forward
+ * lists of recently committed and removed documents. While no more are overdue, the frequencies are exact. Otherwise
+ * they lag until later calls or index_maintain() have processed the rest. idf tolerates this: it uses N for a df above
+ * N.
  *
  * THE COST OF A STEP. No step rebuilds a whole structure. A hash table splits one segment (900 items). Arrays grow by
  * chunks and copy only the pointers to the chunks (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128
  * postings of one list). A removal writes a state and processes 4,096 terms. index_maintain() decodes as many postings
  * as its budget allows, but at least 2 blocks. Queries skip dead postings until an eighth of all postings are dead.
- * Then a sweep through the dictionary removes them, joins the rest to full blocks and frees terms that no document
- * contains. These calls take time in proportion to their input or to the whole index: add, commit (copies the forward
- * list, about 2 bytes a distinct term), rank, save, load, digest. A caller that cannot wait for a whole document adds
- * it in parts (open.c): a new term takes 0.2 to 0.5 us, a known term 0.1 us, and nothing that was added before is
- * changed.
+ * Then a sweep through the dictionary removes dead postings, joins the rest to full blocks and frees terms that no
+ * document contains.
+ * These calls take time in proportion to their input or to the whole index: add, commit (copies the forward list, about
+ * 2 bytes a distinct term), rank, save, load, digest. A caller that cannot wait for a whole document adds it in parts
+ * (open.c). A new term takes 0.2 to 0.5 us and a known term 0.1 us. Adding a part changes nothing that was added
+ * before.
  *
  * Forward lists are the price of removal: about 2 bytes for each distinct term of a document. They are smallest for
- * long documents, and largest for documents of one sentence or if each call of index_add() adds one sentence.
+ * long documents. They are largest for documents of one sentence, or if each call of index_add() adds one sentence.
  *
  * REJECTED
- * - Finding dead sentences for df at a question: this needs no forward lists, but each question pays for each removal
- *   since the last sweep, and sweeps must be frequent.
- * - The terms of a removed document from the caller: a wrong list would corrupt frequencies permanently.
+ * - No forward lists: each question would have to find dead sentences to compute df, and sweeps would have to be
+ *   frequent.
+ * - The caller names the terms of a removed document: a wrong list would corrupt frequencies permanently.
  * - Lengths by sentence and frequencies by posting instead of codes: this saves 5 bytes a sentence and the
  *   quantization. But it costs one more cache miss for each scored posting, and an array by id that must be compacted
  *   when ids die.
  * - Merged segments, as in Lucene: merges are either long or a complex mechanism, and a removal costs a bitmap and
- *   stale frequencies. Here ids only grow, so appending in place is possible.
+ *   stale frequencies. Here ids only grow, so postings can be appended in place.
  * - Ids of 32 bits, renumbered from time to time: this saves 4 bytes for a block and a document. But at 1,000 sentences
- *   a second they last 50 days, and only a second index would make renumbering in steps possible.
+ *   a second the ids last 50 days, and only a second index would make renumbering in steps possible.
  * - A block size of 64 or 256: it costs more directory, or more decoding for a lookup. */
 #ifndef QA_INDEX_H
 #define QA_INDEX_H
@@ -93,13 +97,13 @@ typedef struct Index Index;
 typedef struct IndexPending IndexPending;
 typedef struct IndexFilter IndexFilter;
 
-/* alloc must not return NULL: the server's allocator ends the process instead. */
+/* alloc must not return NULL. The server's allocator ends the process instead. */
 typedef struct IndexAllocator {
     void *(*alloc)(size_t bytes);
     void (*free)(void *pointer);
 } IndexAllocator;
 
-/* The key makes the hash tables unpredictable. No result depends on it. */
+/* The key makes the hash tables unpredictable for clients. No result depends on it. */
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]);
 /* Also frees open documents: their handles become invalid. */
 void index_free(Index *index);
@@ -119,11 +123,12 @@ typedef struct IndexSentence {
     uint32_t length; /* in terms, with repetitions */
 } IndexSentence;
 
-/* Opens a document. It gets its place in the order of documents now. Searches find it after its commit. Several
- * documents may be open, even with the same id. fields.c has the format of `fields`; NULL, 0: no fields. */
+/* Opens a document and gives it its place in the order of documents. Searches do not find the document before its
+ * commit. Several documents may be open, even with the same id. fields.c has the format of `fields`; NULL, 0: no
+ * fields. */
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
                         IndexPending **pending);
-/* Appends sentences. After a refused call the caller can only abort the document. */
+/* Appends sentences. If the call fails, the caller can only abort the document. */
 IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count);
 
 /* The result of index_packed_check(). */
@@ -141,10 +146,12 @@ IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t le
 /* True: index_begin() accepts these fields. */
 bool index_fields_valid(const void *bytes, size_t length);
 
-/* Replaces the fields of a live document, whose place stays. No question is watched by an earlier ranking. */
+/* Replaces the fields of a live document, which keeps its place. After this, a question can be watched only by a later
+ * ranking. */
 IndexStatus index_change(Index *index, const void *id, size_t length, const void *fields, size_t fields_length);
 
-/* After INDEX_EXISTS the document is still open: remove the other document and commit again. */
+/* INDEX_EXISTS: another document has the id, and this document is still open. Remove the other document and commit
+ * again. */
 IndexStatus index_commit(IndexPending *pending);
 void index_abort(IndexPending *pending);
 IndexStatus index_remove(Index *index, const void *id, size_t length);
@@ -158,20 +165,20 @@ typedef struct IndexOpen {
     uint64_t place; /* the document's own id, which identifies it while it is open */
 } IndexOpen;
 
-/* The document stays open while the index is used. Its commit uses an id, which separates rankings before and after it.
- * Open documents of a saved index are such documents. */
+/* The document stays open while the index is used for other calls. Its commit uses an id, so that rankings before and
+ * after the commit can be distinguished. Open documents of a loaded index are in this state. */
 void index_keep_open(IndexPending *pending);
 /* NULL: no document is open at that place. */
 IndexPending *index_open_at(const Index *index, uint64_t place);
 IndexOpen index_open(const IndexPending *pending);
 /* Aborts all open documents of the id; false: no such document is open. */
 bool index_abort_id(Index *index, const void *id, size_t length);
-/* Aborts the oldest open documents until another document may be opened. */
+/* Aborts the oldest open documents until there is space to open another document. */
 void index_make_room(Index *index);
 
 /* ---- Vectors of passages (embed.c) ---- */
 
-/* Packed passages of a document, in the format of vectors.c, as an encoder made them. */
+/* Packed passages of a document with the vectors of an encoder, in the format of vectors.c. */
 typedef struct IndexEmbedding {
     const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
     uint32_t dims;         /* of a vector */
@@ -181,10 +188,10 @@ typedef struct IndexEmbedding {
     size_t length;
 } IndexEmbedding;
 
-/* Attaches passages to a live document. With all `total` passages the vectors of the document are complete, and
- * rankings use them. The vectors are removed with the document. INDEX_MISSING: the document is missing, or has not
- * `done` of `total` passages of this encoder. A call that changes what rankings find uses an id. INDEX_INVALID,
- * INDEX_FULL: `problem` says why. These change nothing. */
+/* Attaches passages to a live document. When the document has all `total` passages, its vectors are complete, and
+ * rankings use them. The vectors are removed with the document. A call that changes what rankings find uses an id.
+ * These statuses mean that nothing has changed. INDEX_MISSING: the document is missing, or does not have exactly `done`
+ * of `total` passages of this encoder. INDEX_INVALID, INDEX_FULL: `problem` says why. */
 IndexStatus index_embed(Index *index, const void *id, size_t id_length, const IndexEmbedding *embedding,
                         char problem[INDEX_PROBLEM]);
 
@@ -195,10 +202,10 @@ typedef struct IndexEncoder {
     uint64_t passages, bytes; /* all, including those of documents with incomplete vectors */
 } IndexEncoder;
 
-/* The encoders that documents have vectors of. Returns their number. */
+/* Lists the encoders whose vectors are attached to documents. Returns their number. */
 size_t index_encoders(const Index *index, IndexEncoder encoders[INDEX_MAX_ENCODERS]);
 
-/* Cleans for about `budget` units of at most about 20 ns each. True: work is left. */
+/* Removes dead data for about `budget` units of at most about 20 ns each. True: work is left. */
 bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Ranking ---- */
@@ -213,8 +220,9 @@ typedef struct IndexTerm {
     uint64_t frequency; /* the document frequency for its weight, if the query is global */
 } IndexTerm;
 
-/* The meaning of a question. With it, the score of a sentence is BM25's with edges, plus `weight` times the cosine of
- * the question's vector and that of its passage: the product of both scales and the dot product of the values. */
+/* The vector of a question. With a vector, the score of a sentence is BM25's with edges, plus `weight` times a cosine.
+ * The cosine compares the question's vector with the vector of the sentence's passage: the product of both scales and
+ * of the dot product of the values. */
 typedef struct IndexVector {
     const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
     const int8_t *values;
@@ -251,8 +259,8 @@ typedef struct IndexHit {
     uint32_t passage, passage_sentences; /* the first sentence of its passage, and their number */
 } IndexHit;
 
-/* The caller provides the arrays: k hits, k rows of a weight for each term of the query, and a frequency for each
- * term. */
+/* The result of a ranking. The caller provides the arrays: k hits, k rows with a weight for each term of the query, and
+ * a frequency for each term. */
 typedef struct IndexRanking {
     IndexHit *hits;
     double *weights;
@@ -261,10 +269,11 @@ typedef struct IndexRanking {
     uint64_t sentences, terms;
 } IndexRanking;
 
-/* With a vector, all sentences compete that contain a term of the question, and the first sentences of all passages
- * with vectors of its encoder. Sentences that have neither are no hits. */
+/* Ranks sentences. Without a vector, the candidates are the sentences that contain a term of the question. With a
+ * vector, the candidates are these and the first sentence of each passage that has a vector of the question's encoder.
+ */
 IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking);
-/* The next new id: all current ids are lower. */
+/* The next id that the index will use. All current ids are lower. */
 uint64_t index_next_id(const Index *index);
 
 typedef struct IndexDocument {
@@ -278,13 +287,15 @@ typedef struct IndexDocument {
 
 IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *document);
 
-/* Lists documents in the order of index_begin() from *cursor on, and moves the cursor. A cursor is 0 at first and again
- * at the end. Returns at most `count` documents that the filter (NULL: all) admits, and fewer after `steps` runs. A
- * listing returns a document that stays in the index exactly once. A cursor stays valid, even across index_save(). */
+/* Lists documents in the order of index_begin(), from *cursor on, and moves the cursor. A cursor is 0 at first, and is
+ * 0 again at the end. Returns at most `count` documents that satisfy the filter (NULL: all documents). Stops after
+ * `steps` runs, so it may return fewer. If a document stays in the index, a complete listing returns it exactly once. A
+ * cursor stays valid, even across index_save(). */
 size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
                   IndexDocument *documents, size_t count);
 
-/* Lists, in the same way, the documents with sentences that have no complete vectors of the encoder. */
+/* Lists documents like index_list(), but only documents with sentences whose vectors of the encoder are missing or
+ * incomplete. */
 size_t index_unembedded(const Index *index, const uint8_t digest[INDEX_DIGEST], uint64_t *cursor, size_t steps,
                         IndexDocument *documents, size_t count);
 
@@ -299,8 +310,9 @@ typedef struct IndexField {
 
 /* The number of live documents that have the field. */
 uint64_t index_field_documents(const Index *index, const void *name, size_t length);
-/* Lists fields from *cursor on, and moves the cursor, which is 0 at first and again at the end. A listing returns a
- * field that stays in the index exactly once. A cursor is valid in this index only, not after index_save(). */
+/* Lists fields from *cursor on, and moves the cursor, which is 0 at first and again at the end. If a field stays in the
+ * index, a complete listing returns it exactly once. A cursor is valid only in this index. After index_save() it is
+ * invalid in the loaded index. */
 size_t index_fields(const Index *index, uint64_t *cursor, IndexField *fields, size_t count);
 
 typedef struct IndexCompletion {
@@ -309,8 +321,9 @@ typedef struct IndexCompletion {
     uint64_t frequency; /* live sentences that contain the term */
 } IndexCompletion;
 
-/* Finds the `count` most frequent terms that start with the prefix, the most frequent first; equal ones by their bytes.
- * It reads the first `steps` terms that the index got, and sets *all if these are all. Returns their number. */
+/* Finds the `count` most frequent terms that start with the prefix. The most frequent term comes first; equally
+ * frequent terms are in the order of their bytes. Reads the first `steps` terms that were added to the index, and sets
+ * *all if the index has no more. Returns the number of completions. */
 size_t index_complete(const Index *index, const void *prefix, size_t length, size_t steps, IndexCompletion *completions,
                       size_t count, bool *all);
 
@@ -328,9 +341,9 @@ typedef struct IndexValueTotals {
     uint64_t with_field; /* of these, those that have the field */
 } IndexValueTotals;
 
-/* Counts the distinct values of a field in the documents that the filter (NULL: all) admits, from *cursor on, as
- * index_list() does, for about `steps` documents. The caller provides INDEX_MAX_VALUES values. Returns their number.
- * The same value may return in the next page. `length` is 1 to 255. */
+/* Counts the distinct values of a field in documents that satisfy the filter (NULL: all documents). Starts at *cursor,
+ * as index_list() does, and stops after about `steps` documents. The caller provides INDEX_MAX_VALUES values. Returns
+ * the number of values. The same value may be in several pages. `length` is 1 to 255. */
 size_t index_values(Index *index, uint64_t *cursor, const void *name, size_t length, const IndexFilter *filter,
                     size_t steps, IndexValue *values, IndexValueTotals *totals);
 
@@ -355,8 +368,8 @@ double index_code_weight(uint8_t code);
 
 /* ---- Watched questions (watch.c) ---- */
 
-/* Questions with cached answers, for one index or for its successor under the same key. The first write that may change
- * the answer of a question drops the question. Until then the ranking of the answer is valid. */
+/* Questions with cached answers, for one index, or for the index that replaces it under the same key. The first write
+ * that may change the answer of a question drops the question. Until then the ranking of the answer is valid. */
 typedef struct IndexWatch IndexWatch;
 
 typedef struct IndexWatchedTerm {
@@ -392,22 +405,24 @@ typedef struct IndexWatched {
     size_t filter_length;      /* 0: no filter */
 } IndexWatched;
 
-/* Called for each dropped question, with 1 as the count, but not by index_watch_free(). If a call drops more than
- * INDEX_TOLD_BY_NAME questions, it is called once instead, without a name (NULL, 0): any question may be among them. It
- * must not call the watch. */
+/* Reports a dropped question, with the count 1. index_watch_free() reports nothing. If a call drops more than
+ * INDEX_TOLD_BY_NAME questions, there is one report without a name (NULL, 0), and any question may have been dropped.
+ * The function must not call the watch. */
 enum { INDEX_TOLD_BY_NAME = 500 };
 typedef void (*IndexDropped)(void *context, const void *name, size_t length, size_t count);
 
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
-/* Watches a question; at `limit` questions it drops the oldest. False, and nothing changes, in these cases: the index
- * has changed since the ranking so that the answer may change, the commit of an open document would change it, or the
- * terms of a long document are still being counted. A watched question of the same name is replaced. The writes that
- * would have dropped it drop the new question, so that older answers of this name are dropped too. If it has other
- * terms or another filter, it is dropped now. */
+/* Watches a question. At `limit` questions, the oldest is dropped. Returns false, and changes nothing, in these cases:
+ * - The index has changed since the ranking, and the change may change the answer.
+ * - The commit of an open document would change the answer.
+ * - The terms of a long document are still being counted.
+ * The new question replaces a watched question of the same name. Clients may still cache answers of the replaced
+ * question. So a write that would have dropped the replaced question drops the new one. If both differ in their terms
+ * or filters, the replaced question is dropped now. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
-/* The token of a watched question, or 0. */
+/* Returns the token of a watched question, or 0. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
 /* A document that is being added: valid id, fields and packed sentences. */
@@ -419,17 +434,20 @@ typedef struct IndexIncoming {
 /* Removes expired questions. */
 void index_watch_expire(IndexWatch *watch, int64_t now);
 
-/* After index_embed() that has used an id. Drops the questions that the vectors may concern. */
+/* Drops the questions that new vectors may concern. Call it after a call of index_embed() that has used an id. */
 void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_t length);
-/* A writer that only replaces the fields of a document calls index_watch_changing() before, and index_watch_settle()
- * at the end. The questions are dropped that were answered from the document, and those whose filter admits it only
- * with the new fields. Any other writer calls, in this order: index_watch_removing() before it removes a document;
- * index_watch_adding() for valid new sentences before their commit; index_watch_committing() before the commit of a
- * document whose parts were added in earlier writes; index_watch_settle() at the end, which reports the dropped
- * questions. index_watch_settle() also counts overdue terms, so that frequencies are exact while questions are watched,
- * unless this takes more than some milliseconds. Then the caller must call index_watch_review() until it returns false.
- * It continues counting and compares all frequencies, for about `budget` units at a time. Until then questions stay
- * watched by the frequencies that rankings still use. */
+/* What a writer must call.
+ * - To replace only the fields of a document: index_watch_changing() before the change, then index_watch_settle(). This
+ *   drops the questions that were answered from the document, and the questions whose filter accepts the document only
+ *   with the new fields.
+ * - For every other write, in this order: index_watch_removing() before the removal of a document. index_watch_adding()
+ *   for valid new sentences before their commit. index_watch_committing() before the commit of a document whose parts
+ *   were added in earlier writes. index_watch_settle() at the end, which reports the dropped questions.
+ *
+ * index_watch_settle() also counts overdue terms, so that frequencies are exact while questions are watched. If this
+ * would take more than some milliseconds, it leaves work. Then the caller must call index_watch_review() until it
+ * returns false. index_watch_review() continues counting and compares all frequencies, for about `budget` units at a
+ * time. Until then, rankings use the earlier frequencies, and questions stay watched by these. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length);
 void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *document);
 void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document);
@@ -441,8 +459,8 @@ bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *c
 /* Drops all questions. */
 void index_watch_clear(IndexWatch *watch, void *context);
 
-/* Many dropped questions may leave memory to free. index_watch_free_left() frees it, for about `budget` units at a
- * time, and returns true if more is left. Only index_watch_memory() shows it. */
+/* Dropping many questions may leave memory to free. index_watch_free_left() frees it, for about `budget` units at a
+ * time, and returns true if more is left. No other result shows this memory, except index_watch_memory(). */
 bool index_watch_has_left(const IndexWatch *watch);
 bool index_watch_free_left(IndexWatch *watch, int64_t budget);
 
@@ -452,14 +470,14 @@ size_t index_watch_memory(const IndexWatch *watch);
 
 /* ---- Saving and loading ---- */
 
-/* Writes `length` bytes, at most INDEX_CHUNK. False: give up. */
+/* Writes `length` bytes, at most INDEX_CHUNK. False: saving must stop. */
 enum { INDEX_CHUNK = 65536 };
 typedef bool (*IndexWrite)(void *context, const void *bytes, size_t length);
 /* Reads up to `length` bytes, at most INDEX_CHUNK, and returns their number; 0: the end, or a failure. */
 typedef size_t (*IndexRead)(void *context, void *bytes, size_t length);
 
 IndexStatus index_save(const Index *index, IndexWrite write, void *context);
-/* A new index. NULL: the payload is damaged, or more bytes follow it. */
+/* Returns a new index. NULL: the payload is damaged, or more bytes follow it. */
 Index *index_load(IndexAllocator allocator, const uint64_t key[2], IndexRead read, void *context);
 
 #endif

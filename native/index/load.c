@@ -1,5 +1,5 @@
-/* Reads a payload in the format of save.c and trusts no byte of it. Work and memory grow only with the bytes read,
- * every number is checked against earlier ones, and the ordinary functions build the structures. */
+/* Reads a payload in the format of save.c. The bytes may come from an attacker: work and memory grow only with the
+ * bytes that were read, and every number is checked. The same functions as for writes build the structures. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -10,7 +10,7 @@
 #include "index/runs.h"
 #include "index/vectors.h"
 
-/* A document while the loader reads the terms: its forward list grows in their order. */
+/* A document while the loader reads the terms. Its forward list grows in the order of the terms. */
 typedef struct Growing {
     IndexPending *pending; /* NULL: a live document */
     uint8_t *forward;
@@ -188,7 +188,7 @@ static bool load_postings(Reader *reader, uint32_t term, uint64_t count) {
     return grow_forward(reader, document, term, sentences);
 }
 
-/* Reads the terms, and the byte behind these. */
+/* Reads the terms, and the first byte after them. */
 static bool load_terms(Reader *reader, uint8_t *behind) {
     for (;;) {
         *behind = get_byte(reader);
@@ -210,7 +210,7 @@ static void put_u32(uint8_t *bytes, uint32_t number) {
     for (unsigned i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
 }
 
-/* Reads passages into `text` as packed passages, and appends them whenever it is full. */
+/* Reads passages into `text` as packed passages. Whenever `text` is full, appends them to the document. */
 static bool load_passages(Reader *reader, Document *document, uint32_t encoder, uint32_t total, uint32_t stored) {
     const uint32_t dims = reader->index->encoders[encoder].dims;
     const size_t each = packed_passage_bytes(dims);
@@ -259,7 +259,7 @@ static bool load_vectors(Reader *reader, uint8_t kind) {
 
 /* ---- The whole ---- */
 
-/* An open document gets further sentences. Its counts must stay in the range of a payload then. */
+/* True: if an open document gets further sentences, its counts still fit into a payload. */
 static bool may_grow(const Index *index) {
     for (const IndexPending *pending = index->pending; pending; pending = pending->next)
         if (pending->document->terms > (uint64_t)pending->document->sentences * INDEX_MAX_LENGTH) return false;

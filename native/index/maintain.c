@@ -1,8 +1,8 @@
-/* Cleaning in steps: overdue work first, then a sweep over all terms if an eighth of the postings are dead.
+/* Cleaning in steps: first overdue work, then a sweep over all terms if an eighth of the postings are dead.
  *
- * A sweep reads the counts of each entry, and only those lists that have dead postings. It waits for overdue work: a
- * forward list with overdue work still has the numbers of its terms, and the sweep frees the numbers of terms without
- * postings. */
+ * A sweep reads the counts of each entry, but reads a list only if it has dead postings. It frees the numbers of terms
+ * without postings. The forward list of a document with overdue work still contains such numbers, so the sweep starts
+ * only when no work is overdue. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"

@@ -1,8 +1,8 @@
-/* The meaning of sentences for a ranking: every passage is compared with the question.
+/* Compares every passage with the question by meaning, for a ranking.
  *
- * A scan goes through the runs, so through the ids in their order, and writes one span for each passage. A passage
- * whose sentences are in several runs has several spans. The ranking reads the spans in the order of their ids, too. A
- * cosine is a product of two scales and an exact dot product, in this order, and is the same on every machine. */
+ * A scan goes through the runs, so it meets the ids in ascending order. It writes one span for each passage. A passage
+ * whose sentences are in several runs has several spans. The ranking also reads the spans in the order of their ids. A
+ * cosine is a product of two scales and an exact dot product, in this order, so it is the same on every machine. */
 #include "index/meaning.h"
 
 #include "index/memory.h"
@@ -90,7 +90,7 @@ static double cosine_of(const Meaning *meaning, float scale, int32_t product) {
     return (double)meaning->vector->scale * (double)scale * product;
 }
 
-/* The first passage of a part that ends behind the sentence. */
+/* Returns the first passage of a part that ends after the sentence. */
 static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t sentence) {
     uint32_t low = 0, high = count;
     while (low < high) {
@@ -143,8 +143,8 @@ static void scan_run(Scan *scan, const Document *document, uint32_t number) {
     if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
 }
 
-/* The runs that come next. Their documents and vectors are all over the memory, so a run is prefetched in three steps:
- * the document, the first part, and the vectors of this part. */
+/* The next runs of the scan. Their documents and vectors are spread over the memory. So the scan prefetches a run in
+ * three steps: the document, the first part, and the vectors of this part. */
 enum { AHEAD = 16, STEP = 5, LINE = 64, LINES = 32 };
 
 typedef struct Coming {
@@ -160,7 +160,7 @@ static const Vectors *vectors_of(const Meaning *meaning, const Place *place) {
     return vectors_complete(document, meaning->encoder) ? document->vectors : NULL;
 }
 
-/* Reads one more run, and prefetches for the runs that came before it. */
+/* Reads one more run, and prefetches for the runs before it. */
 static void read_ahead(const Meaning *meaning, Coming *coming, uint64_t end) {
     Place place;
     if (coming->count < AHEAD && runs_next(meaning->index, &coming->at, &place) && place.first < end) {

@@ -1,4 +1,4 @@
-/* The cosines of a question's vector and of all passages. */
+/* The cosines between a question's vector and all passages. */
 #ifndef QA_INDEX_MEANING_H
 #define QA_INDEX_MEANING_H
 
@@ -8,7 +8,8 @@
 
 #include "index/dot.h"
 
-/* The ids from `id` to that of the next span: sentences of one passage, or ids that have no passage. */
+/* A range of ids, which ends before the next span. The range has sentences of one passage, or ids that have no passage.
+ */
 typedef struct Span {
     uint64_t id : 48;
     uint64_t starts : 1; /* the first sentence of the passage is in this span */
@@ -42,7 +43,7 @@ void meaning_close(Meaning *meaning);
 /* Must precede the first scan: makes space for about this number of passages. */
 void meaning_reserve(Meaning *meaning, size_t passages);
 
-/* Computes the cosines of the passages in a range of ids. Ranges must ascend. The passages of documents that `admits`
+/* Computes the cosines of the passages in a range of ids. Ranges must ascend. Passages of documents that `admits`
  * refuses count as missing. */
 typedef bool (*MeaningAdmits)(void *context, uint32_t document);
 void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context);
@@ -52,27 +53,27 @@ static inline double meaning_weigh(const IndexVector *vector, double cosine) {
     return vector->weight * (isnan(cosine) ? vector->missing : cosine);
 }
 
-/* The span that contains the id. From call to call the ids must ascend. */
+/* Returns the span that contains the id. From call to call, ids must ascend. */
 static inline size_t meaning_find(Meaning *meaning, uint64_t id) {
     size_t at = meaning->at;
     while (at + 1 < meaning->count && meaning->spans[at + 1].id <= id) at++;
     return meaning->at = at;
 }
 
-/* The first span of the passage that this span belongs to. */
+/* Returns the first span of the passage to which this span belongs. */
 size_t meaning_start(const Meaning *meaning, size_t span);
-/* The maximum contribution in a range of ids, which must ascend with the other ids that are looked up. */
+/* Returns the maximum contribution in a range of ids. Ranges must ascend, together with the ids of meaning_find(). */
 double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 
-/* Finds the passage of a sentence. A sentence without a passage is its own passage. Returns its cosine; NAN: the
- * document has no complete vectors of this encoder, or the sentence is in no passage. */
+/* Finds the passage of a sentence. A sentence without a passage is its own passage. Returns the passage's cosine. NAN:
+ * the document has no complete vectors of this encoder, or the sentence is in no passage. */
 double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
                            uint32_t *count);
 
 /* The highest cosine of a document's passages, which must be complete; NAN: it has no passages. */
 double meaning_of_document(const Meaning *meaning, const Document *document);
 
-/* The bytes of vectors to read for a scan of these documents; NULL: of all documents. */
+/* Returns how many bytes of vectors a scan of these documents reads. `documents` NULL: of all documents. */
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* Counts the documents and values of each field, so that no reader has to scan all documents for a name. A name is
+/* Counts the documents and values of each field, so that listing the fields needs no scan of the documents. A name is
  * freed when no live document has it. */
 #include "index/names.h"
 

@@ -1,14 +1,16 @@
 /* Open documents: their sentences arrive in parts, and searches do not find them before their commit.
  *
- * An open document is identified by its place, the id from index_begin(). So a writer cannot mistake the document of
- * another writer for its own, except in an index that was created again; there callers also compare the document's
- * name. Callers keep at most one document of an id open, and a limited number in total. A document that its writer has
- * abandoned is discarded when its id is written again or removed, or when the limit is reached. Which document is
- * discarded depends only on the operations, because replicas must agree. Open documents are saved, so that replicas and
- * a restarted server can get the remaining parts.
+ * An open document is identified by its place, which is the id that index_begin() used for it. So a writer cannot
+ * mistake another writer's document for its own. After an index was created again, places may repeat, so callers also
+ * compare the document's name.
+ * Callers keep at most one document of an id open, and a limited number in total. An abandoned document is discarded
+ * when its id is written again or removed, or when the limit is reached. Which document is discarded depends only on
+ * the operations, because replicas must agree. Open documents are saved, so that the remaining parts can be added on
+ * replicas and after a restart.
  *
- * Usually the next id at its time shows what a ranking has seen: all lower ids. A document that was open then has lower
- * ids and was not seen. So its commit uses one more id, and no question is watched by an earlier ranking. */
+ * Usually, the next id at the time of a ranking shows what the ranking has seen: all lower ids. A document that was
+ * open then has lower ids, but the ranking has not seen it. So the commit of such a document uses one more id, and a
+ * question can no longer be watched by an earlier ranking. */
 #include "index/open.h"
 
 #include "index/documents.h"

@@ -210,7 +210,7 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Kept postings before they become a block: less than one block, and one more block. */
+/* Postings that are kept, before they form a block: less than one block, plus one more block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -227,7 +227,7 @@ static Block carry_emit(Index *index, Carry *carry) {
     return block;
 }
 
-/* Appends the postings to keep to `carry`, and returns the number of dead ones. */
+/* Appends the postings to keep to `carry`, and returns how many postings were dead. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
@@ -259,7 +259,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* Finishes a list: the carried postings join the buffer. */
+/* sentences of open documents are not dead */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);
@@ -278,7 +278,7 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
         list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
 }
 
-/* Frees memory that a purged list no longer needs. */
+/* Frees memory that the list no longer needs after purging. */
 static void settle(Index *index, Entry *entry, List *list) {
     if (!list->block_count) {
         Tail *tail = list->tail;

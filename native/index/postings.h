@@ -16,11 +16,12 @@ static inline uint8_t view_max(const View *view, uint32_t block) {
 }
 
 uint32_t postings_count(const Entry *entry);
-/* The id must not be less than the last id. If both are the same, it does nothing and returns false. */
+/* Appends a posting. The id must not be less than the last id. Returns false, and does nothing, if both are the same.
+ */
 bool postings_append(Index *index, Entry *entry, uint64_t id, uint8_t code);
 void postings_free(Index *index, Entry *entry);
-/* Removes the postings of dead documents from block *block on, until the budget is spent. True: at the end of the list.
- */
+/* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: the end of the
+ * list was reached. */
 bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget);
 
 #endif

@@ -1,8 +1,8 @@
 /* The watched questions as data: hash tables of names, terms and documents, and the adding and removing of questions.
  *
- * A question is removed in two steps. First it leaves the names and the list by age; from then on no lookup finds it.
- * Its links to terms and documents are removed later, in steps, if many questions are removed at once: one question
- * takes 1 to 2 us, and one write may drop all questions. */
+ * A question is removed in two steps. First it is removed from the names and from the list by age, so lookups no longer
+ * find it. Its links to terms and documents are removed later. If a write drops many questions, this happens in steps,
+ * because unlinking one question takes 1 to 2 us. */
 #include "index/questions.h"
 
 #include "index/memory.h"
@@ -150,7 +150,7 @@ void question_join(IndexWatch *watch, Question *question) {
     insert(watch, &watch->names, &question->node);
 }
 
-/* The question is no longer watched; links to it remain. */
+/* Stops watching the question. Links to it remain. */
 static void leave(IndexWatch *watch, Question *question) {
     if (question->older) question->older->newer = question->newer;
     else watch->oldest = question->newer;

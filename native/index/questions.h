@@ -62,7 +62,7 @@ struct Question {
     Use use[];
 };
 
-/* `names` and the list from `oldest` to `newest` have the watched questions. Anchors may also have links of removed
+/* `names` and the list from `oldest` to `newest` contain the watched questions. Anchors may also have links of removed
  * questions. */
 struct IndexWatch {
     IndexAllocator allocator;
@@ -86,9 +86,9 @@ void watch_give(IndexWatch *watch, void *pointer, size_t bytes);
 void watch_free_nodes(IndexWatch *watch, Nodes *nodes);
 
 Anchor *anchor_find(const IndexWatch *watch, const Nodes *nodes, const void *bytes, size_t length);
-/* Finds or makes the anchor for one more question. */
+/* Returns the anchor of a term or document for one more question; creates it if it is missing. */
 Anchor *anchor_use(IndexWatch *watch, Nodes *nodes, const void *bytes, size_t length);
-/* A touched anchor stays until index_watch_settle. */
+/* Frees an anchor that no question uses. A touched anchor stays until index_watch_settle. */
 void anchor_free_unused(IndexWatch *watch, Nodes *nodes, Anchor *anchor);
 void anchor_link(IndexWatch *watch, Question *question, uint32_t use);
 void anchor_touch(IndexWatch *watch, Anchor *anchor);
@@ -101,7 +101,7 @@ void question_join(IndexWatch *watch, Question *question);
 void question_forget(IndexWatch *watch, Question *question);
 /* Removes an expired question. It is not reported, and its memory is freed later. */
 void question_expire(IndexWatch *watch, Question *question);
-/* Drops a question. Loops over links can continue; questions_tell() must follow. */
+/* Drops a question. A loop over links may continue after the call. questions_tell() must follow. */
 void question_doom(IndexWatch *watch, Question *question);
 /* Reports the dropped questions: each by its name, or all in one call if there are many. */
 void questions_tell(IndexWatch *watch, void *context);

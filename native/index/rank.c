@@ -1,24 +1,25 @@
-/* The best sentences for a question: exact top k by block-max MaxScore in windows of ids.
+/* The best sentences for a question: exact top k by block-max MaxScore, in windows of ids.
  *
- * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight. So upper bounds of the weights of
- * a sentence give an upper bound of its score. The terms are in ascending order of their maximum contribution. The
- * lowest terms that even together cannot lift a sentence above the current k-th best score are not essential: every new
- * hit contains another term.
+ * BOUNDS. A score is sum + EDGES * (roots^2 - sum), with EDGES below 1, so it grows with every weight. Therefore upper
+ * bounds of the weights of a sentence give an upper bound of its score. The terms are in ascending order of their
+ * maximum contribution. Together, the lowest terms may be unable to lift a sentence above the current k-th best score.
+ * These terms are not essential: every new hit contains another term.
  *
- * The search goes through the ids in windows. In each window it finds the essential terms from the maxima of the blocks
- * that overlap the window. Often no term is essential, and the search skips the window without decoding a block.
- * Otherwise it writes the codes of the essential terms into a row for each id, with sums in floats that show which rows
- * can still win. It completes these rows from the other terms, the best first, each only while the rest can lift the
- * row above the k-th best score.
+ * WINDOWS. The search goes through the ids in windows. In each window it finds the essential terms from the maxima of
+ * the blocks that overlap the window. Often no term is essential, and the search skips the window without decoding a
+ * block. Otherwise it writes the codes of the essential terms into a row for each id. Sums in floats show which rows
+ * can still win. The search completes these rows from the other terms, the best term first. It gives up a row when the
+ * remaining terms cannot lift it above the k-th best score.
  *
- * With a vector, the score has one more summand: the contribution of the cosine of the passage. It is known for every
- * passage before the search (meaning.c). The search starts with the first sentences of the best passages as hits. Then
- * it goes through the windows in the same way, with the maximum contribution of the passages in the window as a bound.
- * A hit by meaning alone is replaced by a better sentence of its passage, or by itself with the score of its words.
+ * MEANING. With a vector, the score has one more summand: the contribution of the cosine of the passage. The cosines of
+ * all passages are computed before the search (meaning.c). The search starts with the first sentences of the best
+ * passages as hits. Then it goes through the windows as before. The maximum contribution of the passages in the window
+ * is added to the bound. A hit by meaning alone is replaced by a better sentence of its passage, or by the same
+ * sentence when the score of its words is known.
  *
- * Sums for bounds are added in another order than the score, so SAFETY raises them by more than the possible rounding
- * error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on every
- * machine. */
+ * EXACTNESS. Sums for bounds are added in another order than the score. So SAFETY raises them by more than the possible
+ * rounding error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on
+ * every machine. */
 #include "index/structure.h"
 
 #include <math.h>
@@ -38,7 +39,8 @@ enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
 static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
 
-/* The codes and sums of one id of the window. There is a code for each of the query's terms, rounded up. */
+/* The codes and sums of one id of the window. A row has a code for each of the query's terms, and its size is rounded
+ * up. */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
@@ -81,7 +83,8 @@ typedef struct Ranker {
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* the number of cursors; the first essential cursor in this window */
     size_t stride;             /* the number of codes of a row */
-    /* A new hit has a higher score than this: with k hits, that of the worst hit; less if equal scores may win. */
+    /* A new hit needs a higher score than this. With k hits, this is the score of the worst hit, or a little less if
+     * equal scores may win. */
     double threshold;
     Meaning *meaning;    /* NULL: no vector */
     double most_meaning; /* the maximum contribution of meaning in this window */
@@ -143,7 +146,7 @@ static inline void skip_postings(Cursor *cursor, uint64_t id) {
     cursor->position = low;
 }
 
-/* A lower bound of the ids of the postings from `id` on; NO_ID: there is no such posting. */
+/* Returns a lower bound of the ids of the postings from `id` on. NO_ID: there is no such posting. */
 static uint64_t next_id(Cursor *cursor, uint64_t id) {
     if (!skip_blocks(cursor, id)) return NO_ID;
     if (cursor->decoded == cursor->block) {
@@ -154,7 +157,7 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* The best code that the window may contain. Counts the blocks that overlap the window. */
+/* Returns the best code that the window may contain. Also counts the blocks that overlap the window. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
@@ -187,7 +190,8 @@ static void sift_down(Hit *heap, size_t count, size_t at) {
     }
 }
 
-/* A score by words that cannot reach the threshold with this contribution of meaning, rounded down. */
+/* Returns a score by words that is too low to reach the threshold together with this contribution of meaning. Rounded
+ * down. */
 static inline double words_limit(const Ranker *ranker, double meaning) {
     const double threshold = ranker->threshold;
     return threshold - meaning - 1e-12 * (fabs(threshold) + fabs(meaning));
@@ -207,7 +211,7 @@ static void raise_threshold(Ranker *ranker) {
 
 static bool is_held(const Ranker *ranker, size_t span) { return ranker->held[span / 8] >> span % 8 & 1; }
 
-/* Notes that the heap has a hit, or no longer. Notes only hits that another sentence of the passage may replace. */
+/* Records whether the heap contains a hit, if another sentence of its passage may replace it. */
 static void hold(Ranker *ranker, const Hit *hit, bool holds) {
     if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && !hit->by_meaning)) return;
     uint8_t bit = (uint8_t)(1 << hit->span % 8), *byte = &ranker->held[hit->span / 8];
@@ -237,8 +241,8 @@ static void keep(Ranker *ranker, Hit hit, const uint8_t *row) {
     raise_threshold(ranker);
 }
 
-/* Keeps a hit of a ranking with a vector. It may replace a hit: the same sentence by meaning alone, or another sentence
- * of the passage if these must be distinct. */
+/* Adds a hit to a ranking with a vector. The hit may replace an earlier hit: the same sentence by meaning alone, or
+ * another sentence of the passage if the query is `distinct`. */
 static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
     Hit *heap = ranker->heap;
     if (hit.span != NO_SPAN && is_held(ranker, hit.span)) {
@@ -259,7 +263,7 @@ static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
     if (ranker->hits < ranker->k || is_worse(&heap[0], &hit)) keep(ranker, hit, row);
 }
 
-/* True: the filter admits the document. The filter checks each document once. */
+/* True: the document satisfies the filter. The filter checks each document once. */
 static bool is_admitted_document(Ranker *ranker, uint32_t number) {
     if (ranker->only != NO_ITEM && ranker->only != number) return false;
     if (!ranker->filter) return true;
@@ -269,7 +273,8 @@ static bool is_admitted_document(Ranker *ranker, uint32_t number) {
     return (*known >> shift & 3) == 1;
 }
 
-/* True: the filter admits the sentence, and it is live, or of an open document if these are searched. */
+/* True: the filter accepts the sentence, and the sentence is live. If the query searches open documents, the sentence
+ * must belong to an open document instead. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
@@ -292,7 +297,7 @@ static double score_row(const Ranker *ranker, const uint8_t *row) {
     return score_of(sum, roots);
 }
 
-/* Completes a row from the terms that are not essential, and keeps it if it is among the k best. */
+/* Completes a row with the terms that are not essential. Keeps the row if it is among the k best. */
 static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
     size_t span = NO_SPAN;
     double meaning = 0, limit = ranker->threshold;
@@ -333,7 +338,7 @@ static inline Row *row_at(const Ranker *ranker, unsigned slot) {
     return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* Adds the postings of a term in the window to the rows: to all rows, or only to promising ones. */
+/* Adds the postings of a term in the window to the rows: to all rows, or only to rows that can still win. */
 static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, Cursor *cursor, uint64_t first,
                                                                uint64_t end, bool promising_only) {
     const unsigned column = cursor->column;
@@ -361,7 +366,7 @@ static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, C
     }
 }
 
-/* Removes promising rows that cannot win with the remaining terms. Returns the number of the others. */
+/* Removes rows that cannot win with the remaining terms. Returns the number of rows that are left. */
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
@@ -439,7 +444,8 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
-        /* By the maxima of whole lists: a window can only start at a posting of an essential term. */
+        /* A window can only start at a posting of an essential term. Here, the maxima of whole lists decide which terms
+         * are essential. */
         const double limit = ranker->meaning ? words_limit(ranker, ranker->meaning->most) : ranker->threshold;
         double sum = 0, roots = 0;
         unsigned essential = 0;
@@ -468,15 +474,15 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* The ranges of ids to search, ascending. The range of a document in parts may include other documents, which the
- * filter refuses. */
+/* The ranges of ids to search, ascending. The range of a document that was added in parts may include other documents,
+ * which the filter refuses. */
 typedef struct Ranges {
     Range *items;
     size_t count, capacity;
     uint64_t vector_bytes; /* of the passages in these */
 } Ranges;
 
-/* Searches only the documents that the filter names, if they are few; else everything. */
+/* If the filter names a few documents, returns their ranges; otherwise returns the range of all ids. */
 static Ranges choose_ranges(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents = NULL;
@@ -590,7 +596,7 @@ static void report(Ranker *ranker, IndexRanking *ranking) {
 
 static bool admits_document(void *context, uint32_t number) { return is_admitted_document(context, number); }
 
-/* The first hits: those by meaning alone. */
+/* Adds the first hits: sentences that are hits by meaning alone. */
 static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
     static const uint8_t NO_CODES[INDEX_MAX_QUESTION_TERMS];
     Meaning *meaning = ranker->meaning;
@@ -608,7 +614,7 @@ static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
     }
 }
 
-/* A hit by words, with its passage. */
+/* A hit by words, and its passage. */
 typedef struct Chosen {
     Hit hit;
     uint64_t passage; /* different for every passage */
@@ -629,7 +635,8 @@ static void add_meaning(const Ranker *ranker, Chosen *chosen) {
     chosen->passage = (uint64_t)place.document << 32 | first;
 }
 
-/* The index has too many vectors to read. The best sentences by words are compared by both. */
+/* For an index with too many vectors to read. Finds the best sentences by words, then compares only these by words and
+ * meaning. */
 static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
     Meaning *meaning = ranker->meaning;

@@ -1,5 +1,5 @@
-/* Ids ascend and are never reused. The ids that a document gets at once are a run. The runs are an array in chunks,
- * with binary search. After the removal of a run its ids belong to no document, so their postings are dead. */
+/* Ids ascend and are never reused. The ids that a document gets at once are a run. The runs are in an array of chunks
+ * with binary search. When a run is removed, its ids belong to no document, so their postings are dead. */
 #include "index/runs.h"
 
 #include "index/memory.h"
@@ -114,7 +114,7 @@ static void drop_chunk(Index *index, Runs *runs, uint32_t at) {
     runs->count--;
 }
 
-/* Takes over the runs of the next chunk if both together fill at most half a chunk. */
+/* Moves the runs of the next chunk into this chunk if both together fill at most half a chunk. */
 static void join_next(Index *index, Runs *runs, uint32_t at) {
     if (at + 1 >= runs->count) return;
     RunChunk *chunk = &runs->chunks[at], *next = chunk + 1;

@@ -1,4 +1,4 @@
-/* Finds the document that a sentence id belongs to. */
+/* Finds the document of a sentence id. */
 #ifndef QA_INDEX_RUNS_H
 #define QA_INDEX_RUNS_H
 
@@ -14,7 +14,7 @@ typedef struct Place {
 Place runs_find(const Index *index, uint64_t id);
 /* The first run at or after an id; `document` is NO_ITEM at the end. */
 Place runs_from(const Index *index, uint64_t id);
-/* A position in the runs, for a loop over many of these. It is valid until the runs change. */
+/* A position in the runs, for a loop over many runs. It is valid until the runs change. */
 typedef struct RunsAt {
     uint32_t chunk, run;
 } RunsAt;

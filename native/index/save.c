@@ -1,20 +1,22 @@
-/* The payload: live and open documents, in an order that the loader can read in one pass.
+/* The payload of a saved index: live and open documents, in an order that the loader can read in one pass.
  *
  * - Magic: "QAINDEX3" if documents have vectors, else "QAINDEX2" if documents are open, else "QAINDEX1".
- * - Runs in the order of their ids. 'd' for the first run of a document: gap after the previous run, sentences in this
+ * - Runs in the order of their ids. 'd' is the first run of a document: gap after the previous run, sentences in this
  *   run, total length of its sentences in terms, length of its id, the id, length of its fields, the fields.
- * - 'o': the same for an open document.
- * - 'r' for a further run: gap, sentences, ordinal of its document in the payload.
+ * - 'o' is the same as 'd', for an open document.
+ * - 'r' is a further run of a document: gap, sentences, ordinal of its document in the payload.
  * - 'n': the next free id.
- * - Terms, each 't': length, bytes, number of postings, then for each the difference to the previous id, and its code.
- * - For each document with vectors, in their order, 'v': ordinal of the document, digest of the encoder, dimensions,
+ * - Terms, each 't': length, bytes, number of postings, then for each posting the difference to the previous id, and
+ *   its code.
+ * - 'v' for each document with vectors, in their order: ordinal of the document, digest of the encoder, dimensions,
  *   passages of the document, saved passages, then for each saved passage: gap in sentences after the previous passage,
  *   sentences, scale (4 bytes), vector.
  * - 'e': the end.
  *
- * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
- * sentences, and the loader refuses postings of it. The payload omits dead postings and unused terms, and keeps the
- * ids: ties and listing cursors survive a restart. Frequencies and forward lists follow from the postings. */
+ * Numbers are varints. Kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
+ * sentences, and the loader refuses postings of it. The payload omits dead postings and unused terms. It keeps the ids,
+ * so ties and listing cursors survive a restart. The loader computes frequencies and forward lists from the postings.
+ */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -85,7 +87,8 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* Counts the postings to save. Frequencies may lag, and do not include open documents. */
+/* Counts the postings to save. Document frequencies cannot be used, because they may lag and do not include open
+ * documents. */
 static uint32_t count_kept(const Index *index, const View *view, Decoded *decoded) {
     uint32_t kept = 0;
     Place place = {0};

@@ -20,7 +20,7 @@ enum {
 /* An array in chunks. Growth copies at most one chunk and the pointers to all chunks. */
 typedef struct Chunks {
     uint8_t **chunks;
-    uint32_t capacity; /* of `chunks` */
+    uint32_t capacity; /* Growth copies at most one chunk, and the pointers to all chunks. */
     uint32_t items;
     uint32_t first_capacity; /* the first chunk doubles, so that a small index stays small */
     uint32_t item_bytes;
@@ -37,7 +37,7 @@ typedef struct Table {
     Segment **directory;
     uint32_t depth; /* the directory has 2^depth entries */
     uint64_t (*hash)(const Index *index, uint32_t item);
-    /* Prefetches the memory that `hash` reads: with `first` the item itself, then its text. */
+    /* Prefetches the memory that `hash` reads. With `first`, prefetches the item itself; otherwise its text. */
     void (*fetch)(const Index *index, uint32_t item, bool first);
 } Table;
 
@@ -139,7 +139,7 @@ typedef struct Passage {
     float scale;
 } Passage;
 
-/* The vectors of a live document, as a list of parts in the order of their arrival (vectors.c). Only the first part has
+/* The vectors of a live document: a list of parts in the order of their arrival (vectors.c). Only the first part uses
  * `last`, `total`, `stored` and `encoder`. */
 typedef struct Vectors {
     struct Vectors *next, *last;
@@ -149,7 +149,7 @@ typedef struct Vectors {
     Passage passages[];     /* `count` passages; then as many vectors */
 } Vectors;
 
-/* An encoder that some documents have vectors of. Without documents, the entry is free. */
+/* An encoder whose vectors some documents have. If no document has any, the entry is free. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
@@ -191,7 +191,7 @@ struct IndexPending {
     uint32_t forward_used, forward_capacity;
 };
 
-/* Overdue work on the frequencies and runs of one document. It may take several steps. */
+/* Overdue work on the frequencies and runs of one document. The work may take several steps. */
 typedef struct Work {
     struct Work *next;
     uint32_t document;
@@ -230,7 +230,8 @@ struct Index {
     uint32_t free_document;
     Runs runs;
     uint64_t next_id;
-    /* A ranking with a lower next id does not know the last document committed in parts, or the last changed fields. */
+    /* A ranking with a lower next id does not know the last document that was committed in parts, or the fields that
+     * changed last. */
     uint64_t committed_late;
 
     Table name_table;

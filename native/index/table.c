@@ -1,13 +1,13 @@
 /* Hash tables of item numbers that grow and shrink in small steps.
  *
- * This is extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. The next
- * bit of the hash splits a full segment in two. This moves about 900 items in a table of any size. Only the directory
- * doubles at once; it has 8 bytes for about every 600 items. A lookup compares one byte of an item's hash before it
- * reads anything else.
+ * This is extendible hashing: a directory of segments. Each segment is an open addressing table of at most
+ * SEGMENT_SLOTS slots. A full segment is split in two by the next bit of the hash. A split moves about 900 items,
+ * however large the table is. Only the directory doubles at once; it has 8 bytes for about every 600 items. A lookup
+ * compares one byte of an item's hash before it reads other memory.
  *
- * Segments fill evenly, so in a growing table they all split within a short time. Then each new item moves about eight
- * others. A moved item is hashed again, and its bytes may be anywhere in memory. Prefetching several items makes a
- * split three times as fast. */
+ * Segments fill evenly, so in a growing table all segments split within a short time. Then each new item moves about
+ * eight others. A moved item is hashed again, and its bytes may be anywhere in memory. Prefetching several items makes
+ * a split three times as fast. */
 #include "index/table.h"
 
 #include "index/memory.h"
@@ -62,7 +62,8 @@ static void fetch(const Index *index, const Table *table, const Segment *segment
     if (slot < segment->slots && tags_of(segment)[slot]) table->fetch(index, segment->items[slot], first);
 }
 
-/* Moves the items of a segment to one or two others by one bit of the hash, and frees the segment. */
+/* Moves the items of a segment to `zero` or `one` by one bit of their hash, and frees the segment. `zero` and `one` may
+ * be the same. */
 static void move(Index *index, const Table *table, Segment *from, Segment *zero, Segment *one, uint32_t bit) {
     const uint8_t *tags = tags_of(from);
     for (uint32_t slot = 0; slot < 2 * AHEAD; slot++) fetch(index, table, from, slot, true);
@@ -109,7 +110,8 @@ void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint
 
 void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
-    /* From the end, because the pattern of a segment is the lowest of the entries that point to it. */
+    /* Goes from the end to the start, because the pattern of a segment is the lowest of the entries that point to it.
+     */
     for (uint64_t i = entries; i-- > 0;)
         if (table->directory[i]->pattern == i)
             memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
@@ -128,7 +130,7 @@ uint32_t table_find(const Index *index, const Table *table, const TableKey *key,
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
-        /* At MAX_DEPTH all hashes may be equal: such a segment grows, because splits might never end. */
+        /* At MAX_DEPTH, all hashes may be equal, and splits might never end. So such a segment grows instead. */
         if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
             resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);

@@ -6,7 +6,7 @@
 #include "index/memory.h"
 #include "index/runs.h"
 
-/* A page ends when its values have about this size. Reading so many bytes of a document's fields takes a step. */
+/* A page ends when its values have about PAGE_BYTES. Reading STEP_BYTES of a document's fields counts as one step. */
 enum { PAGE_BYTES = 256 * 1024, STEP_BYTES = 256 };
 /* A power of 2, so that at most half of the slots are used. */
 enum { SLOTS = 2 * INDEX_MAX_VALUES };

@@ -12,9 +12,9 @@ static inline size_t vector_bytes(uint32_t dims) { return (dims + VECTOR_STEP - 
 /* The vectors of one part. */
 static inline const int8_t *part_values(const Vectors *part) { return (const int8_t *)(part->passages + part->count); }
 
-/* The index of an encoder that documents have vectors of, or NO_ENCODER. */
+/* Returns the index of an encoder whose vectors documents have, or NO_ENCODER. */
 uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
-/* The same; adds a missing encoder. NO_ENCODER: there are INDEX_MAX_ENCODERS already. */
+/* Like encoder_find(), but adds a missing encoder. NO_ENCODER: there are INDEX_MAX_ENCODERS already. */
 uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t dims);
 
 /* True: rankings use the vectors of this document for questions of this encoder. */
@@ -23,7 +23,7 @@ static inline bool vectors_complete(const Document *document, uint32_t encoder) 
     return vectors && vectors->encoder == encoder && vectors->stored == vectors->total;
 }
 
-/* The first sentence behind all stored passages. */
+/* The first sentence after all stored passages. */
 uint32_t vectors_end(const Document *document);
 
 /* The bytes of a packed passage. */
@@ -38,7 +38,7 @@ void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t
                     uint32_t count);
 void vectors_free(Index *index, Document *document);
 void vectors_free_encoders(Index *index);
-/* Uses an id for a change of the document's complete vectors. */
+/* Uses an id, because the document's complete vectors have changed. */
 void vectors_changed(Index *index, const Document *document);
 
 #endif

@@ -1,37 +1,37 @@
-/* Watched questions: which answers a write may change.
+/* Watched questions: which cached answers a write may change.
  *
- * An answer was made from a ranking: from some documents, because no other sentence had a higher score. The answer is
- * valid as long as these documents remain, the weights of its terms stay about the same, and no new sentence reaches
- * the score of the last ranked sentence. So a watched question has its terms with their idf, the score to reach, its
- * documents, and the bounds for the number of sentences of this index. The caller divides the tolerance of the corpus
- * among its indexes.
+ * WHAT IS WATCHED. An answer was made from the best sentences of a ranking. It stays valid while three conditions hold:
+ * the documents of these sentences remain, the weights of the question's terms stay about the same, and no new sentence
+ * reaches the score of the last ranked sentence. So a watched question has its terms with their idf, the score to
+ * reach, its documents, and bounds for the number of sentences of this index. The caller divides the tolerance of the
+ * corpus among its indexes.
  *
- * A write costs little with any number of questions, and never more than LOOKS_PER_WRITE allows: dropping a question is
- * always correct. A hash table finds the watched terms of a new sentence, usually none. The write only checks the
- * questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions are not
- * essential, as long as all of them together do not reach the score: a sentence that contains only such terms cannot
- * reach it. For the remaining sentences, the score is computed as in the ranking. Frequencies are compared only for
- * touched terms. Each term has the narrowest bounds of its questions, and all questions are checked, once, only when a
- * frequency leaves these bounds.
+ * THE COST OF A WRITE is small for any number of questions, and LOOKS_PER_WRITE limits it: dropping a question without
+ * a check is always correct. A hash table finds the watched terms of a new sentence, usually none. The write only
+ * checks the questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions
+ * are not essential if all of them together cannot reach the score. A sentence that contains only such terms cannot
+ * reach it either. For the other sentences, the score is computed as in the ranking. Frequencies are compared only for
+ * terms of the write. Each term has the narrowest bounds of all its questions. Only when a frequency leaves these
+ * bounds, all questions are checked once.
  *
- * A long document must not block a write either. Its parts are checked when they arrive. A question that is asked while
- * a document is open is compared with the parts so far. So the commit has nothing left to check. The terms of the
- * document are counted in steps (documents.c). Until then rankings use the earlier frequencies, and so do valid
- * answers; then a review compares all terms, also in steps.
+ * LONG DOCUMENTS must not block a write either. Their parts are checked when they arrive. A question that is asked
+ * while a document is open is compared with the parts that have arrived. So the commit has nothing left to check. The
+ * terms of the document are counted in steps (documents.c). Until they are counted, rankings use the earlier
+ * frequencies, so answers from these are valid. Then a review compares all terms, also in steps.
  *
- * A write may concern many questions: all those that were answered from a removed document. No lookup finds any of them
- * when the write is answered, and the clients that cache their answers are notified. Naming each question would take as
- * long as everything else, so above INDEX_TOLD_BY_NAME one report represents all; their memory is freed in steps
+ * MANY QUESTIONS may have been answered from one removed document. When the write is answered, no lookup finds any of
+ * them, and the clients that cache their answers have been notified. Naming each question would take as long as the
+ * rest of the write. So above INDEX_TOLD_BY_NAME questions there is one report for all. Their memory is freed in steps
  * (questions.c).
  *
- * A question with a vector has a sum as its score. New sentences have no vectors, so the cosine of missing vectors
- * counts for these. When vectors are attached to a document, its passages are compared with the questions: first by an
- * upper bound, which knows the words of the document, then in a ranking of this document alone. The numbers of
- * comparisons are limited too. A ranking that the last vectors may have changed is compared with these before its
- * question is watched.
+ * VECTORS. The score of a question with a vector is a sum of words and meaning. New sentences have no vectors yet, so
+ * the cosine for missing vectors counts for them. When vectors are attached to a document, its passages are compared
+ * with the questions: first by an upper bound, which knows the words of the document, then in a ranking of this
+ * document alone. The number of comparisons is limited too. If vectors were attached after a ranking, its question is
+ * compared with them before it is watched.
  *
- * Watched questions are not saved. Services that cache an answer must ask whether its question is still watched, by the
- * same token, whenever they may have missed a report. */
+ * Watched questions are not saved. If a service may have missed a report, it must ask whether the question of a cached
+ * answer is still watched under the same token. */
 #include "index/questions.h"
 
 #include <math.h>
@@ -48,13 +48,13 @@
 #include "index/sentences.h"
 #include "index/vectors.h"
 
-/* The number of questions that each write checks, in some milliseconds. Further questions that it may concern are
- * dropped without a check. */
+/* How many questions a write checks, which takes some milliseconds. If a write may concern more questions, the others
+ * are dropped without a check. */
 enum { LOOKS_PER_WRITE = 100000 };
-/* The size of a forward list whose terms are looked up one by one, in 1 to 2 ms. */
+/* Up to this size, the terms of a forward list are looked up one by one, which takes 1 to 2 ms. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
-/* The number of terms that a write counts itself, in about 2 ms. */
+/* How many terms a write counts itself, which takes about 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
 
 /* Counts overdue terms. True: frequencies are exact. */
@@ -72,7 +72,7 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
     return term == NO_ITEM ? 0 : entry_at(index, term)->df;
 }
 
-/* True: the answer would have used the best sentence that the query finds. */
+/* True: the best sentence that the query finds would change the answer. */
 static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     IndexHit best;
     double weights[INDEX_MAX_QUESTION_TERMS];
@@ -81,7 +81,7 @@ static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.total >= score);
 }
 
-/* True: rankings would read all vectors of the question's encoder. */
+/* True: a ranking would read all vectors of the question's encoder. */
 static bool reads_all(Index *index, const IndexVector *vector) {
     uint32_t encoder = encoder_find(index, vector->digest);
     return encoder == NO_ENCODER ||
@@ -94,7 +94,7 @@ static bool answers_from(const IndexWatched *asked, uint64_t place) {
     return false;
 }
 
-/* True: vectors that were attached since the ranking may change it. */
+/* True: vectors that were attached after the ranking may change it. */
 static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, IndexQuery query) {
     if (!asked->vector) return false;
     if (asked->since < index->embedded_from || !reads_all(index, asked->vector)) return true;
@@ -108,7 +108,7 @@ static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, Ind
     return false;
 }
 
-/* True: the ranking would be the same now, and also with the open documents. */
+/* True: the ranking would be the same now, and also after the commit of the open documents. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -154,12 +154,12 @@ static int by_most(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* What meaning contributes to the score of a sentence without a vector. */
+/* Returns the contribution of meaning to the score of a sentence without a vector. */
 static double of_missing(const Question *question) {
     return question->vector ? meaning_weigh(question->vector, NAN) : 0;
 }
 
-/* Links the essential terms: a sentence without any of them does not reach the score. */
+/* Links the question to its essential terms. A sentence without an essential term does not reach the score. */
 static void link_essential(IndexWatch *watch, Question *question) {
     Gift gifts[INDEX_MAX_QUESTION_TERMS];
     double sum = 0, roots = 0;
@@ -220,8 +220,8 @@ static bool has_same_terms(const IndexWatch *watch, const Question *before, cons
     return true;
 }
 
-/* A write that would drop the earlier question of the same name also drops the new one. So the new question gets the
- * greater weights, the lower score, the narrower bounds, and all documents of both. */
+/* A write that would drop the earlier question of the same name must also drop the new question. So the new question
+ * gets the greater weights, the lower score, the narrower bounds, and all documents of both questions. */
 static void take_over(IndexWatch *watch, Question *question, const Question *before) {
     if (before->score < question->score) question->score = before->score;
     narrow(&question->fewest, &question->most, before->fewest, before->most);
@@ -315,7 +315,7 @@ static void begin_review(IndexWatch *watch) {
     watch->review_size = watch->terms.size;
 }
 
-/* Touches the watched terms of a forward list. A very long list starts a review of all terms instead. */
+/* Touches the watched terms of a forward list. If the list is very long, starts a review of all terms instead. */
 static void touch_terms(IndexWatch *watch, const Index *index, const uint8_t *at, uint32_t bytes_of_list) {
     const uint8_t *end = at + bytes_of_list;
     uint64_t count;
@@ -356,7 +356,7 @@ static double score_here(const IndexWatch *watch, const Question *question) {
     return score_of(sum, roots);
 }
 
-/* A document that is being added, in the form for filters. */
+/* A document that is being added, in the form that filters need. */
 typedef struct Arrival {
     Index *index;
     const IndexIncoming *incoming;
@@ -429,7 +429,7 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 
-/* Drops the question if its filter admits the document only now. */
+/* Drops the question if its filter accepts the document with the new fields, but did not accept it before. */
 static void judge_filter(IndexWatch *watch, Question *question, const Document *before, Arrival *arrival) {
     if (!question->filter_length || question->doomed || question->stamp == watch->sentence) return;
     question->stamp = watch->sentence;
@@ -438,8 +438,8 @@ static void judge_filter(IndexWatch *watch, Question *question, const Document *
         question_doom(watch, question);
 }
 
-/* Judges the questions of a watched term of the document. Their scores are not computed: the index has no sentences of
- * a document, only its terms. */
+/* Checks the questions of a watched term of the document, by their filters only. Scores cannot be computed, because the
+ * index has only the terms of a document, not its sentences. */
 static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
     for (uint32_t i = 0; i < anchor->count; i++) judge_filter(watch, anchor->links[i].question, before, arrival);
 }
@@ -453,12 +453,12 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
     const Document *document = document_at(index, number);
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     watch->sentence++;
-    /* A passage may reach a score by its meaning. */
+    /* A passage may reach a score by its meaning alone. */
     for (Question *question = watch->oldest, *next; question; question = next) {
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);
     }
-    /* Looking up the terms of a long list takes too long: then the filter of each question is enough. */
+    /* Looking up the terms of a long list takes too long. So only the filter of each question is checked. */
     if (document->forward_bytes > REVIEW_BYTES)
         for (Question *question = watch->oldest, *next; question; question = next) {
             next = question->newer;
@@ -478,7 +478,8 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
 
 /* ---- New vectors ---- */
 
-/* The comparisons that attaching vectors makes: dot products, in some milliseconds, and rankings of the document. */
+/* Limits for the comparisons after vectors were attached: dot products, which take some milliseconds, and rankings of
+ * the document. */
 enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
 
 /* A document whose vectors have changed. */
@@ -581,7 +582,8 @@ static bool find_out(IndexWatch *watch, const Index *index) {
     return any;
 }
 
-/* Drops the questions whose own bounds were left, and computes the narrowest bounds of the others again. */
+/* Drops the questions whose own bounds a frequency has left. Then computes the narrowest bounds of the remaining
+ * questions. */
 static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;
     watch->most = UINT64_MAX;

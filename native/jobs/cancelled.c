@@ -1,6 +1,8 @@
-/* A cancelled job keeps its place in its order, and still counts against the limits of its user, as long as the worker
- * may work on it. Its record ends in one of three ways: the worker reports the end of the job, the worker dies, or the
- * time to stop is over. In the last case the module kills the worker. */
+/* A worker may still work on a job that is cancelled. Until it stops, the job keeps its place in its order and counts
+ * against the limits of its user. The record of the job ends in one of three ways:
+ * - The worker reports the end of the job.
+ * - The worker dies.
+ * - The time to stop is over. Then the module kills the worker. */
 #include "jobs/cancelled.h"
 
 #include <stdio.h>
@@ -14,10 +16,10 @@ typedef struct Cancelled {
     uint64_t id;
     RedisModuleTimerID timer;
     int was_paused;
-    uint64_t told_at;   /* number of QA.NEXT calls when the worker got the notice; 0: it has not got the notice */
-    long long later_ms; /* how long the worker may continue after the notice: until the deadline, if the client left
-                           before it */
-    Order *order;       /* the next job of this order must wait */
+    uint64_t told_at; /* the number of QA.NEXT calls when the worker got the notice; 0: the worker has not got it yet */
+    long long later_ms; /* ms that the worker may continue after the notice: if the client left early, the time until
+                           the deadline */
+    Order *order;       /* the job's order, whose next job must wait; or NULL */
     Queue *queue;
     QueueHold hold;
 } Cancelled;
@@ -37,7 +39,8 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-/* The notice has been handed out. A worker whose event loop is not blocked then calls QA.NEXT again. */
+/* Runs after the notice was handed out. If the worker's event loop is not blocked, the worker then calls QA.NEXT again.
+ */
 static void free_cancel(void *data) {
     uint64_t id = (uint64_t)*(long long *)data;
     Cancelled *found = RedisModule_DictGetC(cancelled, &id, sizeof id, NULL);
@@ -56,7 +59,8 @@ static void free_cancelled(Cancelled *job) {
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Cancelled *job = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    if (paused || job->was_paused) { /* QA.DONE waits for the end of the pause, so the grace time starts there */
+    if (paused ||
+        job->was_paused) { /* the worker could not send QA.DONE during the pause, so the grace time starts at its end */
         job->was_paused = paused;
         job->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, job);
         return;

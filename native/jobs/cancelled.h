@@ -4,20 +4,20 @@
 
 #include "jobs/job_state.h"
 
-/* `kill` kills the worker, which did not stop working on a cancelled job. */
+/* `kill` is called if the worker does not stop working on a cancelled job. It kills the worker. */
 void cancelled_on_load(void);
 void cancelled_attach(void (*kill)(const char *reason, int innocent));
 
-/* Asks the worker to stop working on a running job that is about to end. The worker has the grace time to take the
- * notice and then `left_ms` to stop. */
+/* Asks the worker to stop working on a running job that is about to end. The worker gets the grace time to fetch the
+ * notice, and then `left_ms` milliseconds to stop. */
 void cancelled_add(Job *job, long long left_ms);
 
-/* The worker has stopped working on the job; 0: no such job was cancelled. */
+/* Call it when the worker has stopped working on the job with this id. 0: this job was not cancelled. */
 int cancelled_remove(uint64_t id);
-/* The worker has died. */
+/* Call it when the worker has died. */
 void cancelled_clear(void);
 
-/* The worker has called QA.NEXT. */
+/* Call it when the worker has called QA.NEXT. */
 void cancelled_asked(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* A client chooses its class by its name: `bulk` or `bulk:..`. An administrator lists bulk users in qa.bulk-users. The
- * client's name is below its user, so that a user cannot get a larger share with many names. Keys are hashes: two names
- * with the same hash share a flow, like two clients with the same name. */
+/* A client chooses its class by its name: clients named `bulk` or `bulk:..` are in the class of bulk work. Users listed
+ * in qa.bulk-users are always in that class. In the tree, the client's name is below its user, so a user cannot get a
+ * larger share by using many names. Keys are hashes. If two names have the same hash, they share a flow. */
 #include "jobs/flows.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* None of these functions keeps state. */
+/* These functions keep no state. */
 #include "jobs/job.h"
 
 #include "server/resp_reply.h"

@@ -1,4 +1,4 @@
-/* What a job is: its class, how it ended, and the usual replies to its client. */
+/* The description of a job: its class, how it ended, and the usual replies to its client. */
 #ifndef QA_JOB_H
 #define QA_JOB_H
 
@@ -7,14 +7,14 @@
 
 #include "server/module_api.h"
 
-/* How a job ended. The worker says so with the status word of QA.DONE. */
+/* How a job ended: the status word of QA.DONE. */
 typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOUT, JOB_FAILED } JobStatus;
 
 /* Why a job ended. */
 typedef enum {
     CAUSE_ANSWERED,    /* the worker answered */
     CAUSE_DEADLINE,    /* its deadline passed */
-    CAUSE_LOST,        /* two workers died on it */
+    CAUSE_LOST,        /* the worker died during its first run and during its retry */
     CAUSE_CLIENT_GONE, /* its client left */
     CAUSE_ABORTED,     /* its registration was removed with ABORTPENDING, or the worker aborted its execution */
     CAUSE_PUSHED_OUT   /* the queue was full, and another user had fewer jobs in it */
@@ -22,46 +22,48 @@ typedef enum {
 
 typedef struct JobResult {
     JobStatus status;
-    RedisModuleString **argv; /* OK, OVERRIDE: 0 or 1 RESP value; TENSORS, DAG: see the worker protocol; else empty */
+    RedisModuleString *
+        *argv; /* OK, OVERRIDE: 0 or 1 RESP value; TENSORS, DAG: see docs/worker-protocol.md; other statuses: empty */
     int argc;
-    const char *error; /* FAILED: one line that starts with an error code; else NULL */
+    const char *error; /* FAILED: one line that starts with an error code; other statuses: NULL */
     JobCause cause;
-    long long run_us; /* the time since the job was handed out; 0: it never ran */
+    long long run_us; /* the time in microseconds since the job was handed out; 0: it was never handed out */
 } JobResult;
 
-/* Only jobs of a class that lists them may end with TENSORS, DAG or TIMEDOUT. */
+/* A class lists those of TENSORS, DAG and TIMEDOUT with which its jobs may end. */
 #define JOB_STATUS(status) (1u << (status))
 
 typedef struct JobClass {
     const char *kind; /* as in docs/worker-protocol.md */
-    /* Writes the arguments of the job as reply elements and returns their number. A retry calls it again. */
+    /* Writes the arguments of the job as elements of the reply, and returns their number. Called again for a retry. */
     int (*emit)(RedisModuleCtx *ctx, void *data);
-    /* The job ended, for any cause. It runs once, in a command or timer context that may write and replicate keys. NULL
-     * lets the client's reply follow `result`: the RESP value (OK, OVERRIDE), the error (FAILED), +OK (TENSORS) or
-     * +TIMEDOUT. Otherwise it returns an error line for the client, in static memory or in memory that the job owns.
-     * May be NULL. */
+    /* Called once, when the job has ended for any cause. The context is that of a command or a timer, and may write and
+     * replicate keys. May be NULL.
+     * Returns NULL if the client's reply follows `result`: the RESP value (OK, OVERRIDE), the error (FAILED), +OK
+     * (TENSORS) or +TIMEDOUT. Otherwise returns an error line for the client. The line is in static memory, or in
+     * memory that the job owns. */
     const char *(*finish)(RedisModuleCtx *ctx, void *data, const JobResult *result);
-    /* Writes the client's reply, in the client's context, after finish. NULL: job_default_reply. */
+    /* Writes the client's reply, in the client's context, after finish. If it is NULL, job_default_reply does. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
-    /* The key whose value the client waits for. A client that tracks keys is registered as a reader of this key when
-     * the job ends, because the function's own write has already invalidated the miss. NULL: the class has no such key.
-     */
+    /* Returns the key for whose value the client waits. When the job ends, a client that tracks keys becomes a reader
+     * of this key. This is necessary because the function's own write has already invalidated the miss. NULL: jobs of
+     * this class have no such key. */
     RedisModuleString *(*awaited)(void *data);
-    /* The id of the registration that the job belongs to. NULL: jobs of this class belong to no registration. */
+    /* Returns the id of the registration of the job. NULL: jobs of this class have no registration. */
     RedisModuleString *(*registration)(void *data);
-    /* The cost of the job for the models, in sentences. It counts against the turn of its user, and against the limit
-     * of what the worker has of this user. NULL, or 0: no model works for the job, or the job waits in the worker for
-     * other jobs. */
+    /* Returns the cost of the job for the models, in sentences. The cost counts against the turn of its user, and
+     * against the limit of its user's jobs in the worker. NULL, or 0: no model works for the job, or the job only waits
+     * for other jobs. */
     uint32_t (*cost)(void *data);
-    int of_user;       /* runs a user function: it has its own queue, so that other jobs never wait behind it */
-    int of_model;      /* runs models of clients: it has its own queue, so that questions never wait behind it */
-    int in_order;      /* the jobs of one registration with waiting clients run one after the other */
-    int with_events;   /* a notice in the queue of events: a full queue drops it */
+    int of_user;       /* runs a user function: such jobs have their own queue, so other jobs never wait for them */
+    int of_model;      /* runs a model for a client: such jobs have their own queue, so questions never wait for them */
+    int in_order;      /* of the jobs of one registration that have a waiting client, only one runs at a time */
+    int with_events;   /* a notice that is in the queue of events; if this queue is full, the notice is dropped */
     int before_ready;  /* may be handed out before QA.READY */
-    int unmeasured;    /* its time is not in the slow log, because the job asks or waits for other jobs */
-    int queue_timeout; /* the client's timeout counts while the job is queued; then `qa.job-timeout-ms` counts */
-    unsigned statuses; /* the JOB_STATUS bits of TENSORS, DAG and TIMEDOUT that its jobs may end with */
+    int unmeasured;    /* the slow log ignores its time, because the job only asks or waits for other jobs */
+    int queue_timeout; /* the client's timeout limits the time in the queue, then `qa.job-timeout-ms` limits the run */
+    unsigned statuses; /* the JOB_STATUS bits of those of TENSORS, DAG and TIMEDOUT that its jobs may end with */
 } JobClass;
 
 /* The reply to the client of a class without `reply`. */
@@ -72,7 +74,8 @@ void job_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
 /* For a class with `queue_timeout`. 1: the client's TIMEOUT passed before the job started. */
 int job_timed_out(const JobResult *result);
-/* The time until `until_us`, at least 1 ms. 0: `until_us` is 0, because the client gave no TIMEOUT. */
+/* Returns the milliseconds until `until_us`, at least 1. Returns 0 if `until_us` is 0, which means that the client gave
+ * no TIMEOUT. */
 long long job_wait_left_ms(uint64_t until_us);
 
 #endif

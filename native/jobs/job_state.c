@@ -1,4 +1,4 @@
-/* Makes and frees jobs. */
+/* Creates and frees jobs. */
 #include "jobs/job_state.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "server/config.h"
 #include "server/server.h"
 
-/* The worker works on a large job in parts, so a job counts at most MAX_HOLD against the limits on what the worker has.
- */
+/* The worker works on a large job in parts. So a job counts at most MAX_HOLD against the limits of its user's jobs in
+ * the worker. */
 enum { MAX_HOLD = 16, MAX_COST = 65536, MAX_ERROR = 64 * 1024 };
 
 Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
@@ -37,7 +37,7 @@ void job_free(Job *job) {
 
 void job_set_result(Job *job, const JobResult *result) {
     job->result = *result;
-    /* 0 means that it never ran, so the shortest run counts as 1. */
+    /* 0 means that the job never ran, so run_us of a job that ran is at least 1 */
     job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
     if (result->error) {
         size_t length = strnlen(result->error, MAX_ERROR);

@@ -16,32 +16,32 @@ typedef struct Job {
     void *data;
     JobState state;
     Queue *queue;
-    Order *order; /* of a class with in_order, else NULL; `queue` is the order's own queue until the job may run */
+    Order *order; /* of a class with in_order, else NULL; until the job may run, `queue` is the queue of this order */
     JobKindStats *stats;
     int attempt;
-    int retry; /* it is in the queue of jobs whose worker has died */
+    int retry; /* 1: the job is in the queue of retries, because its worker died */
     RedisModuleBlockedClient *client;
     RedisModuleString *awaited; /* the key on which a client that tracks keys is blocked; else NULL */
-    int is_signalled;           /* the module has signalled that key, and `unserved` is running */
+    int is_signalled;           /* the module has signalled `awaited` as ready, and the timer `unserved` is running */
     RedisModuleTimerID unserved;
-    QueuePlace place;     /* its flow in the fair queue */
+    QueuePlace place;     /* its place in the fair queue */
     long long timeout_ms; /* 0: no timeout */
-    uint64_t deadline_us; /* 0: no deadline yet, or none at all */
+    uint64_t deadline_us; /* 0: the job has no deadline, or none yet */
     RedisModuleTimerID timer;
     uint64_t queued_us;
     uint64_t started_us; /* 0: it has not been handed out */
     struct Job *next_running;
     struct Job *previous_running;
     JobResult result;
-    const char *refusal; /* an error line of finish(), which the client gets instead of the result */
-    char *error;         /* owns result.error */
+    const char *refusal; /* an error line from finish(); the client gets it instead of the result */
+    char *error;         /* the memory of result.error */
 } Job;
 
-/* `timeout_ms` as in jobs_submit_blocking. */
+/* `timeout_ms` has the meaning that it has in jobs_submit_blocking. */
 Job *job_new(const JobClass *class, void *data, long long timeout_ms);
 void job_free(Job *job);
 
-/* Keeps a copy of the result. */
+/* Stores a copy of the result in the job. */
 void job_set_result(Job *job, const JobResult *result);
 
 #endif

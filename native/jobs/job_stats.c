@@ -1,4 +1,4 @@
-/* A new kind of jobs needs a name in KINDS, and JOB_KINDS counts it. */
+/* To add a kind of jobs, add its name to KINDS and raise JOB_KINDS. */
 #include "jobs/job_stats.h"
 
 #include <string.h>

@@ -13,13 +13,13 @@ typedef struct JobKindStats {
     unsigned long long queue_us[JOB_LATENCY_BUCKETS], run_us[JOB_LATENCY_BUCKETS];
 } JobKindStats;
 
-/* The counters of the kind of this class. A kind without counters of its own counts as `other`. */
+/* Returns the counters for the kind of this class. A kind that has no counters counts as `other`. */
 JobKindStats *job_stats(const JobClass *class);
-/* The counters by index; NULL beyond the last kind. */
+/* Returns the counters with this index, and the name of their kind. NULL: the index is too large. */
 const JobKindStats *job_stats_at(int index, const char **kind);
 
 void job_stats_ended(JobKindStats *stats, const JobResult *result);
-/* Adds a duration to the buckets. */
+/* Counts a duration, in microseconds, in its bucket. */
 void job_stats_record(unsigned long long *buckets, uint64_t us);
 
 #endif

@@ -1,10 +1,12 @@
 /* A job is in one place at a time: in a queue, in the list of running jobs, or ended and waiting for the reply to its
  * client. by_id holds the queued and running jobs.
  *
- * end() is the only way out. It removes the job from its place and lets the class finish it. A job without a client is
- * freed at once; otherwise clients.c frees it after the client's reply. So a later timer or disconnection does not find
- * the job, and a job cannot end twice. A running job that ends without the worker's answer leaves a record
- * (cancelled.c), because the worker may still work on it. */
+ * Only end() ends a job. It removes the job from its place, and calls `finish` of its class. It frees a job without a
+ * client at once. clients.c frees a job with a client after the client's reply. An ended job is not in by_id, so a
+ * later timer or disconnection does not find it, and it cannot end twice.
+ *
+ * If a running job ends before the worker has answered, the worker may still work on it. So a record of the job stays
+ * (cancelled.c). */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
@@ -60,7 +62,7 @@ static void disarm(Job *job) {
     job->deadline_us = 0;
 }
 
-/* Copies what must remain of `result`. Afterwards the job is freed, or clients.c owns it. */
+/* Copies the parts of `result` that the client's reply needs. Afterwards the job is freed, or clients.c owns it. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
     if (job->state == JOB_QUEUED) {
@@ -96,7 +98,7 @@ static void JOB_Timeout(RedisModuleCtx *ctx, void *data) {
     end_failed(ctx, job, CAUSE_DEADLINE, error);
 }
 
-/* The client no longer waits for the job. */
+/* Called when the client no longer waits for the job. */
 static void on_left(RedisModuleCtx *ctx, Job *job) {
     if (job->state == JOB_RUNNING) {
         long long left = MAX_LATE_MS;
@@ -142,8 +144,8 @@ static int refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const 
     return 0;
 }
 
-/* The queue is full: a job of a user with few jobs replaces the newest job of the user with most jobs. So a user that
- * fills the queue does not keep other users out. 0: no other user has more jobs. */
+/* Makes space in a full queue: ends the newest job of the user with the most jobs, if the calling user has fewer. So a
+ * user that fills the queue does not keep other users out. 0: no other user has more jobs. */
 static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, QueueName name, const QueuePlace *place,
                       size_t queued) {
     Job *rival = queues_rival(class, data, name, place);
@@ -198,7 +200,7 @@ int jobs_submit(const JobClass *class, void *data, long long timeout_ms) {
         return 0;
     }
     Job *job = job_new(class, data, timeout_ms);
-    /* The registrations take turns, so that many events of one do not delay those of others. */
+    /* Registrations take turns. So many events of one registration do not delay the events of others. */
     if (name == QUEUE_OF_BACKGROUND && class->registration) job->place = flows_of_name(class->registration(data));
     enqueue(job, name);
     return 1;
@@ -227,8 +229,8 @@ static void start(Job *job) {
 
 void jobs_asked(void) { cancelled_asked(); }
 
-/* The arrival of the job in microseconds of CLOCK_MONOTONIC. The server's own clock may be another clock, and the
- * worker must be able to compare. */
+/* Returns when the job arrived, in microseconds of CLOCK_MONOTONIC. The server's own clock may be another clock, but
+ * the worker must be able to compare the time with its own. */
 static long long came_us(const Job *job) {
     struct timespec now;
     if (!job->id || clock_gettime(CLOCK_MONOTONIC, &now)) return 0;
@@ -252,7 +254,7 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity) {
     return 1;
 }
 
-/* 1: the class of the job allows this status. */
+/* 1: the class of the job allows a job to end with this status. */
 static int may_end_with(const Job *job, JobStatus status) {
     unsigned special = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT);
     return !(JOB_STATUS(status) & special & ~job->class->statuses);
@@ -275,7 +277,8 @@ int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
 
 /* ---- The death of a worker ---- */
 
-/* Goes from the newest job to the oldest. Each job goes to the front of its queue, so the oldest ends up first. */
+/* The loop starts with the newest job. Each job goes to the front of its queue, so in the end the oldest job is first.
+ */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
     cancelled_clear();
     while (running) {

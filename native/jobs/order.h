@@ -1,6 +1,7 @@
-/* Jobs that must run one after the other: of the jobs with the same name (a registration's id) only one runs at a time.
+/* Runs jobs one after the other: of the jobs with the same name (a registration's id), only one runs at a time.
  *
- * This part uses only the server's memory and dictionaries. Its callers own the jobs and report the end of each. */
+ * This part uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each job.
+ */
 #ifndef QA_ORDER_H
 #define QA_ORDER_H
 
@@ -9,27 +10,27 @@
 
 typedef struct Order Order;
 
-/* The order of this name. If it is new, the caller must enter it. */
+/* Returns the order with this name. If it did not exist, it is created, and the caller must call order_enter. */
 Order *order_find(RedisModuleString *name);
 
-/* 1: the node is the first, so it may run. 0: the order keeps it in its own queue. */
+/* 1: the order had no node, so the node may run. 0: the node waits in the queue of the order. */
 int order_enter(Order *order, QueueNode *node);
 
-/* The queue of the kept nodes. */
+/* The queue of the waiting nodes. */
 Queue *order_queue(Order *order);
 
-/* The running node has ended. Returns the next node, which may run now, or NULL: the order is freed. A kept node that
- * the caller removed from the queue needs no call. */
+/* Call it when the running node has ended. Returns the next node, which may run now. NULL: no node was waiting, and the
+ * order was freed. If a caller removes a waiting node from the queue, it does not call this. */
 QueueNode *order_next(Order *order);
 
-/* The number of kept nodes in all orders. */
+/* The number of waiting nodes in all orders. */
 size_t order_kept(void);
 
-/* The number of kept nodes in the order of this name. */
+/* The number of waiting nodes in the order with this name. */
 size_t order_kept_of(RedisModuleString *name);
 
-/* The newest node of the longest order, if that has at least two more nodes than `besides`; else NULL. The caller
- * removes it from the order's queue. */
+/* Returns the newest node of the longest order if this order has at least `besides` + 2 nodes; otherwise NULL. The
+ * caller removes the node from the order's queue. */
 QueueNode *order_rival(size_t besides);
 
 #endif

@@ -1,35 +1,35 @@
-/* All flows are in one hash table, by parent and key. A flow that may be served is in its parent's heap of ready flows,
- * ordered by tag and then by the time of entry. A flow that reached its limit leaves the heap when its turn comes. It
- * returns when one of its outstanding items is released. A flow of the last level has items; only the flows above it
- * have outstanding costs. */
+/* All flows are in one hash table, by parent and key. A flow from which an item may be popped is ready, and is in its
+ * parent's heap. The heap is ordered by tag, and for equal tags by the time of entry. When the turn of a flow that has
+ * reached its limit comes, it leaves the heap. It returns when one of its outstanding items is released. Only flows on
+ * the last level contain items. Only flows above the last level have an outstanding cost. */
 #include "jobs/queue.h"
 
 #include <string.h>
 
 struct QueueFlow {
     uint64_t key;
-    int level; /* 0: the root */
+    int level; /* its level; 0: the root */
     QueueFlow *parent;
     QueueFlow *bucket_next;
     QueueFlow *first_child;
     QueueFlow *sibling_next, *sibling_previous;
     QueueFlow *idle_next, *idle_previous;
     uint64_t idle_since;
-    int idle;        /* it is empty and in the list of idle flows */
-    int worked;      /* it has had outstanding items */
-    size_t children; /* the number of its flows on the next level */
-    size_t queued;   /* the number of items in it and below it */
-    uint64_t out;    /* outstanding cost */
-    uint32_t usual;  /* the largest recent hold of an item below it */
+    int idle;        /* 1: the flow is empty and in the list of idle flows */
+    int worked;      /* 1: the flow has had outstanding items */
+    size_t children; /* the number of its child flows */
+    size_t queued;   /* the number of items in the flow and in flows below it */
+    uint64_t out;    /* the outstanding cost of its items */
+    uint32_t usual;  /* the largest recent cost of an outstanding item below it */
 
-    uint64_t start;   /* its tag among its siblings */
-    int64_t entered;  /* of two flows with the same tag the lower one is next */
+    uint64_t start;   /* its tag, compared with the tags of its siblings */
+    int64_t entered;  /* the order of entry: of two flows with the same tag, the flow with the lower number is next */
     size_t place;     /* position in the parent's heap, from 1; 0: not in the heap */
     uint64_t passed;  /* the tag of the last served child */
     QueueFlow **heap; /* its ready children */
     size_t heap_count, heap_room;
 
-    QueueNode *head, *tail; /* on the last level */
+    QueueNode *head, *tail; /* its items; only on the last level */
 };
 
 struct Queue {
@@ -41,7 +41,7 @@ struct Queue {
     QueueFlow **buckets;
     size_t mask;
     size_t flows;
-    size_t counts[QUEUE_LEVELS + 1]; /* by level */
+    size_t counts[QUEUE_LEVELS + 1]; /* the number of flows on each level */
     int64_t entries, front_entries;
     QueueFlow *idle_first, *idle_last;
     size_t idle_count;
@@ -219,8 +219,8 @@ static void begin_idleness(Queue *queue, QueueFlow *flow) {
     if (++queue->idle_count > QUEUE_MAX_IDLE) drop_empty(queue, queue->idle_first, 1);
 }
 
-/* Frees this flow and the flows above it, as far as they are empty. A flow just above the last level stays for a while
- * if it has had outstanding items. */
+/* Frees this flow if it is empty, then its parents that are empty. Keeps a flow just above the last level for some time
+ * if it has had outstanding items, unless `for_good`. */
 static void drop_empty(Queue *queue, QueueFlow *flow, int for_good) {
     while (flow->parent && !flow->queued && !flow->out && !flow->children) {
         QueueFlow *parent = flow->parent;
@@ -351,7 +351,7 @@ void queue_remove(Queue *queue, QueueNode *node) {
     drop_empty(queue, leaf, 0);
 }
 
-/* The next item below the flow. Flows that reached their limit leave the heap. */
+/* Returns the item below the flow whose turn it is. Removes flows that have reached their limit from the heap. */
 static QueueNode *next_below(Queue *queue, QueueFlow *flow) {
     if (flow->level == queue->levels) return flow->head;
     while (flow->heap_count) {
@@ -412,7 +412,7 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place) {
         QueueFlow newcomer = {.key = place->keys[i], .level = i + 1};
         uint64_t with_it = (own ? own->queued : 0) + 1;
         if (longest == own || longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) {
-            flow = own; /* this flow is not too large, but a flow below it may be */
+            flow = own; /* this flow is not too large, but one of its children may be */
             continue;
         }
         while (longest->level < queue->levels) longest = longest_child(queue, longest);

@@ -1,20 +1,21 @@
-/* Each queue is a fair queue (queue.h). The queues of clients have the levels of flows.h; the others have one level.
+/* Each queue is a fair queue (queue.h). The queues of clients have the levels of flows.h. The other queues have one
+ * level.
  *
- * RETRIES. Any of the jobs that a worker had when it died may have killed it. These jobs are handed out before others,
- * and one after the other, so that a job that kills workers does not take other jobs with it a second time. A retry
- * delays the next one for at most RETRY_MS. A retry counts against the capacity for its own queue. */
+ * RETRIES. When a worker dies, each of its running jobs may be the cause. The module hands these jobs out again before
+ * all others, and one after the other. So a job that kills workers does not fail other jobs with its second run. A
+ * retry delays the next retry for at most RETRY_MS. A retry counts against the capacity for its own queue. */
 #include "jobs/queues.h"
 
 #include "jobs/flows.h"
 #include "server/config.h"
 #include "server/server.h"
 
-/* LINGER_MS: a user without new jobs for this time no longer limits other users. */
+/* LINGER_MS: if a user has had no jobs for this time, it no longer limits other users. */
 enum { RETRY_MS = 200, LINGER_MS = 10000, LEVEL_OF_USERS = 2 };
 
 static Queue *queues[QUEUE_COUNT];
-static Queue *retries[QUEUE_COUNT]; /* jobs to retry, by the queue that they came from */
-static const Job *running_retry;    /* the retry that was handed out last, as long as it runs */
+static Queue *retries[QUEUE_COUNT]; /* the jobs to retry, by the queue from which they came */
+static const Job *running_retry;    /* the retry that was handed out last; NULL when it has ended */
 static int turn, retry_turn;
 static void (*wake)(void);
 
@@ -124,8 +125,8 @@ void queues_retry_ended(const Job *job) {
     if (any_retry()) wake();
 }
 
-/* Jobs that wait in an order (order.h) also fill the queue. They run one after the other for all users, so an order
- * counts as a user. */
+/* Jobs that wait in an order (order.h) are also in the queue's length. An order is compared like a user, because its
+ * jobs run one after the other for all users. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place) {
     Job *rival = (Job *)queue_rival(queues[name], place);
     if (rival || !class->of_user) return rival;
@@ -144,8 +145,8 @@ static int has_capacity(int name, int ready, const JobsCapacity *capacity) {
                                       : name != QUEUE_OF_BACKGROUND || capacity->background > 0;
 }
 
-/* Limits what the worker has of each user. The limits grow with the number of parallel runs. Of user functions the
- * worker gets twice as many as it has threads. */
+/* Limits how many jobs of each user the worker has at a time. The limits grow with the number of parallel runs. For
+ * user functions, the limit is twice the number of threads. */
 static void set_limits(void) {
     uint64_t now_ms = RedisModule_MonotonicMicroseconds() / 1000;
     long long runs = config.threads_per_queue * (config.inference_workers > 1 ? config.inference_workers : 1);
@@ -159,7 +160,7 @@ static void set_limits(void) {
     queue_tick(queues[QUEUE_OF_FUNCTIONS], now_ms);
 }
 
-/* The queue whose job may be retried now; the queues take turns. -1: no job may be retried. */
+/* Returns the queue from which a job may be retried now. The queues take turns. -1: no job may be retried. */
 static int next_retry(int ready, const JobsCapacity *capacity) {
     if (!ready) return -1;
     if (running_retry && RedisModule_MonotonicMicroseconds() - running_retry->started_us < RETRY_MS * 1000) return -1;

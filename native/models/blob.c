@@ -39,7 +39,7 @@ Blob *blob_retain(Blob *blob) {
     return blob;
 }
 
-/* ---- Freeing ---- */
+/* Takes ownership of the caller's reference to the string. */
 
 static void *free_blob(void *data) {
     Blob *blob = data;
@@ -54,7 +54,8 @@ void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* 0: no thread could start. The thread blocks all signals, because the server's own threads handle them. */
+/* Frees the blob on a new thread. 0: no thread could start. The thread blocks all signals, because the server's own
+ * threads handle them. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -100,7 +101,8 @@ void blob_add_to(const Blob *blob, ArgList *args) {
     for (size_t i = 0; i < blob->n; i++) arg_list_hold(args, blob->chunks[i]);
 }
 
-/* Calls `visit` for the pieces of a blob in an RDB file. They depend only on its bytes, not on its chunks. */
+/* Calls `visit` for each piece that an RDB file has of the blob. The pieces depend only on the bytes of the blob, not
+ * on its chunks. */
 static void each_piece(const Blob *blob, void (*visit)(void *to, const char *data, size_t length), void *to) {
     char *room = blob->n > 1 ? RedisModule_Alloc(least(blob->size, SAVED_PIECE)) : NULL;
     for (size_t at = 0; at < blob->size; at += SAVED_PIECE) {
@@ -123,7 +125,8 @@ static void digest_piece(void *digest, const char *data, size_t length) {
 
 void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
-/* The pieces must add up to the size exactly. The memory grows only with the content of the file. */
+/* The sum of the pieces must equal the size. Memory grows only with the bytes that were read, so a false size does no
+ * harm. */
 Blob *blob_load(RedisModuleIO *io) {
     uint64_t size = RedisModule_LoadUnsigned(io);
     if (RedisModule_IsIOError(io) || size == 0 || size > SIZE_MAX / 2) return NULL;

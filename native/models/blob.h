@@ -1,11 +1,11 @@
-/* The file of a model: strings of the server, as a client's command or an RDB file delivered them. A blob neither
- * copies nor joins them.
+/* The file of a model: a list of strings of the server, in the form in which a client's command or an RDB file
+ * delivered them. A blob does not copy or join the strings.
  *
- * OWNERSHIP. A blob has a reference count, because the copies of a model share it. The last release may happen on any
- * thread. The server does not count the owners of its strings atomically, so at the last release each string must
- * belong to the blob alone. The arguments of a command also belong to its client until the command has ended, and a
- * blocked command ends after its job. Therefore code that makes a blob of arguments keeps its own reference until both
- * have ended, and releases it with blob_release_later. */
+ * OWNERSHIP. A blob has a reference count, because copies of a model share it. The last release may happen on any
+ * thread. The server does not count the owners of its strings atomically, so at the last release the blob must be the
+ * only owner of each string. The arguments of a command also belong to its client until the command has ended, and a
+ * blocked command ends after its job. So code that makes a blob of arguments keeps a reference of its own until both
+ * the command and the job have ended. It releases this reference with blob_release_later. */
 #ifndef QA_BLOB_H
 #define QA_BLOB_H
 
@@ -21,7 +21,7 @@ typedef struct Blob {
     RedisModuleString *chunks[]; /* no chunk is empty */
 } Blob;
 
-/* A blob with one reference. It adds a reference to each chunk. */
+/* Returns a blob with one reference. The blob adds a reference to each chunk. */
 Blob *blob_of(RedisModuleString **chunks, size_t n);
 Blob *blob_retain(Blob *blob);
 void blob_release(Blob *blob);
@@ -29,8 +29,8 @@ void blob_release(Blob *blob);
  * only. */
 void blob_release_later(Blob *blob);
 
-/* `length` bytes from `at`, which must be within the blob: in place, or joined in `room`. A blob of one chunk does not
- * need `room`. */
+/* Returns the `length` bytes that start at `at`, which must be within the blob. If they are in several chunks, they are
+ * joined in `room`, which must have `length` bytes. A blob of one chunk does not need `room`. */
 const char *blob_part(const Blob *blob, size_t at, size_t length, char *room);
 
 /* Adds the chunks to the arguments of a command. */

@@ -1,8 +1,9 @@
-/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART,
- * QA.TRIAL.
+/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET and AI.MODELDEL for clients. QA.MODELREF, QA.MODEL, QA.MODELPART and QA.TRIAL
+ * for the worker.
  *
- * Storing a model is a job: the worker loads the file and names its inputs and outputs before the module writes the
- * key. The job owns the model until the key has it. It also has a reference to the blob (see blob.h). */
+ * Storing a model is a job: the worker loads the file and reports the names of its inputs and outputs, and then the
+ * module writes the key. The job owns the model until the key is written. The job also has a reference to the blob (see
+ * blob.h). */
 #include "models/cmd_model.h"
 
 #include <stdio.h>
@@ -108,8 +109,8 @@ static const JobClass LOAD = {.kind = "model.load",
                               .free = free_load,
                               .before_ready = 1};
 
-/* Stores a model of the primary or the AOF without a worker: a worker has loaded it before, and there may be no worker
- * now. */
+/* Stores a model that comes from the primary or the AOF. This needs no worker, because a worker has loaded the model
+ * before. There may be no worker now. */
 static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *model) {
     Blob *blob = blob_retain(model->blob);
     model_replicate(ctx, key, model);
@@ -153,11 +154,11 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- AI.MODELGET ---- */
 
-/* Even with a small MODEL_CHUNK_SIZE one command must not make the server write millions of strings. */
+/* These limits bound the reply of one command, even if MODEL_CHUNK_SIZE is small. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* The size of the pieces in the reply of AI.MODELGET; 0: one bulk string. A client cannot send back an argument of more
- * than proto-max-bulk-len. */
+/* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. The pieces
+ * are at most proto-max-bulk-len, because a client could not send back a larger argument. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;
@@ -300,8 +301,8 @@ static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t 
     RedisModule_Free(room);
 }
 
-/* QA.MODELPART ref offset length: up to `length` bytes, fewer at the end. The server serves other clients between
- * parts, so parts are small. */
+/* QA.MODELPART ref offset length: replies with up to `length` bytes, fewer at the end. A part is small, so that the
+ * server can serve other clients between two parts. */
 static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long offset, length;
     char error[128];

@@ -1,5 +1,6 @@
-/* Models as runnables and as values of keys. The bytes are a Blob, which copies share. Replicas and the AOF receive a
- * model as AI.MODELSTORE with the names of its inputs and outputs, so that they need no worker to load it. */
+/* Models as runnables and as values of keys. The bytes of a model are a Blob, which copies share. A model is replicated
+ * as AI.MODELSTORE with the names of its inputs and outputs. So a replica, or a server that reads the AOF, needs no
+ * worker to load it. */
 #include "models/model.h"
 
 #include <string.h>
@@ -48,8 +49,9 @@ const char *model_check_counts(const Model *model, int n_inputs, int n_outputs) 
 
 /* ---- The data type ---- */
 
-/* Encoding version 5 has the backend number, device, tag, batch options, names, size and parts of the file. Loading
- * refuses RedisAI's versions 0 to 4: they encode backend and device differently, and hold files of other runtimes. */
+/* Encoding version 5 has the backend number, device, tag, batch options, names, size and parts of the file. Versions 0
+ * to 4 are RedisAI's and are refused: they encode backend and device differently, and contain files of other runtimes.
+ */
 #define FIXED_ARGS 24
 
 static RedisModuleType *model_module_type;
@@ -73,7 +75,7 @@ void model_store(RedisModuleCtx *ctx, RedisModuleString *name, Model *model) {
     keyspace_store(ctx, name, model_module_type, model, "ai.modelstore");
 }
 
-/* A renamed key keeps its value, and AI._MODELSCAN must show the new name. */
+/* When a key is renamed, its model must learn the new name, which AI._MODELSCAN shows. */
 static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
     if (!strcmp(event, "rename_to")) runnable_renamed(ctx, model_module_type, name);

@@ -1,7 +1,7 @@
 /* Models: the values of the AI__MODEL data type. runnable.h describes their lifetime and their registry.
  *
- * The module only stores the bytes of a model. The worker loads them into a runtime, so loading an RDB file needs no
- * worker. */
+ * The module only stores the bytes of a model. Only the worker loads them into a runtime. So loading an RDB file needs
+ * no worker. */
 #ifndef QA_MODEL_H
 #define QA_MODEL_H
 
@@ -26,7 +26,7 @@ typedef struct Model {
 
 extern const RunnableClass model_class;
 
-/* A model without names, with a new ref and one reference. It takes over `blob`. */
+/* Returns a model without names, with a new ref and one reference. Takes ownership of `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
 /* NULL, or an error line: the model has other numbers of inputs and outputs. */

@@ -19,8 +19,8 @@ typedef struct ModelSpec {
     char error[200]; /* for errors that name a value */
 } ModelSpec;
 
-/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, and INPUTS and OUTPUTS
- * have the names from the worker. Both functions return NULL or an error line. */
+/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, so INPUTS and OUTPUTS have
+ * the names that a worker reported. Both functions return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
 

@@ -86,7 +86,7 @@ void runnable_release(Runnable *runnable) {
 
 /* ---- Registry ---- */
 
-/* Adds a reference, unless the last one was released: another thread may do so at any moment. */
+/* Adds a reference, unless the last reference was released. Another thread may release it at any moment. */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)
@@ -96,7 +96,7 @@ static int try_retain(Runnable *runnable) {
     return 0;
 }
 
-/* Without a class: a value of any class. */
+/* Returns the value with this ref. `class` NULL: the value may have any class. */
 static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
     for (Runnable *runnable = registry; runnable; runnable = runnable->next)
         if (runnable->ref == ref && (!class || runnable->class == class)) return try_retain(runnable) ? runnable : NULL;

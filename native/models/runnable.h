@@ -1,10 +1,10 @@
-/* What models and scripts share: they are values of keys, run in the worker, and have a reference count.
+/* What models and scripts have in common: they are values of keys, run in the worker, and have a reference count.
  *
  * OWNERSHIP. The key of a Runnable has one reference, and each job that uses it has one. So DEL or an overwrite does
- * not affect a current run. Each Runnable has a unique number `ref`, by which the worker knows it. The server may
- * release a key's reference on a background thread, so the count is atomic. The last release frees only the bytes and
- * puts the rest on a list for the main thread. The main thread removes the value from the registry and sends the worker
- * a notice (model.drop). Other threads may only release. */
+ * not affect a current run. Each Runnable has a unique number `ref`, which names it to the worker. The server may
+ * release a key's reference on a background thread, so the count is atomic. Other threads may only release. The last
+ * release frees the bytes and puts the rest on a list. The main thread then removes the value from the registry and
+ * sends the worker a notice (model.drop). */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 
@@ -49,27 +49,28 @@ struct Runnable {
     Runnable *next_dead;
 };
 
-/* Gives it a new ref and one reference, and adds it to the registry. */
+/* Gives the runnable a new ref and one reference, and adds it to the registry. */
 void runnable_init(Runnable *runnable, const RunnableClass *class, const char *device);
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
-/* Replies with the failures, the reason of the last one, and whether the value has passed: three elements. */
+/* Replies with three elements: the number of failures, the reason of the last failure, and whether the value has passed
+ * a trial. */
 void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable);
 
-/* A new reference to the value of that class with this ref. NULL: the function has replied with an error. */
+/* Returns a new reference to the value of this class with this ref. NULL: the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
-/* Calls `visit` for every registered value of the class. `visit` must not read the bytes, because the last reference
- * may have been released. */
+/* Calls `visit` for every registered value of the class. `visit` must not read the bytes of the value, because they may
+ * already be freed. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
 /* Calls `visit` for every model and script that the worker refuses. */
 void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
 
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
-/* The same for a value that is being stored: the errors of its load name the key. */
+/* Sets the key of a value that is not stored yet, so that the errors of its load can name the key. */
 void runnable_expect_key(Runnable *runnable, RedisModuleString *name);
-/* For the event rename_to: tells the value of this type at `name` its new name. */
+/* For the event rename_to: if the key `name` has a value of this type, stores the new name in the value. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
 /* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */
 int runnable_load(RedisModuleIO *io, Runnable *runnable);
@@ -79,7 +80,7 @@ size_t runnable_memory(const Runnable *runnable);
 
 const char *runnable_backend(const Runnable *runnable);
 
-/* Counts a run that has ended. `duration_us` and `samples` count if it did not fail. */
+/* Counts a run that has ended. If it failed, `duration_us` and `samples` are ignored. */
 void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples);
 
 /* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1

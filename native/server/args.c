@@ -1,4 +1,4 @@
-/* Nothing here replies. The return values report wrong arguments to the handler. */
+/* These functions do not reply to the client. They report wrong arguments by their return values. */
 #include "server/args.h"
 
 #include <stdio.h>

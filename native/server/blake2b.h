@@ -13,7 +13,7 @@ typedef struct Blake2b {
     size_t filled, out_length;
 } Blake2b;
 
-/* `out_length` is 1 to BLAKE2B_MAX_OUT bytes, `key_length` 0 to BLAKE2B_MAX_KEY. */
+/* `out_length` is 1 to BLAKE2B_MAX_OUT bytes. `key_length` is 0 to BLAKE2B_MAX_KEY bytes. */
 void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key_length);
 void blake2b_add(Blake2b *hash, const void *data, size_t length);
 

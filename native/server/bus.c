@@ -1,16 +1,17 @@
-/* The bus delivers messages of every node that has met the cluster, and meeting needs no password. Messages between
- * workers contain code. So a message counts only if it is signed with the cluster's key.
+/* The bus delivers messages of every node that has met the cluster, and a node needs no password to meet it. Messages
+ * between workers contain code. So the module accepts only messages that are signed with the cluster's key.
  *
- * THE KEYS are in bus_keys.c. Without a key there are no messages between servers. The key of the server's user is for
- * clusters on one machine: another machine has another key.
+ * THE KEYS are in bus_keys.c. Without a key, servers exchange no messages. The key KEY_USER works only for clusters on
+ * one machine, because it differs on each machine.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
- * is keyed BLAKE2b-256 over all other fields and over the ids of sender and receiver (zeros: all receivers). So a
- * message cannot be redirected to another receiver or come from another sender.
+ * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).
+ * So an attacker cannot redirect a message, and cannot claim another sender.
  *
- * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts only
- * messages above the last sequence of that sender and within WINDOW of its own clock. The window protects against
- * senders of which the receiver knows no sequence yet. The bus keeps the messages of a sender in order. */
+ * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts a
+ * message only if its sequence is above the last one of that sender and within WINDOW of the receiver's clock. The
+ * window protects a receiver that does not know a sequence of the sender yet. The bus keeps the messages of a sender in
+ * order. */
 #include "server/bus.h"
 
 #include <stdio.h>
@@ -81,8 +82,9 @@ static uint64_t next_sequence(void) {
     return last;
 }
 
-/* Why the bus did not accept a message for a node. NULL: the node is known and has no link at this moment. Nodes that
- * have just met close their links; the message is then lost, like a message in flight when a link breaks. */
+/* Returns the reason why the bus did not accept a message for a node, or NULL if the node is known. A known node may
+ * have no link for a moment, for example just after it met the cluster. Its message is then lost, like a message in
+ * flight when a link breaks. */
 static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     static char error[128];
     int flags = 0;
@@ -98,7 +100,8 @@ static int is_on_this_host(const char *address, const char *own) {
     return !*address || !strncmp(address, "127.", 4) || !strcmp(address, "::1") || !strcmp(address, own);
 }
 
-/* Whether the key of the server's user cannot be the key of all nodes. It asks the server at most once a second. */
+/* Returns an error line if a node of the cluster is on another host, so that the key of the server's user cannot be the
+ * key of all nodes. Asks the server at most once a second. */
 static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     static char error[320];
     static long long asked;
@@ -129,7 +132,7 @@ static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     return *error ? error : NULL;
 }
 
-/* NULL, or why this server has no key that the other servers have, as an error line. */
+/* Returns NULL, or an error line that says why the other servers cannot have the key of this server. */
 static const char *fault_of_key(RedisModuleCtx *ctx, const char *self) {
     KeySource source = bus_key_source();
     if (source == KEY_USER) return fault_of_hosts(ctx, self);
@@ -168,7 +171,8 @@ static Sender *sender_of(const char *id) {
     return NULL;
 }
 
-/* A new sender replaces the sender whose last message is oldest: its messages are outside the window. */
+/* If the table is full, the new sender replaces the sender whose last message is oldest. The messages of the replaced
+ * sender are outside the window. */
 static void remember(const char *id, uint64_t sequence) {
     Sender *sender = sender_of(id);
     if (!sender && sender_count < MAX_SENDERS) {
@@ -199,7 +203,7 @@ static int is_signed(const uint8_t *message, size_t length, const char *sender) 
     return found;
 }
 
-/* NULL, or why the message is refused. */
+/* Returns NULL, or why the message is refused. */
 static const char *fault_of(const uint8_t *message, size_t length, const char *sender, uint8_t kind) {
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";

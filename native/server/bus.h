@@ -12,14 +12,14 @@ typedef struct BusInfo {
     unsigned long long sent, received, refused;
 } BusInfo;
 
-/* Registers the handler of a kind of messages. It gets only messages that another server of the cluster has signed.
- * `sender` is a node id without a NUL. */
+/* Receives a message that another server of the cluster has signed. `sender` is a node id without a NUL. */
 typedef void (*BusReceiver)(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length);
 
 void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver);
 
-/* Sends to the node with this id; NULL: to all other nodes. Returns NULL when the bus has accepted the message. The bus
- * acknowledges nothing and may lose it. Otherwise it returns an error line, valid until the next call. */
+/* Sends to the node with this id, or to all other nodes if `node` is NULL. Returns NULL when the bus has accepted the
+ * message. The bus does not acknowledge messages and may lose them. Otherwise returns an error line, valid until the
+ * next call. */
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length);
 
 BusInfo bus_info(void);

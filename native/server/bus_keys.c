@@ -1,9 +1,9 @@
-/* THE KEY comes from the first of these sources:
- * 1. A line of the file `qa.bus-key-file`. If this setting names a file, no other source counts. The first key of the
- *    file signs, and all keys of the file are accepted. To change the key, add the new key as the second line of the
- *    file on every server, then make it the first line on every server, then remove the old line.
+/* THE KEY comes from the first of these sources that exists:
+ * 1. A line of the file `qa.bus-key-file`. If this setting names a file, the module uses no other source. The first key
+ * of the file signs, and all keys of the file are accepted. To change the key, add the new key as the second line of
+ * the file on every server. Then make it the first line on every server. Then remove the old line.
  * 2. `requirepass`, if it differs from `masterauth`. A server sends `masterauth` to each server that claims to be its
- *    primary, and the cluster bus lets any server claim that. So a key must not depend on it.
+ * primary, and the cluster bus lets any server claim that. So `masterauth` must not be the key.
  * 3. A file in the home folder of the server's user. The first server of this user creates it.
  * 4. A file in the folder of the server (`dir`), for a user without a home folder.
  * The module creates no file in a folder that another user can write to, and reads no file that another user can read.
@@ -40,8 +40,8 @@ static struct {
     long long size, inode;
 } ring;
 
-static char own_paths[2][PATH_MAX]; /* of the user and of the server; set at the first use, before a client can CONFIG
-                                       SET dir */
+static char own_paths[2][PATH_MAX]; /* paths of the user's file and the server's file; set at the first use, before a
+                                       client can CONFIG SET dir */
 
 static void make_key(uint8_t *key, const char *purpose, const char *text, size_t length) {
     Blake2b hash;
@@ -57,7 +57,8 @@ void bus_complain(const char *format, const char *detail) {
     RedisModule_Log(server_ctx(), "warning", format, detail);
 }
 
-/* Reads the keys of a file. 0: the file has no key that is long enough, or cannot be read; then nothing changes. */
+/* Reads the keys of a file. 0: the file cannot be read, or has no key that is long enough. The ring of keys is then
+ * unchanged. */
 static int read_keys(int file, KeySource source) {
     char text[MAX_FILE + 1];
     uint8_t keys[MAX_KEYS][BUS_KEY_BYTES];
@@ -99,7 +100,7 @@ static void look_at_file(void) {
         ring.modified = status.st_mtim;
         return;
     }
-    /* The last keys stay valid while the file is being replaced. */
+    /* The previous keys stay valid while an administrator replaces the file. */
     bus_complain("qa.bus-key-file %s cannot be read, or has no line of at least 32 characters without blanks: messages "
                  "of servers with another key are refused",
                  config.bus_key_file);
@@ -188,7 +189,7 @@ static int read_own(const char *path, KeySource source) {
 
 /* ---- The ring ---- */
 
-/* A child process of the server keeps the keys of its parent, except that it can read a file. */
+/* A child process of the server uses the keys of its parent, unless qa.bus-key-file names a file. */
 static void refresh(void) {
     if (*config.bus_key_file) {
         long long now = RedisModule_Milliseconds();
@@ -203,7 +204,7 @@ static void refresh(void) {
     ring.looked = now;
     find_own_paths();
     if (read_password()) return;
-    /* The key of a file stays the same while the server runs. */
+    /* Keys from these two files do not change while the server runs. */
     if (ring.source == KEY_USER || ring.source == KEY_SERVER) return;
     ring.count = 0;
     ring.source = KEY_NONE;

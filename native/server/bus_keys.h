@@ -11,15 +11,16 @@ typedef enum {
     KEY_NONE,
     KEY_FILE,     /* a line of the file qa.bus-key-file */
     KEY_PASSWORD, /* derived from requirepass */
-    KEY_USER,     /* the file of the server's user: all servers of this user on this machine have it */
-    KEY_SERVER,   /* the file in the folder of this server: no other server has it */
+    KEY_USER,     /* in a file of the server's user, which all servers of this user on this machine share */
+    KEY_SERVER,   /* in a file in the folder of this server, which no other server reads */
 } KeySource;
 
 KeySource bus_key_source(void);
 /* The name of the source in INFO. */
 const char *bus_key_source_name(void);
 
-/* Copies the key with this index; 0: there is no such key. The key with index 0 signs, and all keys are accepted. */
+/* Copies the key with this index. 0: there is no such key. The key with index 0 signs. A signature of any key is
+ * accepted. */
 int bus_key(int index, uint8_t *key);
 
 /* Derives a secret from the key with this index. Servers with the same key derive the same secret, which does not

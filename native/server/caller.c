@@ -22,8 +22,8 @@ int caller_tracks_keys(RedisModuleCtx *ctx) {
            info.flags & REDISMODULE_CLIENTINFO_FLAG_TRACKING;
 }
 
-/* Redis 7.0 crashes if a module asks for the user of a client without one. The lookup by id does not find the client of
- * a script. */
+/* Redis 7.0 crashes if a module asks for the user of a client that has no user. A lookup by client id does not find the
+ * client of a script. */
 RedisModuleString *caller_name(RedisModuleCtx *ctx) {
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
@@ -35,7 +35,7 @@ int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
         return 0;
     }
     if (RedisModule_SetCommandACLCategories) return 1;
-    /* link_create_user gives the worker these commands by name. */
+    /* link_create_user allows the worker's user to run these commands by name. */
     if (link_may_run(command) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
     return caller_is_admin(ctx, command);
 }
@@ -44,8 +44,8 @@ static RedisModuleUser *acting;
 
 void caller_act_as(RedisModuleUser *user) { acting = user; }
 
-/* CONFIG RESETSTAT represents the category of administrator commands. The lookup by name does not find users that
- * modules created, so these are refused. */
+/* If the caller may run CONFIG RESETSTAT, it counts as an administrator. The lookup by name does not find users that
+ * modules created, so such users are refused. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *found = !acting && name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

@@ -60,7 +60,7 @@ static RedisModuleString *check_command(const char *text, size_t length) {
     return RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %.200s", text);
 }
 
-/* A path can be any text. The part that uses the path reports a path that it cannot use. */
+/* Accepts any text. If the path cannot be used, the part that uses it reports that. */
 static RedisModuleString *check_path(const char *text, size_t length) {
     (void)text;
     (void)length;
@@ -95,7 +95,7 @@ static RedisModuleString *check_bulk_users(const char *text, size_t length) {
 
 static int loaded; /* 1: the configuration file has been read */
 
-/* A primary that a server replicates must not turn this on with CONFIG SET. */
+/* A primary must not be able to turn this on with a replicated CONFIG SET. */
 static RedisModuleString *check_adopt(const char *text, size_t length) {
     (void)length;
     if (!strcmp(text, "no") || (!strcmp(text, "yes") && !loaded)) return NULL;
@@ -110,11 +110,11 @@ typedef struct TextSetting {
     unsigned flags;
     char **value;
     RedisModuleString *(*check)(const char *text, size_t length);
-    RedisModuleString *shown; /* the server borrows what get_text returns */
+    RedisModuleString *shown; /* the server reads this string after get_text has returned it */
 } TextSetting;
 
-/* A client that could change an immutable setting could run programs as the server's user, make workers read or write
- * any file, or give functions the server's passwords. */
+/* These settings are immutable. A client that could change them could run programs as the server's user, make workers
+ * read or write any file, or give the server's passwords to functions. */
 static TextSetting TEXTS[] = {
     {"worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, &config.worker_command, check_command, NULL},
     {"bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, &config.bus_key_file, check_path, NULL},
@@ -188,7 +188,7 @@ static int set_number(const char *name, long long value, void *data, RedisModule
     return REDISMODULE_OK;
 }
 
-/* RedisAI's default: the folder `backends` next to the module. */
+/* RedisAI's default is the folder `backends` next to the module. */
 static char *default_backends_path(void) {
     static const char FOLDER[] = "/backends";
     Dl_info own;

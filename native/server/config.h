@@ -46,7 +46,7 @@ typedef struct Config {
     long long whole_answers_bytes; /* in each partition */
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */
-    long long background_embedding;  /* 1: workers make the vectors of documents; 0: only `prepare` does */
+    long long background_embedding;  /* 1: workers compute the vectors of documents; 0: only `prepare` does */
     long long model_chunk_size;      /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
     char *backends_path;             /* AI.CONFIG and the load argument BACKENDSPATH; only stored */
 } Config;
@@ -56,15 +56,16 @@ extern Config config;
 /* Registers and loads the settings. */
 int config_on_load(RedisModuleCtx *ctx);
 
-/* Replies with every qa.* setting as name and value; returns the number of elements (for QA.HELLO). */
+/* Replies with the names and values of all qa.* settings, alternating. Returns the number of elements. For QA.HELLO. */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
 /* 1: the user does bulk work (qa.bulk-users). */
 int config_is_bulk_user(const char *name, size_t length);
 
 /* Splits a worker command into words. Spaces separate words, double quotes group them, and a backslash escapes a
- * character. NULL with *count 0: the command is empty; NULL with *count -1: a quote is not closed. The caller frees the
- * result, one allocation, with RedisModule_Free. */
+ * character.
+ * NULL with *count 0: the command is empty. NULL with *count -1: a quote is not closed. The result is one allocation,
+ * which the caller frees with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
 
 #endif

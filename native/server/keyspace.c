@@ -1,4 +1,4 @@
-/* Closes every key before it returns. */
+/* Each function closes every key that it opens. */
 #include "server/keyspace.h"
 
 #include "server/server.h"
@@ -22,7 +22,7 @@ KeyState keyspace_read(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
     return look(ctx, name, type, value, REDISMODULE_READ);
 }
 
-/* Redis 7.0 signals a miss for every key that is opened only for reading. */
+/* On Redis 7.0, opening a missing key only for reading signals a miss. So this function also asks for write access. */
 KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void **value) {
     return look(ctx, name, type, value, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
@@ -30,7 +30,7 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value,
                     const char *event) {
     RedisModuleKey *key = RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
-    RedisModule_UnlinkKey(key); /* the old value may be large: a background thread of the server frees it */
+    RedisModule_UnlinkKey(key); /* the old value may be large, so a background thread of the server frees it */
     RedisModule_ModuleTypeSetValue(key, type, value);
     RedisModule_CloseKey(key);
     keyspace_changed(ctx, name, event);
@@ -49,8 +49,9 @@ void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", name);
 }
 
-/* The slot may have moved, or may be migrating. The module API of Redis 7.0 has no function for this check, but a call
- * with the key fails. OBJECT is the only read that signals no miss. */
+/* Tests whether this server still serves the key: its slot may have moved, or may be migrating. The module API of Redis
+ * 7.0 has no function for this test, but a call with the key fails. The call is OBJECT, because it is the only read
+ * that signals no miss. */
 static int is_served(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "OBJECT", "cs", "ENCODING", name);
     if (!reply) return 0;

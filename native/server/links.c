@@ -1,4 +1,4 @@
-/* The server reports when a link closes or changes its user. A worker's death ends all links. */
+/* The server tells the module when a link closes or changes its user. When a worker dies, all its links end. */
 #include "server/links.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 static RedisModuleUser *user;
 static int in_block;             /* 1 while an atomic block runs a command */
 static RedisModuleDict *links;   /* the keys are client ids */
-static RedisModuleDict *allowed; /* the commands that the worker's user gets by name */
+static RedisModuleDict *allowed; /* the commands that the worker's user may run by name */
 
 RedisModuleUser *link_user(void) { return user; }
 
@@ -78,8 +78,8 @@ void link_allow_command(const char *name) {
     RedisModule_DictReplaceC(allowed, (void *)name, strlen(name), (void *)name);
 }
 
-/* The internal commands are administrator commands, so that other users cannot run them. The worker's user gets them by
- * name. */
+/* The internal commands are administrator commands, so that other users cannot run them. The worker's user is no
+ * administrator, so it is allowed to run each of them by name. */
 int link_create_user(RedisModuleCtx *ctx) {
     static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};
     user = RedisModule_CreateModuleUser(LINK_USER_NAME);

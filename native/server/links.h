@@ -1,9 +1,9 @@
-/* The worker's links: its connections to the server, and the user whose rights they have (docs/worker-protocol.md,
- * section 2).
+/* The worker's links: its connections to the server. Also the user whose rights the links have
+ * (docs/worker-protocol.md, section 2).
  *
- * A link is only the id of a client that has sent QA.HELLO with the token of the current worker. It stays a link until
- * it closes, authenticates as another user, or the worker dies. qa_commands.c has the commands that links send. Main
- * thread only. */
+ * A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until it closes,
+ * authenticates as another user, or the worker dies. The module stores only its client id. qa_commands.c has the
+ * commands that links send. Main thread only. */
 #ifndef QA_LINKS_H
 #define QA_LINKS_H
 
@@ -12,8 +12,8 @@
 /* The module's own user. ACL LIST does not show it. */
 #define LINK_USER_NAME "qa-worker"
 
-/* The flags of every internal command (QA.*) except QA.HELLO. commands_register allows the worker's user to run all of
- * them. */
+/* The flags of every internal command (QA.*) except QA.HELLO. commands_register allows the worker's user to run these
+ * commands. */
 #define LINK_COMMAND_FLAGS "admin deny-script allow-stale no-slowlog"
 
 int link_on_load(RedisModuleCtx *ctx);
@@ -24,8 +24,9 @@ int link_create_user(RedisModuleCtx *ctx);
 /* `name` must live as long as the module. */
 void link_allow_command(const char *name);
 
-/* 1: the worker's user may run this command of the module, independent of its categories. These are AI.*, QA.*, and the
- * commands with which functions manage registrations: a user that may store a function may run those too. */
+/* 1: the worker's user may run this command of the module, whatever its categories are. These are the AI.* and QA.*
+ * commands, and the commands with which functions manage registrations. A user that may store a function may run the
+ * last group too. */
 int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);
@@ -37,7 +38,8 @@ int link_add(RedisModuleCtx *ctx);
 /* 1: the calling client is a link of the current worker. 0: the function has replied NOPERM. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
-/* An atomic block of the worker starts (1) or ends (0) a command. */
+/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let the client change
+ * its user. */
 void link_set_in_block(int in_block);
 int link_in_block(void);
 

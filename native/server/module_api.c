@@ -1,4 +1,4 @@
-/* Defines the pointers to the functions of the module API, and fills them in before any other code runs. */
+/* Defines the pointers to the functions of the module API. module_api_load fills them in before any other code runs. */
 #include "server/module_api.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@ REDISMODULE_REQUIRED_FUNCTIONS(DEFINE)
 REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
 #undef DEFINE
 
-/* The context of a module starts with a pointer to the function that finds all other functions. The rest of its layout
- * may change. */
+/* The first field of a module's context is a pointer to the function that finds all other API functions. The other
+ * fields may change between server versions. */
 const char *module_api_load(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *) = NULL;
     memcpy(&get_api, ctx, sizeof get_api);

@@ -1,7 +1,7 @@
-/* Declarations of those functions of the module API that the module uses, of Redis 7.0+ and Valkey 8+.
+/* Declares the functions of the module API of Redis 7.0+ and Valkey 8+ that the module uses.
  *
  * module_api_load finds the functions by name, so one .so works with both servers. Loading fails if a REQUIRED function
- * is missing. A missing OPTIONAL function is NULL, so callers must test it. */
+ * is missing. A missing OPTIONAL function is NULL, so callers must test for NULL. */
 #ifndef QA_MODULE_API_H
 #define QA_MODULE_API_H
 
@@ -186,7 +186,8 @@ typedef void *(*RedisModuleTypeCopyFunc)(RedisModuleString *from, RedisModuleStr
 typedef void *(*RedisModuleTypeCopyFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
 typedef int (*RedisModuleTypeDefragFunc)(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value);
 
-/* The order of the fields is the server's. Unused fields stay NULL. Set version to REDISMODULE_TYPE_METHOD_VERSION. */
+/* The server defines the order of the fields. Unused fields stay NULL. Set version to REDISMODULE_TYPE_METHOD_VERSION.
+ */
 typedef struct RedisModuleTypeMethods {
     uint64_t version;
     RedisModuleTypeLoadFunc rdb_load;
@@ -230,7 +231,7 @@ typedef struct RedisModuleCommandKeySpec {
     } fk;
 } RedisModuleCommandKeySpec;
 
-/* The sizes of the structures that this header declares; for other structures a command must not give any. */
+/* The sizes of the structures that this header declares. A command must leave the fields of other structures NULL. */
 typedef struct RedisModuleCommandInfoVersion {
     int version;
     size_t sizeof_history_entry, sizeof_key_spec, sizeof_argument;

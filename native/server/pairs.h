@@ -1,4 +1,4 @@
-/* Replies of alternating names and values. The caller has started the array. */
+/* Replies that alternate names and values. The caller has already started the array. */
 #ifndef QA_PAIRS_H
 #define QA_PAIRS_H
 

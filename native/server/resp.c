@@ -7,7 +7,7 @@
 
 #define MAX_BULK ((long long)2 << 30)
 
-/* The line after the type byte, without CRLF; NULL: it is incomplete. */
+/* Returns the end of the line after the type byte, without CRLF. NULL: the line is incomplete. */
 static const char *line_end(const RespReader *reader) {
     const char *from = reader->at;
     while (from < reader->end) {

@@ -31,8 +31,9 @@ int resp_next(RespReader *reader, RespToken *token, unsigned flags);
 /* 1: the buffer is exactly one complete, valid value. */
 int resp_valid(const char *buffer, size_t length, unsigned flags);
 
-/* The length of the command at the start of `buffer`: an array of bulk strings without a null. 0: it is incomplete; -1:
- * it is not a command, or is larger than max_bytes or max_args. */
+/* Returns the length in bytes of the command at the start of `buffer`. A command is an array of bulk strings, none of
+ * them null. 0: the command is incomplete. -1: the buffer does not start with a command, or the command is larger than
+ * max_bytes or max_args. */
 long long resp_command_length(const char *buffer, size_t length, size_t max_bytes, long long max_args);
 
 #endif

@@ -1,4 +1,5 @@
-/* Replies token by token without buffers: the aggregates of RESP and of the reply API nest in the same way. */
+/* Replies token by token, without a buffer. This is possible because aggregates nest in RESP in the same way as in the
+ * reply API. */
 #include "server/resp_reply.h"
 
 #include <stdlib.h>
@@ -27,7 +28,9 @@ static void reply_token(RedisModuleCtx *ctx, const RespToken *token) {
     case '*': RedisModule_ReplyWithArray(ctx, (long)token->integer); break;
     case '%': RedisModule_ReplyWithMap(ctx, (long)token->integer); break;
     case '~': RedisModule_ReplyWithSet(ctx, (long)token->integer); break;
-    case ',': RedisModule_ReplyWithDouble(ctx, strtod(token->text, NULL)); break; /* ends at the CR that follows */
+    case ',':
+        RedisModule_ReplyWithDouble(ctx, strtod(token->text, NULL));
+        break; /* strtod stops at the CR after the number */
     default: RedisModule_ReplyWithStringBuffer(ctx, token->text, token->length); break;
     }
 }

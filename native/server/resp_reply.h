@@ -5,7 +5,7 @@
 #include "server/module_api.h"
 #include "server/resp.h"
 
-/* The buffer must be resp_valid() under the same flags. */
+/* resp_valid() must have accepted the buffer with the same flags. */
 void resp_reply(RedisModuleCtx *ctx, const char *buffer, size_t length, unsigned flags);
 
 #endif

@@ -1,11 +1,11 @@
-/* Roles and settings change while the server runs, so the module asks for them each time. It finds out only once, at
- * load time, whether the server is Valkey. */
+/* Roles and settings change while the server runs, so the module asks for them each time. Only whether the server is
+ * Valkey is read once, at load time. */
 #include "server/server.h"
 
 #include <string.h>
 
 static RedisModuleCtx *detached;
-static int is_valkey; /* these flags are missing in Redis, or mean something else */
+static int is_valkey; /* some flags have a meaning only in Valkey */
 
 static int find_valkey(RedisModuleCtx *ctx) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "INFO", "c", "server");

@@ -1,5 +1,5 @@
-/* The server that the module runs in: its settings, its role, and a context for work outside of any command. Main
- * thread only. */
+/* The server in which the module runs: its settings, its role, and a context for work outside of commands. Main thread
+ * only. */
 #ifndef QA_SERVER_H
 #define QA_SERVER_H
 
@@ -8,21 +8,22 @@
 #define QA_MODULE_NAME "qa"
 #define QA_MODULE_VERSION 1
 
-/* Call it before all other parts. It sets the name and options of the module and creates the context below. */
+/* Sets the name and options of the module, and creates the context of server_ctx. Call it before all other parts. */
 int server_on_load(RedisModuleCtx *ctx);
 
 /* A context without a client, for work in event loop callbacks. It lives as long as the module. */
 RedisModuleCtx *server_ctx(void);
 
-/* A setting of the server; empty if the server does not have it. The caller frees it with RedisModule_FreeString(NULL,
- * ..). */
+/* Returns a setting of the server, or "" if the server does not have it. The caller frees the result with
+ * RedisModule_FreeString(NULL, ..). */
 RedisModuleString *server_setting(RedisModuleCtx *ctx, const char *name);
 int server_setting_is(RedisModuleCtx *ctx, const char *name, const char *expected);
 
 /* 1: this server is a primary and is not loading its data set. */
 int server_is_active_primary(RedisModuleCtx *ctx);
 
-/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS moves here. Clients do not see these keys yet. */
+/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS moves to this server. Clients do not see these keys
+ * yet. */
 int server_is_importing(RedisModuleCtx *ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* A Text owns its bytes and always ends with a NUL. Loading refuses texts that are longer than their limit. */
+/* A Text owns its bytes, which always end with a NUL. Loading refuses a text that is longer than its limit. */
 #include "server/texts.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Texts and lists of names in values of the module's types: saving, loading and memory. */
+/* Saves, loads and measures texts and lists of names, which values of the module's types contain. */
 #ifndef QA_TEXTS_H
 #define QA_TEXTS_H
 
@@ -7,7 +7,7 @@
 #include "server/module_api.h"
 
 #define NAMES_MAX 1024        /* inputs, outputs, entry points */
-#define TEXT_MAX (1ULL << 20) /* tag, name: far above anything sensible */
+#define TEXT_MAX (1ULL << 20) /* the limit of tags and names in bytes */
 
 typedef struct Text {
     size_t length;
@@ -21,12 +21,12 @@ typedef struct Names {
 
 Text text_new(const char *data, size_t length);
 Text text_of(RedisModuleString *string);
-/* NULL, or an error line if a text is so long that loading would refuse it. */
+/* Returns NULL, or an error line if a string is longer than TEXT_MAX. Loading would refuse such a string. */
 const char *texts_check(RedisModuleString **strings, int n);
 /* Replaces the text by a copy of `data`. */
 void text_set(Text *text, const char *data, size_t length);
 
-/* Names that are all "". */
+/* Returns `n` empty names. */
 Names names_new(size_t n);
 Names names_of(RedisModuleString **strings, int n);
 Names names_copy(const Names *names);
@@ -39,7 +39,8 @@ void names_reply(RedisModuleCtx *ctx, const Names *names);
 
 void text_save(RedisModuleIO *io, const Text *text);
 void names_save(RedisModuleIO *io, const Names *names);
-/* Read a text or names, and replace *text or *names. 0: the file is damaged; *text and *names stay valid. */
+/* Read a text or a list of names, and replace *text or *names. 0: the file is damaged. *text and *names can be freed in
+ * both cases. */
 int text_load(RedisModuleIO *io, size_t max, Text *text);
 int names_load(RedisModuleIO *io, Names *names);
 void names_digest(RedisModuleDigest *digest, const Names *names);

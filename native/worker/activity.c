@@ -1,5 +1,5 @@
-/* A thread that waits for a processor has the state R, as a running one. So a process that gets no processor time on a
- * busy host is active. */
+/* On Linux, a thread that waits for a processor has the same state (R) as a running thread. So a process that gets no
+ * processor time on a busy host counts as active. */
 #include "worker/activity.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@ long long activity_cpu_us(pid_t pid) {
 #endif
 }
 
-/* The state of a thread: the letter after its name in parentheses. '\0': the thread has ended. */
+/* Returns the state of a thread: the letter after the name in parentheses. '\0': the thread has ended. */
 static char state_of(int folder, const char *thread) {
     char path[64], line[STAT_BYTES];
     snprintf(path, sizeof path, "%.40s/stat", thread);

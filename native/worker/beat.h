@@ -1,4 +1,4 @@
-/* The values that the worker reports with QA.BEAT, and their names in INFO. A new value is one more row in beat.c. */
+/* The values that the worker reports with QA.BEAT, and their names in INFO. To add a value, add a row in beat.c. */
 #ifndef QA_BEAT_H
 #define QA_BEAT_H
 
@@ -8,11 +8,11 @@
 
 typedef enum { BEAT_OF_WORKER, BEAT_OF_INFERENCE } BeatSection;
 
-/* Reads pairs of a name and a value. A missing name keeps its last value. 0: a name is unknown or a value is invalid;
- * then no value changes, and `error` has an error line. */
+/* Reads pairs of a name and a value. A name that is missing keeps its last value. 0: a name is unknown or a value is
+ * invalid. Then no value changes, and `error` has an error line. */
 int beat_read(RedisModuleString **argv, int argc, char *error, size_t size);
 
-/* Sets all values to 0: a new worker starts. */
+/* Sets all values to 0. Call it when a new worker starts. */
 void beat_reset(void);
 
 /* Adds the values of a section to INFO. */

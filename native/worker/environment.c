@@ -1,9 +1,9 @@
-/* The variables of a server often contain passwords (QA_CLUSTER_PASSWORD, those of a container). The worker, its
- * inference workers and all programs that a function starts would inherit them. So the worker gets only the variables
- * of a list, which programs and runtimes need. An administrator adds names with qa.worker-environment.
+/* The environment variables of a server often contain passwords, such as QA_CLUSTER_PASSWORD. The worker would inherit
+ * them, and so would its inference workers and every program that a function starts. So the worker gets only the
+ * variables of a list, which programs and runtimes need. An administrator adds names with qa.worker-environment.
  *
- * The list does not have QA_* settings, because the module sends the worker its settings (QA.HELLO). It does not have
- * LD_PRELOAD, which is for the server. Tests use QA_TEST_* to find processes that were left over. */
+ * Some variables are left out on purpose. The module sends QA_* settings to the worker in QA.HELLO. LD_PRELOAD is meant
+ * for the server. QA_TEST_* is in the list because tests use it to find processes that were left over. */
 #include "worker/environment.h"
 
 #include <dlfcn.h>
@@ -48,8 +48,8 @@ static int is_added(const char *name, size_t length) {
     return 0;
 }
 
-/* Valkey loads modules with RTLD_DEEPBIND. Then `environ` is libc's own variable, and NULL: the server program has a
- * copy, which libc uses but modules do not. So this function asks the program for it. */
+/* Valkey loads modules with RTLD_DEEPBIND. Then the module's `environ` is a variable of libc that is NULL, because libc
+ * uses the copy of the server program. So this function asks the program for its `environ`. */
 static char **variables_of_server(void) {
     extern char **environ;
     void *program = dlopen(NULL, RTLD_LAZY);

@@ -2,8 +2,8 @@
 #ifndef QA_WORKER_ENVIRONMENT_H
 #define QA_WORKER_ENVIRONMENT_H
 
-/* A new array, ending with NULL, of variables (NAME=VALUE) for the worker. Free the array with RedisModule_Free, but
- * not the texts. */
+/* Returns a new array of NAME=VALUE texts that ends with NULL. Free the array with RedisModule_Free, but do not free
+ * the texts. */
 char **environment_for_worker(void);
 
 #endif

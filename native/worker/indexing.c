@@ -1,8 +1,8 @@
-/* QA.INDEXING, and the counts in `failures:{tag}`.
+/* Implements QA.INDEXING, and counts in `failures:{tag}`.
  *
- * The names are in memory only: a server that ends at the same time does not count, because no document is the cause of
- * its end. While a slot migrates, the server may refuse the write of a count. Then the document ends one worker more.
- */
+ * The names of the documents are only in memory. If the server ends at the same time as the worker, nothing is counted,
+ * because no document is the cause. While a slot migrates, the server may refuse to write a count. Then the document
+ * may end one more worker. */
 #include "worker/indexing.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct Document {
     RedisModuleString *name, *tag;
 } Document;
 
-/* What one thread of the worker works on. */
+/* The documents on which one thread of the worker works. */
 typedef struct Batch {
     Document *documents;
     int count;
@@ -37,7 +37,7 @@ static void clear(Batch *batch) {
     batch->count = 0;
 }
 
-/* QA.INDEXING batch [name tag]..: replaces the documents of this batch. */
+/* QA.INDEXING batch [name tag]..: replaces the list of documents of this batch. */
 static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long number;
     if (!link_require(ctx, "QA.INDEXING")) return REDISMODULE_OK;
@@ -59,7 +59,8 @@ static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- The end of a worker ---- */
 
-/* The number at the start of a value; 0 for a document that was given up and then written again. */
+/* Returns the count at the start of a value. Returns 0 for a document that was given up and has been written again
+ * since. */
 static long long ends_before(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HGET", "ss", key, name);
     long long count = 0;
@@ -85,8 +86,8 @@ static void add_end(RedisModuleCtx *ctx, const Document *document, const char *r
 }
 
 void indexing_worker_lost(RedisModuleCtx *ctx, const char *reason, int innocent) {
-    /* A server that replicates during a pause of writes (CLIENT PAUSE, a failover) aborts. Such an end is not counted.
-     */
+    /* A server aborts if it replicates during a pause of writes (CLIENT PAUSE, a failover). So the end of a worker is
+     * not counted then. */
     int paused = RedisModule_AvoidReplicaTraffic();
     int total = 0, may_count = !innocent && !paused && server_is_active_primary(ctx);
     if (may_count) RedisModule_SelectDb(ctx, 0);

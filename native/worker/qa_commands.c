@@ -1,9 +1,10 @@
-/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands for their own
- * data: models, scripts, sessions, streams.
+/* Implements QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE and QA.SEND. Other parts register the internal commands for
+ * their own data: models, scripts, sessions, streams.
  *
- * A link that finds no job is blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when QA_NEXT_Reply
- * writes the reply, so a link that closes before takes no job with it. One link wakes at a time; afterwards it wakes
- * the next link if there is another job. A Waiter belongs to its blocked client and exists until QA_NEXT_Free. */
+ * If there is no job, QA.NEXT blocks the link. Links wait in the order of arrival. A job leaves the queue only when
+ * QA_NEXT_Reply writes the reply. So a link that closes earlier takes no job with it. The module wakes one link at a
+ * time. This link wakes the next link if there is another job. A Waiter belongs to its blocked client and exists until
+ * QA_NEXT_Free. */
 #include "worker/qa_commands.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ typedef struct Waiter {
     RedisModuleBlockedClient *client;
     JobsCapacity capacity;
     RedisModuleTimerID timer;
-    int woken; /* it will reply soon */
+    int woken; /* QA_NEXT_Reply will write its reply soon */
     struct Waiter *next;
     struct Waiter *previous;
 } Waiter;
@@ -39,7 +40,8 @@ static Waiter *last_waiter;
 
 /* ---- QA.HELLO, QA.BEAT ---- */
 
-/* The secret for digests that only this cluster can make, in hex. Empty: the servers share no key. */
+/* Replies with a secret, in hex, from which only servers of this cluster can make digests. "": the servers share no
+ * key. */
 static void reply_secret(RedisModuleCtx *ctx) {
     uint8_t secret[BUS_KEY_BYTES];
     char text[2 * BUS_KEY_BYTES + 1] = "";
@@ -263,7 +265,8 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* Drops a message if too many bytes already wait for the worker. Senders rely only on their own deadline. */
+/* Drops a message if too many bytes are already waiting for the worker. The sender is not told: it relies on its own
+ * deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",

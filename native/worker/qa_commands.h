@@ -1,11 +1,11 @@
-/* The commands that the worker sends over its links (docs/worker-protocol.md, sections 2 and 3): it introduces itself,
- * asks for jobs, returns their results and sends messages to other workers. Main thread only. */
+/* The commands that the worker sends over its links (docs/worker-protocol.md, sections 2 and 3). With them, the worker
+ * introduces itself, fetches jobs, returns their results, and sends messages to other workers. Main thread only. */
 #ifndef QA_QA_COMMANDS_H
 #define QA_QA_COMMANDS_H
 
 #include "server/module_api.h"
 
-/* Also attaches the worker to the job queues. */
+/* Registers the commands, and attaches the worker to the job queues. */
 int qa_commands_on_load(RedisModuleCtx *ctx);
 
 #endif

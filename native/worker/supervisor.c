@@ -1,13 +1,16 @@
-/* Runs one worker at a time. posix_spawn starts it in its own process group.
+/* Runs one worker at a time, which posix_spawn starts in its own process group.
  *
- * Three things connect it to the server: the control socket, whose closing counts as its death; a pipe that copies its
- * output to the server's log; and a token, new for every worker, that its connections must show. A timer watches the
- * worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that ignores a cancellation
- * (jobs/cancelled.c).
+ * Three things connect the worker to the server:
+ * - The control socket. If it closes, the worker counts as dead.
+ * - A pipe that copies the worker's output to the server's log.
+ * - A token, new for every worker, which its connections must send.
+ * A timer watches the worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that
+ * ignores a cancellation (jobs/cancelled.c).
  *
- * All deaths take the same path. supervisor_control_closed schedules on_death once, in a timer, because ending jobs
+ * Every death is handled in the same way. supervisor_control_closed schedules on_death in a timer, because ending jobs
  * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker, closes the
- * links and puts the jobs back into the queue. A worker that dies repeatedly restarts with growing delays. */
+ * links and returns the jobs to the queue. If workers die repeatedly, the supervisor restarts them with growing delays.
+ */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -35,7 +38,8 @@ enum {
     TICK_MS = 50,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS = 800, /* after a worker that was ready, because questions wait for the next worker */
+    MAX_READY_BACKOFF_MS =
+        800, /* the limit after a worker that was ready: shorter, because questions wait for the next worker */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
@@ -43,10 +47,11 @@ enum {
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
     START_LINE = 32768,   /* the worker accepts up to 65536 */
-    ON_TIME_MS = 100,     /* after a later tick, a heartbeat may wait unread */
-    MAX_TICK_MS = 200,    /* a later tick counts as so long: the server itself was late */
+    ON_TIME_MS = 100,     /* if a tick is later than this, a heartbeat may have arrived that the server has not read */
+    MAX_TICK_MS = 200,    /* a tick that is later than this counts as this long, because the server itself was late */
     MISSED_BEAT_MS = 100, /* a worker sends a heartbeat every 100 ms */
-    BUSY_PERCENT = 10,    /* threads that wait for the interpreter of a hung worker use some per cent of a processor */
+    BUSY_PERCENT = 10,    /* per cent of a processor: the threads of a hung worker that wait for the interpreter use a
+                             little processor time */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
@@ -54,14 +59,15 @@ static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static const ControlUser *control_user;
 static int output = -1;
-static int greeted; /* it has sent QA.HELLO and a heartbeat; from then on qa.worker-silence-ms limits its silence */
+static int greeted; /* 1: the worker has sent QA.HELLO and a heartbeat; then qa.worker-silence-ms limits its silence */
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
 static char kill_reason[96]; /* empty: the module has not killed the worker */
 static long long backoff_ms;
 static long long started_ms, ticked_ms;
-static long long silence_ms;        /* since the last heartbeat, in the time that the server's own loop is on time */
+static long long
+    silence_ms; /* the time since the last heartbeat during which the server's own event loop was on time */
 static long long active_ms, cpu_us; /* see watch_activity */
 static char line[MAX_LINE + 1];
 static size_t line_length;
@@ -74,7 +80,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data);
 
 static long long now_ms(void) { return (long long)(RedisModule_MonotonicMicroseconds() / 1000); }
 
-/* The worker has shown that it is alive. */
+/* Records that the worker has sent a sign of life. */
 static void heard(void) {
     silence_ms = 0;
     active_ms = now_ms();
@@ -152,7 +158,7 @@ static void describe_exit(int status) {
     info.last_exit = last_exit;
 }
 
-/* 1: the process has ended. The server also reaps children, hence ECHILD. */
+/* 1: the process has ended. ECHILD also means that, because the server reaps child processes too. */
 static int reap(pid_t pid) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
@@ -246,7 +252,7 @@ static int set_flags(int fd, int non_blocking) {
     return non_blocking ? fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) : 0;
 }
 
-/* Moves the worker's end above 9, so that dup2 onto 0 to 3 does not close it. */
+/* Moves the worker's end of a pipe or socket to a descriptor above 9, so that dup2 onto 0 to 3 does not close it. */
 static int raise_end(int *fd) {
     int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 10);
     if (raised < 0) return -1;
@@ -295,7 +301,7 @@ static void new_token(void) {
     for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* A port of the server; 0: it does not listen there, or was built without TLS. */
+/* Returns a port of the server. 0: the server does not listen on this kind of port, or was built without TLS. */
 static int listening_port(RedisModuleCtx *ctx, const char *name) {
     RedisModuleString *text = server_setting(ctx, name);
     int port = atoi(RedisModule_StringPtrLen(text, NULL));
@@ -303,7 +309,7 @@ static int listening_port(RedisModuleCtx *ctx, const char *name) {
     return port;
 }
 
-/* 1: there is neither an absolute path of a unix socket nor a port. */
+/* 1: the worker cannot connect, because there is neither a port nor a unix socket with an absolute path. */
 static int is_unreachable(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket");
     int has_socket = *RedisModule_StringPtrLen(path, NULL) == '/';
@@ -311,7 +317,7 @@ static int is_unreachable(RedisModuleCtx *ctx) {
     return !has_socket && !listening_port(ctx, "port") && !listening_port(ctx, "tls-port");
 }
 
-/* The address for the worker: the first address of `bind`, or 127.0.0.1 if that is a wildcard. */
+/* Chooses the address to which the worker connects: the first address of `bind`, or 127.0.0.1 if that is a wildcard. */
 static void choose_host(const char *bind, char *host, size_t size) {
     snprintf(host, size, "127.0.0.1");
     char word[64];
@@ -324,7 +330,7 @@ static void choose_host(const char *bind, char *host, size_t size) {
     }
 }
 
-/* The first line on the control socket while it is built. If it does not fit, `overflow` is set. */
+/* The first line on the control socket, while it is being built. `overflow` is set if it becomes too long. */
 typedef struct StartLine {
     char text[START_LINE];
     size_t length;
@@ -362,8 +368,8 @@ static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, co
     RedisModule_FreeString(NULL, value);
 }
 
-/* The data for a TLS connection: the authorities that the server trusts, and the certificate that the server shows as a
- * client, as on the bus and to its primary. */
+/* Adds the data for a TLS connection: the authorities that the server trusts, and the certificate with which the server
+ * connects to other servers. */
 static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
     char text[48];
     RedisModuleString *own = server_setting(ctx, "tls-client-cert-file");
@@ -393,7 +399,8 @@ static int introduce(RedisModuleCtx *ctx) {
     snprintf(text, sizeof text, "{\"protocol\": %d, \"token\": \"%s\", \"worker\": %lld", WORKER_PROTOCOL, token,
              info.number);
     add_text(to, text);
-    /* The worker cannot use a relative path: the server may have changed its directory since. */
+    /* The worker cannot use a relative path, because the server may have changed its directory since it created the
+     * socket. */
     add_json(to, "socket", *socket_path == '/' ? socket_path : "");
     add_json(to, "host", host);
     snprintf(text, sizeof text, ", \"port\": %d", port);
@@ -473,8 +480,9 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
 
 /* ---- Watching ---- */
 
-/* Notes when the silent worker was last active. A worker that is only slow is active: its threads use processor time,
- * or wait for a processor or a disk. After a late tick, the server may not have read a heartbeat yet. */
+/* Records when a silent worker was last active. A worker that is only slow is active: its threads use processor time,
+ * or wait for a processor or a disk. If the tick is late, a heartbeat may have arrived that the server has not read
+ * yet. */
 static void watch_activity(long long now, long long since) {
     long long before_us = cpu_us;
     int is_late = since > ON_TIME_MS, is_silent = silence_ms >= MISSED_BEAT_MS;
@@ -493,8 +501,8 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     if (!info.pid) return;
     silence_ms += since < MAX_TICK_MS ? since : MAX_TICK_MS;
     watch_activity(now, since);
-    /* When sessions have arrived by replication or from a file, a new worker reads them all. A replica does this at
-     * once and not at its promotion, so that its worker is warm then. */
+    /* When sessions have arrived by replication or from a file, the supervisor starts a new worker, which reads all
+     * sessions. On a replica it does so at once, not at the promotion, so that the worker is already warm then. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the loaded sessions", 1);

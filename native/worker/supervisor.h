@@ -33,40 +33,43 @@ enum { WORKER_PROTOCOL = 9 };
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);
 
-/* NULL, or an error line: why there can be no worker. It is the error of every command that needs a worker. */
+/* Returns NULL, or an error line that says why there can be no worker. Every command that needs a worker replies with
+ * this error. */
 const char *supervisor_refusal(void);
 
-/* 1: `token` is the token of the current worker. The duration does not depend on where the tokens differ. */
+/* 1: `token` is the token of the current worker. The comparison takes the same time wherever the tokens differ. */
 int supervisor_check_token(const char *token, size_t length);
 
-/* The worker has shown that it is alive. */
+/* Call it when the worker has sent a sign of life. */
 void supervisor_hello(void);
 void supervisor_beat(void);
 void supervisor_ready(void);
-/* Sets the runtimes of the current worker: alternating names and versions. 0: there are more than WORKER_BACKENDS, or a
- * text is empty, too long or not plain. */
+/* Sets the runtimes of the current worker from alternating names and versions. 0: there are more than WORKER_BACKENDS
+ * runtimes, or a text is empty, too long or not plain. */
 int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
-/* The time since the last heartbeat of the worker. The time in which the server itself was late does not count. */
+/* Returns the milliseconds since the worker's last heartbeat, without the time in which the server itself was late. */
 long long supervisor_silence_ms(void);
-/* The part of the silence in which the worker was inactive to the end: no thread ran, or waited for a processor or a
- * disk. Such a worker is stopped or hangs. 0: it is active, or nothing is known. */
+/* Returns how many milliseconds at the end of the silence the worker was inactive: no thread ran, or waited for a
+ * processor or a disk. An inactive worker is stopped or hangs. 0: the worker is active, or nothing is known. */
 long long supervisor_inactive_ms(void);
 
-/* The part that reads the control socket (scripts/gears/atomic.c). */
+/* The functions of the part that reads the control socket (scripts/gears/atomic.c). */
 typedef struct ControlUser {
-    int (*readable)(int fd); /* bytes have arrived; 0: the socket is closed, or the bytes are not a command */
-    void (*reset)(void);     /* a new worker starts: the bytes of an incomplete command are dropped */
+    int (*readable)(
+        int fd); /* called when bytes have arrived; returns 0 if the socket is closed or the bytes are not a command */
+    void (*reset)(void); /* called when a new worker starts; drops the bytes of an incomplete command */
 } ControlUser;
 
 /* Call it once, at load time. `user` must live as long as the module. */
 void supervisor_attach_control(const ControlUser *user);
-/* The server's end of the control socket; -1: there is no worker. */
+/* Returns the server's end of the control socket. -1: there is no worker. */
 int supervisor_control_socket(void);
-/* The control socket is closed or out of step: the worker counts as dead. */
+/* Call it when the control socket is closed, or its bytes make no sense. The worker then counts as dead. */
 void supervisor_control_closed(void);
 
-/* Kills the worker. A timer then handles its jobs and the restart. */
+/* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death does not count against the
+ * running jobs and documents. */
 void supervisor_kill(const char *reason, int innocent);
 
 #endif

@@ -15,7 +15,7 @@ static int config_get(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_ReplyWithNull(ctx);
 }
 
-/* The backends are part of the worker, which loads each of them for its first model. So there is no file to load
+/* Every backend is part of the worker, which loads it for the first model that needs it. So there is no file to load
  * here. */
 static int load_backend(RedisModuleCtx *ctx, RedisModuleString *name) {
     if (arg_is(name, "ONNX") || arg_is(name, "TORCH")) return RedisModule_ReplyWithSimpleString(ctx, "OK");

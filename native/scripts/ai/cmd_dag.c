@@ -1,5 +1,6 @@
-/* AI.DAGEXECUTE and AI.DAGEXECUTE_RO. AI.DAGRUN and AI.DAGRUN_RO reply which of them to use instead. Parsing resolves
- * all names. A DAG without a step gets its reply at once; any other DAG becomes a job. */
+/* AI.DAGEXECUTE and AI.DAGEXECUTE_RO. The removed commands AI.DAGRUN and AI.DAGRUN_RO reply with the command to use
+ * instead. Parsing resolves all names. A DAG without a step needs no worker and gets its reply at once. Any other DAG
+ * becomes a job. */
 #include "scripts/ai/cmd_dag.h"
 
 #include "scripts/ai/dag_parse.h"
@@ -81,7 +82,7 @@ static int AI_DAGEXECUTE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     return execute(ctx, argv, argc, 0);
 }
 
-/* The same without PERSIST and AI.SCRIPTEXECUTE. */
+/* Like AI.DAGEXECUTE, but without PERSIST and AI.SCRIPTEXECUTE. */
 static int AI_DAGEXECUTE_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return execute(ctx, argv, argc, 1);
 }

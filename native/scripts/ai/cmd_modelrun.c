@@ -1,5 +1,5 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors at the time of the call. At its end
- * the main thread writes its outputs and replicates each as a tensor. */
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors that the keys have at the time of the
+ * call. At the end of the job, the main thread writes the outputs and replicates each as a tensor. */
 #include "scripts/ai/cmd_modelrun.h"
 
 #include "jobs/jobs.h"
@@ -39,8 +39,8 @@ static int emit_run(RedisModuleCtx *ctx, void *data) {
     return n;
 }
 
-/* The number of rows. A run with a minimum batch size waits for other runs, so it must not delay them: its cost is
- * 0. */
+/* Returns the number of rows. The cost of a run with a minimum batch size is 0: it waits for other runs, so it must not
+ * delay them. */
 static uint32_t run_cost(void *data) {
     RunJob *job = data;
     if (job->model->min_batch_size > 1) return 0;
@@ -60,7 +60,8 @@ static void free_run(void *data) {
 
 /* ---- The end of a run ---- */
 
-/* Reads n tensor.. ; n must be the number of the job's outputs. On an error it frees the tensors that it has read. */
+/* Reads n tensor.. from the result. n must be the number of the job's outputs. After an error, frees the tensors that
+ * it has read. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)
@@ -132,7 +133,7 @@ static const JobClass RUN = {.kind = "model.run",
                              .cost = run_cost,
                              .statuses = RUN_STATUSES};
 
-/* For a run with TIMEOUT, which counts only the waiting. */
+/* For a run with TIMEOUT, which limits only the waiting time. */
 static const JobClass TIMED_RUN = {.kind = "model.run",
                                    .of_model = 1,
                                    .emit = emit_run,

@@ -1,7 +1,7 @@
-/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, and for the worker QA.SCRIPTREF, QA.SCRIPT.
+/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET and AI.SCRIPTDEL for clients. QA.SCRIPTREF and QA.SCRIPT for the worker.
  *
  * Storing a script is a job: the worker compiles the source before the module writes the key. The job owns the script
- * until the key has it. */
+ * until the key is written. */
 #include "scripts/ai/cmd_script.h"
 
 #include "jobs/jobs.h"

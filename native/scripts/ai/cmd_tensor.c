@@ -6,8 +6,8 @@
 #include "server/commands.h"
 #include "server/keyspace.h"
 
-/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. Without dims it is a scalar: models output scalars, and
- * replicas must accept them. */
+/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. Without dims, the tensor is a scalar. Scalars are allowed
+ * because models output them, and replicas must accept them. */
 static int AI_TENSORSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     Tensor *tensor;

@@ -224,7 +224,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
 
 /* ---- The end ---- */
 
-/* Without reports the whole run was lost, and the failed step is unknown. */
+/* If there are no reports, the whole run was lost, and the failed step is unknown. */
 static void count_steps(Dag *dag, const StepReport *reports) {
     for (int i = 0, step = 0; i < dag->n_ops; i++) {
         if (dag->ops[i].kind != DAG_STEP) continue;
@@ -274,8 +274,8 @@ static void free_dag_job(void *data) {
     RedisModule_Free(data);
 }
 
-/* The cost is the number of steps, because the rows of their outputs are not known yet. If the model of a step waits
- * for other runs, the DAG waits too. */
+/* The cost is the number of steps, because the number of rows of their outputs is not known yet. 0 if the model of a
+ * step waits for other runs, because then the DAG waits too. */
 static uint32_t dag_cost(void *data) {
     const Dag *dag = ((DagJob *)data)->dag;
     for (int i = 0; i < dag->n_ops; i++) {
@@ -295,7 +295,7 @@ static const JobClass DAG = {.kind = "dag.run",
                              .cost = dag_cost,
                              .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
-/* For a DAG with TIMEOUT, which counts only the waiting. */
+/* For a DAG with TIMEOUT, which limits only the waiting time. */
 static const JobClass TIMED_DAG = {.kind = "dag.run",
                                    .of_model = 1,
                                    .emit = emit_dag,

@@ -1,8 +1,9 @@
-/* DAGs: tensors, and steps that make further tensors from them. The worker runs a DAG as one job.
+/* DAGs: tensors, and steps that compute new tensors from them. The worker runs a DAG as one job.
  *
- * A slot has one tensor and never changes it. The given tensors have the first slots. dag_parse.c resolves names and
- * keys before it queues the job, so a DEL or an overwrite does not affect the run. The module writes tensors to keys
- * only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
+ * Each slot contains one tensor, which never changes. The first slots contain the tensors that the client gives.
+ * dag_parse.c resolves names and keys before the job is queued, so a DEL or an overwrite does not affect the run. The
+ * module writes tensors to keys only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step
+ * (cmd_scriptrun.c). */
 #ifndef QA_DAG_H
 #define QA_DAG_H
 

@@ -12,7 +12,7 @@ typedef struct RunSpec {
     char error[200];
 } RunSpec;
 
-/* argv: the whole command. After an error `spec` has everything that was parsed before, because the key positions come
+/* argv: the whole command. After an error, `spec` contains what was parsed before, because the key positions are taken
  * from it. */
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc);

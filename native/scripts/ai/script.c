@@ -1,5 +1,5 @@
-/* Scripts as runnables and as values of keys. Each script owns its source. Replicas and the AOF receive a script as
- * AI.SCRIPTSTORE, which compiles nothing there. */
+/* Scripts as runnables and as values of keys. Each script owns its source. A script is replicated as AI.SCRIPTSTORE,
+ * which does not compile it again on a replica or from the AOF. */
 #include "scripts/ai/script.h"
 
 #include <string.h>
@@ -64,8 +64,8 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
 
 /* ---- As a command ---- */
 
-/* The arguments of AI.SCRIPTSTORE after the key. Clients must name at least one entry point. A primary or the AOF may
- * name none, so that scripts of AI.SCRIPTSET also have this form. */
+/* Returns the arguments of AI.SCRIPTSTORE after the key. A client must name at least one entry point. In commands of a
+ * primary or the AOF, the entry points may be missing, so scripts of AI.SCRIPTSET can have this form too. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);

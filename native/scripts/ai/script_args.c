@@ -1,5 +1,5 @@
-/* Parses arguments; it stores nothing and sends no reply. The errors are those of RedisAI, word for word where clients
- * know them. */
+/* These functions only parse: they store nothing and send no reply. Where clients know an error text of RedisAI, the
+ * text is the same. */
 #include "scripts/ai/script_args.h"
 
 #include <limits.h>
@@ -134,7 +134,7 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }
 
-/* INPUTS key.. [$ key..]: the keys after the dollar are the last, variadic argument of the function. */
+/* INPUTS key.. [$ key..]: the keys after `$` are the last argument of the function, which is variadic. */
 static const char *parse_old_inputs(ScriptCall *call, Cursor *cursor) {
     call->inputs.first = cursor->at;
     for (; cursor->at < cursor->argc && !arg_is(cursor->argv[cursor->at], "OUTPUTS"); cursor->at++) {

@@ -34,8 +34,8 @@ typedef struct ScriptCall {
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: the scopes may come in any order. After an error `call` has everything that was
- * parsed before, because the key positions come from it. */
+/* argv: the whole command. `in_dag`: the keywords may be in any order. After an error, `call` contains what was parsed
+ * before, because the key positions are taken from it. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
 

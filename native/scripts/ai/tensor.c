@@ -1,5 +1,5 @@
-/* Tensor values: shapes, blobs, and the parsing and printing of elements. This part checks all input before it makes a
- * tensor, so other parts can trust tensors. */
+/* Tensor values: shapes, blobs, and the parsing and printing of elements. This part checks all input before it creates
+ * a tensor, so other parts need not check a tensor. */
 #include "scripts/ai/tensor.h"
 
 #include <errno.h>
@@ -231,7 +231,7 @@ void tensor_release(Tensor *tensor) {
 
 /* ---- Replies ---- */
 
-/* The shortest text that parses to the same number. */
+/* Writes the shortest text that parses to the same number. */
 static void shortest(char *text, size_t size, double value) {
     for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
         snprintf(text, size, "%.*g", digits, value);

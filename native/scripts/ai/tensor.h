@@ -1,6 +1,6 @@
 /* Tensors: the values of the AI_TENSOR data type, and the inputs and outputs of models.
  *
- * A tensor never changes. So a key, its copies and the jobs that read it share the buffer and count references. The
+ * A tensor never changes. So a key, its copies and the jobs that read it share one buffer with a reference count. The
  * count is atomic, because the server may free values on a background thread. */
 #ifndef QA_TENSOR_H
 #define QA_TENSOR_H

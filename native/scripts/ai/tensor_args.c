@@ -29,7 +29,8 @@ static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit,
     return found && *limit > 0;
 }
 
-/* The server checks maxmemory before a command. That is too early for a short command that makes a large tensor. */
+/* The server checks maxmemory before a command. At that time the server does not know that a short command creates a
+ * large tensor. */
 static const char *check_room(RedisModuleCtx *ctx, long long bytes) {
     long long used, limit;
     int evicts;

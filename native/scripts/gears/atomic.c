@@ -1,10 +1,10 @@
-/* In an atomic block the server serves commands from the control socket before it replies to QA.ATOMIC. The block ends
- * when the worker sends END, when the lease ends, or when the socket closes. The socket is non-blocking, and every wait
- * for it ends with the lease.
+/* In an atomic block, the server serves commands from the control socket before it replies to QA.ATOMIC. The block ends
+ * when the worker sends END, when the lease ends, or when the socket closes. The socket is non-blocking, and a wait for
+ * it never exceeds the lease.
  *
- * `buffer` holds the bytes of an incomplete command. The worker may still send commands after the end of its lease.
- * read_stray answers each of them with an error, so that requests and replies stay in step. Half a reply cannot be
- * repaired, so it counts as a closed socket. */
+ * `buffer` holds the bytes of an incomplete command. The worker may send commands after its lease has ended. read_stray
+ * answers each of them with an error, so that each request has its reply. If only half a reply could be sent, this
+ * order is lost, so the socket counts as closed. */
 #include "scripts/gears/atomic.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static int answer_strays(int fd) {
     }
 }
 
-/* Handles bytes that arrive outside a block. 0: the socket is closed, or the bytes are not a command. */
+/* Handles bytes that arrive outside an atomic block. 0: the socket is closed, or the bytes are not a command. */
 static int read_stray(int fd) {
     int got = receive(fd);
     return got > 0 ? answer_strays(fd) : got < 0;
@@ -88,7 +88,8 @@ static Wait wait_for(int fd, short what, uint64_t end_us) {
     }
 }
 
-/* After half a reply the worker would stay out of step, so the socket then counts as closed. */
+/* If only half a reply could be sent, the worker can no longer match replies to requests. So the socket then counts as
+ * closed. */
 static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     while (size) {
         ssize_t sent = write(fd, data, size);

@@ -1,5 +1,5 @@
-/* The RG.* commands that run functions or ask about executions become jobs (`script`, `command`) for the worker. The
- * module answers the others at once. A Script and a Call belong to their job. */
+/* Some RG.* commands run functions or ask about executions. They become jobs (`script`, `command`) for the worker. The
+ * module answers the other RG.* commands at once. A Script and a Call belong to their job. */
 #include "scripts/gears/cmd_rg.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
 
 static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script, .of_user = 1};
 
-/* Session ids are part of error texts, file names of logs and command lines. */
+/* Limits the characters of session ids, because ids are part of error texts, file names of logs and command lines. */
 static int is_session_id(RedisModuleString *id) {
     static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
     size_t length;
@@ -65,8 +65,8 @@ static int is_session_id(RedisModuleString *id) {
     return length && length <= MAX_SESSION_ID && strspn(text, ALLOWED) == length;
 }
 
-/* Reads an option with a value. 1: done, 0: it is another option, -1: its value is missing, and the function has
- * replied with an error. */
+/* Reads an option with a value. 1: done. 0: the argument is another option. -1: the value is missing, and the function
+ * has replied with an error. */
 static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString **argv, int argc, int *at,
                        RedisModuleString **value) {
     if (strcasecmp(RedisModule_StringPtrLen(argv[*at], NULL), name)) return 0;
@@ -168,8 +168,8 @@ static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_OK;
 }
 
-/* Scripts may contain confidential data, so only administrators see sources. Requirements and registrations are not
- * confidential. */
+/* Scripts may contain confidential data, so only administrators see their sources. Requirements and registrations are
+ * not confidential. */
 static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     for (int i = 1; i < argc && !arg_is(argv[i], "sessions"); i++)
         if (arg_is(argv[i], "sources") && !caller_is_admin(ctx, "rg.pydumpsessions|sources")) return REDISMODULE_OK;
@@ -180,7 +180,7 @@ static int RG_DUMPEXECUTIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
 
-/* The requirements of the sessions. The worker never installs them. */
+/* Replies with the requirements of the sessions. The worker never installs them. */
 static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
@@ -197,8 +197,8 @@ static int RG_GETEXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     return ask_worker(ctx, argv, argc);
 }
 
-/* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION, RG.ABORTEXECUTION. Results show what the function has read,
- * so only users that may run scripts get them. */
+/* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION and RG.ABORTEXECUTION. Results contain data that the function
+ * has read, so only users that may run scripts get them. */
 static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
@@ -207,7 +207,7 @@ static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- The commands that the module answers ---- */
 
-/* The worker's resident memory replaces the numbers of RedisGears' allocator. */
+/* Reports the worker's resident memory, where RedisGears reports the numbers of its allocator. */
 static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -218,7 +218,7 @@ static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
     return REDISMODULE_OK;
 }
 
-/* The topology is the server's own and always current, so this command does nothing. */
+/* Does nothing, because the server itself knows the topology and keeps it current. */
 static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -226,7 +226,7 @@ static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* The lowest and highest slot of a primary in the reply to CLUSTER SLOTS; -1, -1: it has no slot. */
+/* Finds the lowest and highest slot of a primary in the reply to CLUSTER SLOTS. -1, -1: the primary has no slot. */
 static void slot_range(RedisModuleCallReply *slots, const char *id, long long *low, long long *high) {
     *low = *high = -1;
     size_t count = RedisModule_CallReplyType(slots) == REDISMODULE_REPLY_ARRAY ? RedisModule_CallReplyLength(slots) : 0;
@@ -307,7 +307,7 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
 }
 
-/* Replies with the server's own knowledge of the other nodes. */
+/* Replies with what the server knows about the other nodes. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);

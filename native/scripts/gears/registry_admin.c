@@ -1,11 +1,12 @@
-/* Changes of single registrations. A command changes this shard at once. Replicas get the change by replication, other
- * shards by a message on the cluster bus. A message is one letter and the id of the registration. A primary applies a
- * message in a timer, where it may write and replicate; a replica ignores it. The worker gets a notice of a removal and
- * of a pause.
+/* Changes of single registrations. A command changes this shard at once. Its replicas get the change by replication.
+ * Other shards get it by a message on the cluster bus, which consists of a letter and the id of the registration. A
+ * primary applies a message in a timer, where it may write and replicate. A replica ignores the message. The worker
+ * gets a notice of a removal and of a pause.
  *
- * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone, and each order to pause
- * or to resume has a number; the greatest number is valid. The workers compare the registrations of their shards. They
- * send a shard the changes that it has missed as QA.UNREGISTER and QA.PAUSE, which also go to replicas and the AOF. */
+ * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone. Each order to pause or to
+ * resume has a number, and the order with the greatest number is valid. The workers compare the registrations of their
+ * shards. They send the changes that a shard has missed as QA.UNREGISTER and QA.PAUSE, which also go to replicas and
+ * the AOF. */
 #include "scripts/gears/registry_admin.h"
 
 #include <stdio.h>
@@ -24,8 +25,8 @@
 
 enum { PAUSED_RETRY_MS = 100 };
 
-/* The first letter of a change on the cluster bus. The id of the registration follows; an ORDER has its number and a
- * space before the id. */
+/* The first letter of a message on the cluster bus. The id of the registration follows. For ORDER, the number of the
+ * order and a space come before the id. */
 typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 /* ---- Notices ---- */
@@ -65,15 +66,16 @@ static void set_paused(Registration *registration, int paused) {
     notify(&PAUSED, registration->fields[REG_ID], paused);
 }
 
-/* The number of a new order: greater than the last order that this shard knows, and usually greater than those of other
- * shards. It stays in the range that other shards and files accept. */
+/* Returns the number of a new order. It is greater than the last number that this shard knows, and usually greater than
+ * the numbers on other shards. It is never above the maximum that other shards and files accept. */
 static long long next_order(const Registration *registration, int paused) {
     long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
     long long order = (now > after ? now : after) << 1 | paused;
     return order <= MAX_PAUSE_ORDER ? order : MAX_PAUSE_ORDER - !!paused;
 }
 
-/* 0: there is no such registration, or it has already had this order or a later one. */
+/* Applies an order to pause or to resume. 0: there is no such registration, or it has already had this order or a later
+ * order. */
 static int apply_order(RedisModuleString *id, long long order) {
     Registration *registration = registry_find(id);
     if (!registration || registration->source != SOURCE_STREAM || order <= registration->pause_order) return 0;
@@ -85,9 +87,9 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* Needs a context that may write keys, because queued jobs end. Jobs that the worker has continue; with `abort` it
- * ends those whose execution has not begun. BURIED: the shard does not have the registration, but the
- * tombstone is new. */
+/* Removes a registration, and ends its queued jobs. So it needs a context that may write keys. Jobs that the worker has
+ * continue. With `abort`, the worker ends jobs whose execution has not started. BURIED: the shard does not have the
+ * registration, but the tombstone is new. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);
@@ -141,7 +143,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
         RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_change_timer, change);
         return;
     }
-    /* After a failover this server may be a replica, which must not apply the change. */
+    /* After a failover this server may be a replica. A replica must not apply the change. */
     if (server_is_active_primary(ctx)) apply(ctx, change);
     RedisModule_FreeString(NULL, change->id);
     RedisModule_Free(change);
@@ -166,9 +168,9 @@ static int parse_change(Change *change, const char *text, size_t length) {
     return 1;
 }
 
-/* One of these commands ran on another shard. Replicas get the change from their primary. Replication needs a command
- * or a timer context, so a timer applies the change. A server that replicates during a pause of writes (CLIENT PAUSE, a
- * failover) aborts, so the timer retries. */
+/* Handles a message: one of these commands ran on another shard. Replicas get the change from their primary.
+ * Replication needs the context of a command or a timer, so a timer applies the change. A server aborts if it
+ * replicates during a pause of writes (CLIENT PAUSE, a failover), so the timer then tries again later. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
     (void)sender;

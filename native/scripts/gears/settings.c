@@ -1,5 +1,8 @@
-/* Some load arguments take effect (LOAD_ARGUMENTS). The module only stores the others: those of RedisGears and RedisAI
- * (LEGACY), so that their set-up scripts run unchanged, and the user's own settings for functions. */
+/* Load arguments are of three kinds:
+ * - LOAD_ARGUMENTS take effect.
+ * - LEGACY arguments are those of RedisGears and RedisAI that have no effect here. The module stores them, so that
+ *   set-up scripts for RedisGears and RedisAI run unchanged.
+ * - All others are the user's own settings for functions, which the module only stores. */
 #include "scripts/gears/settings.h"
 
 #include <stdlib.h>
@@ -10,7 +13,7 @@
 #include "server/commands.h"
 #include "server/config.h"
 
-/* Load arguments of RedisAI and RedisGears that take effect. LEGACY stores their values. */
+/* A load argument of RedisAI or RedisGears that takes effect. Its value is also stored in LEGACY. */
 typedef struct LoadArgument {
     const char *name;
     long long *value;
@@ -28,8 +31,8 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
-/* Settings of RedisGears and RedisAI. The module stores and shows them, so that their set-up scripts run unchanged, but
- * they have no effect. Any other name is the user's own setting, which functions read with configGet(). */
+/* A setting of RedisGears or RedisAI that has no effect. The module stores and shows it, so that set-up scripts run
+ * unchanged. A name that is not in this list is the user's own setting, which functions read with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
@@ -93,7 +96,7 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* 0: the module knows the argument, but its value is invalid; the function has logged this. */
+/* Applies a load argument that the module knows. 0: its value is invalid, and the function has logged this. */
 static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);

@@ -1,6 +1,6 @@
-/* A stream that grows causes a notice to the worker, which reads the stream itself. One notice covers any number of
- * additions, so the module drops an addition while a notice for the same registration and key is pending. The worker
- * reports the batches that it has read with QA.STREAM. */
+/* When a stream grows, the module sends the worker a notice. The worker reads the stream itself. One notice covers any
+ * number of additions. So the module sends no second notice for the same registration and key while the first is
+ * pending. The worker reports the batches that it has read with QA.STREAM. */
 #include "scripts/gears/stream.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static int emit_addition(RedisModuleCtx *ctx, void *data) {
     return 2;
 }
 
-/* The notice was handed out or dropped: the next addition needs a new notice. */
+/* Called when the notice was handed out or dropped. The next addition then needs a new notice. */
 static void free_addition(void *data) {
     Addition *addition = data;
     RedisModule_DictDelC(pending, addition->name, addition->length, NULL);
@@ -83,7 +83,8 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     (void)type;
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the source shard of the slot has handled the entries */
+    if (server_is_importing(ctx))
+        return REDISMODULE_OK; /* the shard from which the slot moves has already handled these entries */
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)
@@ -102,7 +103,7 @@ static void on_role(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subeve
 
 /* ---- QA.STREAM ---- */
 
-/* Counts the outcome of a batch; 0: the arguments are not an outcome. */
+/* Counts the outcome of a batch. 0: the arguments are not a valid outcome. */
 static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     const char *outcome = RedisModule_StringPtrLen(argv[0], NULL);
     unsigned long long *counter = !strcmp(outcome, "OK")        ? &counters->succeeded
@@ -122,7 +123,7 @@ static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     return 1;
 }
 
-/* A retry has succeeded. */
+/* Called when a retry has succeeded. */
 static void clear_error(Registration *registration) {
     RedisModule_Free(registration->counters.last_error);
     registration->counters.last_error = NULL;
@@ -150,7 +151,7 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;
-    /* An abort or a pause must survive a restart and a failover; other states need not. */
+    /* Only an abort or a pause must survive a restart and a failover, so only these are replicated. */
     if ((was_aborted != (status == STREAM_ABORTED) || was_paused != registration->paused) &&
         (caller_is_log(ctx) || server_is_active_primary(ctx)))
         RedisModule_Replicate(ctx, "QA.STREAM", "ss", argv[1], argv[2]);

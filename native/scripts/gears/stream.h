@@ -1,5 +1,5 @@
-/* StreamReader registrations. The worker gets a notice when a stream that they match grows, and when this server
- * becomes a primary. QA.STREAM reports the outcome of a batch. */
+/* StreamReader registrations. The worker gets a notice when a stream that matches one of them grows, and when this
+ * server becomes a primary. QA.STREAM reports the outcome of a batch. */
 #ifndef QA_STREAM_H
 #define QA_STREAM_H
 

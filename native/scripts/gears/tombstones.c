@@ -1,4 +1,4 @@
-/* A ring buffer holds the ids in the order of their arrival, and a dictionary finds them. */
+/* A ring buffer contains the ids in the order of their arrival, and a dictionary finds them. */
 #include "scripts/gears/tombstones.h"
 
 #include "functions/registry.h"
