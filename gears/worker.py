@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_process() -> None:
-    """Close all but the standard descriptors and the control socket; make the process die with its parent."""
+    """Close all descriptors except the standard ones and the control socket. Make the process die with its parent."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     os.closerange(CONTROL_FD + 1, limit if limit != resource.RLIM_INFINITY else 1 << 20)
     os.set_inheritable(CONTROL_FD, False)
@@ -39,13 +39,14 @@ def prepare_process() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # numpy's own thread pool would compete with the model runtime
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # model threads must get the interpreter lock soon while functions keep the event loop busy (the default is 5 ms)
+    # model threads must get the interpreter lock soon, even while functions keep the event loop busy (the default is 5
+    # ms)
     sys.setswitchinterval(0.0005)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def read_start_line(control: socket.socket) -> bytes:
-    """The line that the module sends first; empty if it has closed the socket."""
+    """Return the line that the module sends first; empty if the module has closed the socket."""
     control.settimeout(START_TIMEOUT_SECONDS)
     line = b""
     while not line.endswith(b"\n") and len(line) < MAX_START_LINE:
@@ -73,12 +74,12 @@ def main() -> int:
     _serve(line, control)
     logging.shutdown()
     sys.stdout.flush()
-    # a normal exit would wait for the runtimes' threads; the shard is gone, so nothing is left to clean up
+    # a normal exit would wait for the runtimes' threads; but the shard has ended, so nothing needs to be cleaned up
     os._exit(0)
 
 
 def _serve(line: bytes, control: socket.socket) -> None:
-    gc.disable()  # a garbage collection of modules, which all stay, would take an eighth of the start
+    gc.disable()  # collecting the imported modules, none of which are freed, would take an eighth of the start
     import asyncio
 
     import uvloop
@@ -106,7 +107,7 @@ def _serve(line: bytes, control: socket.socket) -> None:
     while not served.done():
         try:
             loop.run_until_complete(served)
-        except (SystemExit, KeyboardInterrupt) as error:  # from a task that a function started
+        except (SystemExit, KeyboardInterrupt) as error:  # raised by a task that a function started
             if served.done():
                 raise
             logger.error("a function raised %s: ignored", type(error).__name__)

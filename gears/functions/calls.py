@@ -1,4 +1,4 @@
-"""What a job passes to an own function."""
+"""The arguments that a job passes to an own function."""
 
 from __future__ import annotations
 

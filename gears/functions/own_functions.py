@@ -1,6 +1,6 @@
-"""The table of qa-cluster's own functions, and which of them the shard has registered.
+"""The table of qa-cluster's own functions, and the functions that are registered on this shard.
 
-A registration in the module names a function of this table. A job of that registration awaits the function, on the
+A registration in the module names a function of this table. A job of the registration awaits this function on the
 worker's event loop.
 """
 
@@ -60,7 +60,8 @@ KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTrigger:
-    """A function that clients call by `RG.TRIGGER`. A list is the reply; any other result is the reply's only item.
+    """A function that clients call by `RG.TRIGGER`. If it returns a list, the list is the reply. Any other result is
+    the only item of the reply.
 
     Attributes:
         cost_from: each argument from this index on costs one unit. The trigger's name has index 0. 0: no argument
@@ -78,7 +79,7 @@ class OwnKeyFunction:
     """A function for events of keys that match `name`. With `commands`, its result replaces the reply of the command.
 
     Attributes:
-        checks_all: whether the whole shard is checked after events of this function were dropped.
+        checks_all: whether the worker checks the whole shard after events of this function were dropped.
     """
 
     name: str
@@ -96,8 +97,8 @@ class OwnFunctions:
     """The functions by name, and by the ids of the registrations that name them.
 
     Attributes:
-        preparation: the part of own functions that a script starts.
-        failures: the documents that are not tried again; the heartbeat reports their number.
+        preparation: prepares all documents; a script starts it, so it needs no registration.
+        failures: the documents that have failed; the heartbeat reports their number.
         embedding: the vectors of documents; the heartbeat reports how many documents wait for vectors.
     """
 
@@ -135,7 +136,9 @@ class OwnFunctions:
         self._check_all = watch.check_all
 
         async def on_partitions(_call: TriggerCall) -> str:
-            """The number of partitions, 0 if unknown, for clients while the key's shard is down."""
+            """Return the number of partitions, 0 if unknown. Clients call this while the shard with the key of the
+            number is down.
+            """
             return str(await shard.partitions.count() or 0)
 
         functions: tuple[OwnFunction, ...] = (
@@ -166,7 +169,7 @@ class OwnFunctions:
         self._registered: dict[str, OwnFunction] = {}
 
     def registered(self, registration_id: str) -> OwnFunction | None:
-        """The own function of a registration; None for a user's registration and an unknown one."""
+        """Return the own function of a registration; None if the registration is a user's, or unknown."""
         return self._registered.get(registration_id)
 
     def add(self, registration_id: str, name: str) -> None:
@@ -178,5 +181,5 @@ class OwnFunctions:
         self._registered.pop(registration_id, None)
 
     def check_all(self) -> None:
-        """Check the whole shard: the functions have been registered, or events may have been missed."""
+        """Check the whole shard, because the functions were just registered, or events may have been missed."""
         self._check_all()

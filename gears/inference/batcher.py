@@ -1,16 +1,16 @@
-"""The queue of a device. Its threads run models and scripts, and new work waits in the queue meanwhile.
+"""The queue of a device. Its threads run models and scripts; new requests wait in the queue until a thread is free.
 
-No request waits for others to arrive. The next batch of a token model has the oldest item, and the items of the same
-model that are cheapest to run with it (`token_batches`). Models with a `BATCHSIZE` are batched by that option
-(`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
-that only the bad item fails.
+A request does not wait for other requests to arrive. A batch of a token model contains the oldest item, and the items
+of the same model that are cheapest to run with it (`token_batches`). Models with a `BATCHSIZE` are batched by this
+option (`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one,
+so that only the bad item fails.
 
-Background items (vectors of documents) run when no other item waits, and only after a pause: a question sends its next
-sentences a moment after it got the last ones. A background item that has waited for `MAX_BACKGROUND_SECONDS` runs next,
-so that steady load does not stop the background work.
+Background items (vectors of documents) run only when no other item waits, and only after a pause. The pause is needed
+because a question sends its next sentences a moment after it got the last answers. A background item that has waited
+for `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
 Threads: `submit` and all results belong to the event loop. The event loop and the threads of the device share the queue
-under one lock. Only these threads use the models and their arrays.
+under one lock. Only the threads of the device use the models and their arrays.
 """
 
 from __future__ import annotations
@@ -58,12 +58,14 @@ class _Queue:
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
     background: deque[Item] = field(default_factory=deque)
-    busy_until: float = 0.0  # when the last other item was taken or ended
+    busy_until: float = 0.0  # when the last foreground item was taken or ended
     stopping: bool = False
 
 
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
-    """Return the next batch and 0. If all items wait for more items: an empty batch, and the time of the next batch."""
+    """Return the next batch and 0. If all items must wait for more items, return an empty batch and the time when the
+    next batch may run.
+    """
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):
         return live, 0.0
@@ -135,7 +137,9 @@ class Batcher:
         batching: Batching | None = None,
         limit: WaitLimit | None = None,
     ) -> Item:
-        """Like `submit`, with the batching options of the model and a limit on its waiting time."""
+        """Queue a request like `submit`, with the model's batching options and a limit on its waiting time; return its
+        item.
+        """
         self._check_capacity()
         checked = model.check(arrays)
         item = Item(model, checked, self._loop.create_future(), limit=limit)
@@ -168,12 +172,13 @@ class Batcher:
         return outputs, sum(item.run_us for item in items)
 
     async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """Like `run`, with the times: the start of the wait of the first part, and the run of the last part."""
+        """Like `run`, but also return the times: when the first part was queued, and the run of the last part."""
         outputs, items = await self._run_parts(model, arrays, None, None)
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
     async def run_in_background(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a token model after all other items, see the module. The rows run in one batch: keep them few.
+        """Run a token model after all foreground items (see the module). All rows run in one batch, so there should be
+        few.
 
         Raises:
             InvalidInput, InferenceFailed, CancelledError: as `run`.
@@ -236,9 +241,9 @@ class Batcher:
         return future.result()
 
     async def until_ended(self, item: Item | DeviceCall) -> None:
-        """Wait until a cancelled item no longer runs, so that a run that never ends does not count as ended.
+        """Wait until a cancelled item no longer runs, because its run still uses the device.
 
-        A run in a process of its own has a time limit and harms no other work, so its end is not awaited.
+        If the item runs in its own process, return at once: that process has a time limit and delays no other work.
         """
         if (isinstance(item, DeviceCall) and item.isolated) or (isinstance(item, Item) and item.model.isolated):
             return
@@ -250,7 +255,7 @@ class Batcher:
                 await asyncio.sleep(OVER_POLL_SECONDS)
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Queue work for times when no item waits, for example warming shapes."""
+        """Queue work that runs when no item waits, for example warming of shapes."""
         with self._wake:
             self._shared.idle_work.append(work)
             self._wake.notify()
@@ -280,7 +285,7 @@ class Batcher:
         self._arrived.clear()
 
     def _take(self) -> Sequence[Item | DeviceCall] | Callable[[], None] | None:
-        """Wait for the next batch or, when idle, for other work. None: the thread must end."""
+        """Wait for work; return the next batch or, if no item waits, a function to call. None: the thread must end."""
         shared = self._shared
         with self._wake:
             while not shared.stopping:
@@ -357,7 +362,7 @@ def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOu
             items = [item for item in batch if isinstance(item, Item)]
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
-    except (BatchSizeMismatch, WorkerLost) as error:  # run one by one, the items could kill more workers
+    except (BatchSizeMismatch, WorkerLost) as error:  # in a run of their own, these items could kill more workers
         return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:
@@ -391,7 +396,9 @@ def _as_failure(error: Exception) -> Exception:
 
 def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[ItemOutcome]) -> None:
     if isinstance(outcomes[0].item.future, concurrent.futures.Future):
-        _deliver(outcomes)  # the waiting thread may be that of the event loop, which could then not deliver them
+        _deliver(
+            outcomes
+        )  # the waiting thread may be the event loop's thread, which could not deliver these results while it waits
     else:
         loop.call_soon_threadsafe(_deliver, outcomes)
 

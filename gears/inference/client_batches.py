@@ -1,7 +1,8 @@
-"""Makes batches by `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model. Requests are joined on dimension 0.
+"""Makes batches by the `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model. Requests are joined on dimension
+0.
 
-A batch has the oldest request and other requests to the same model with the same types and other dimensions, up to the
-batch size. A batch with fewer rows than the minimum waits until the timeout.
+A batch contains the oldest request, and other requests to the same model whose types and other dimensions are the same,
+up to the batch size. If a batch has fewer rows than the minimum, it waits until the timeout.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class BatchSizeMismatch(GearsError):
 
 
 def joint_rows(arrays: Sequence[Array]) -> int:
-    """Return the first dimension if all inputs share it, otherwise 0: the request then runs alone."""
+    """Return the size of dimension 0 if all inputs have the same. Otherwise return 0: the request must run alone."""
     if not arrays or any(array.ndim == 0 for array in arrays):
         return 0
     rows = int(arrays[0].shape[0])
@@ -46,7 +47,7 @@ def _can_join(head: Item, other: Item) -> bool:
 
 
 def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
-    """Return a batch of `head` and of items that wait behind it, and the time when it may run (0: now)."""
+    """Return a batch of `head` and items that wait after it, and the time when the batch may run (0: now)."""
     batching = head.batching
     if batching is None or head.rows == 0 or head.rows >= batching.size:
         return [head], 0.0

@@ -1,4 +1,4 @@
-"""The devices `CPU`, `CPU:1`, `GPU`, `GPU:0` and so on. Each has its own bounded queue and threads.
+"""The devices `CPU`, `CPU:1`, `GPU`, `GPU:0` and so on. Each device has its own bounded queue and threads.
 
 A queue is created when a model or script of its device is first used. The queue `CPU` exists from the start.
 """

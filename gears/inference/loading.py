@@ -1,7 +1,7 @@
 """Keeps loaded models and scripts by reference. The loader thread loads them, and any thread can get them.
 
-A reference is the number of an object whose bytes never change, so a loaded object stays valid. The module reports when
-the object is deleted.
+A reference is the number of an object whose bytes never change, so a loaded object stays valid. The module reports the
+deletion of an object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class LoadedByRef(Generic[T]):
     """Loaded objects by reference. `fetch` gets the bytes of a reference from the shard and loads the object.
 
-    `discard` gets each object that is dropped.
+    `discard` is called with each object that is dropped.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LoadedByRef(Generic[T]):
         return found if found is not None else await self.load(ref, partial(self._fetch, ref))
 
     async def load(self, ref: int, make: Callable[[], T]) -> T:
-        """Load an object that is being stored, or wait for the running load."""
+        """Load an object that is being stored. If it is already being loaded, wait for that."""
         return await asyncio.shield(asyncio.wrap_future(self._begin(ref, make)))
 
     def get_blocking(self, ref: int) -> T:

@@ -1,8 +1,8 @@
-"""The file of a model while it is compiled: in memory, with a path that the runtimes can read.
+"""The file of a model while it is compiled: it is in memory, but has a path that the runtimes can read.
 
-A runtime that gets bytes copies them under the interpreter lock, which delays other jobs and the heartbeat of the
-worker. A model that is given as bytes can also make the runtime read other files in the worker's folder. A model in
-`/proc/self/fd` cannot.
+If a runtime gets bytes instead, it copies them under the interpreter lock, which delays other jobs and the worker's
+heartbeat. A model that is given as bytes could also make the runtime read other files in the worker's folder. A model
+in `/proc/self/fd` cannot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Holds the models of the shard: compiles them outside the event loop, warms them, and runs them in queues.
+"""The models of the shard: compiles them off the event loop, warms them, and runs them in the queues of devices.
 
-*Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). Every other
-model is *foreign*: it runs in a process of its own, with limits (`workers.isolated`). A file becomes a reader's only
-after it was loaded and run within these limits. Foreign models have their own queues and loader threads, so that they
-never delay a reader.
+*Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). All other
+models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`). Before a file is used as a
+reader, it is loaded and run within the same limits. Foreign models have their own queues and loader threads, so that
+they never delay a reader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
 logger = logging.getLogger(__name__)
-# the shapes that a single question needs first; the other shapes are warmed when the device is idle
+# The shapes that a single question needs. They are warmed first; the other shapes are warmed when the device is idle.
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
@@ -115,7 +115,9 @@ class ModelStore:
         return await self._models.load(ref, partial(self._isolate_stored, ref, backend, device, size))
 
     async def reader(self, ref: int) -> ServedModel:
-        """Return the compiled model of a reader. Before its first load here, a process of its own loads and runs it."""
+        """Return the compiled model of a reader. Before the first load in this worker, the file is tried in a process
+        of its own.
+        """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:
             return found or await self._readers.get(ref)
@@ -125,7 +127,7 @@ class ModelStore:
         return found
 
     async def compile_reader(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
-        """Compile the model of a reader that no key of this shard stores, after a trial as in `reader`."""
+        """Compile a reader's model that is in no key of this shard. As in `reader`, the file is tried first."""
         if self.isolated is not None:
             await self._models.load(ref, lambda: self._isolate(ref, backend, device, lambda: memory_file([blob])))
         found = await self._readers.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
@@ -134,7 +136,7 @@ class ModelStore:
         return found
 
     async def _try_first(self, ref: int) -> None:
-        """Load and run a file in a process of its own, unless this has succeeded before."""
+        """Load and run a file in a process of its own, unless an earlier trial has succeeded."""
         trial = await asyncio.get_running_loop().run_in_executor(self.foreign_loader, self._trial, ref)
         if not trial.passed:
             await self._models.get(ref)
@@ -148,7 +150,7 @@ class ModelStore:
         return (self.foreign_devices if model.isolated else self.devices).of(model.device)
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run a token model once in each shape (rows x tokens), in turn with other work of the device.
+        """Run a token model once in each shape (rows, tokens), in turn with other work of the device.
 
         InferenceFailed if a run fails.
         """
@@ -193,10 +195,10 @@ class ModelStore:
             loaded.drop(ref)
 
     async def load_readers(self, seconds: float) -> None:
-        """Load the readers of the shard at the start of the worker, the default reader first.
+        """Load the readers of the shard when the worker starts, the default reader first.
 
-        A reader that is not loaded in this time is loaded in the background. All other models are loaded at their first
-        use.
+        If `seconds` is over, the remaining readers are loaded in the background. All other models are loaded at their
+        first use.
         """
         parsed = [_reader_key(key) for key, _tag in self._host.execute("AI._MODELSCAN")]
         found = sorted((reader for reader in parsed if reader is not None), key=lambda reader: reader[1])
@@ -249,9 +251,9 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """Return the shapes (rows, tokens of a row) that a token model runs once before it serves questions.
+        """Return the shapes (rows, tokens of a row) in which a token model runs once before it serves questions.
 
-        Shapes of several rows that exceed the token limit of a batch are left out. The list is empty for other models.
+        Shapes of several rows that exceed the token limit of a batch are left out. For other models the list is empty.
         """
         shapes = _FIRST_SHAPES if model.is_token_model else ()
         return [(rows, length) for rows, length in shapes if rows == 1 or rows * length <= self._max_tokens]
@@ -286,7 +288,7 @@ class ModelStore:
             return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
-        """Run each of the other usual shapes once while the device is idle: a first run compiles kernels."""
+        """Run each of the other usual shapes once while the device is idle, because a first run compiles kernels."""
         if not model.is_token_model:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]

@@ -1,4 +1,4 @@
-"""Declares the items of a device's queue: requests to models, calls of scripts, and limits on their waiting time."""
+"""The items in a device's queue: requests to models, calls of scripts, and limits on their waiting time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class TimedOut(Exception):
 
 
 class WaitLimit:
-    """Decides once whether work starts within its waiting time. A part of a request also asks the limit `whole`."""
+    """Decides, only once, whether work starts before its waiting time is over. A part of a request also asks the limit
+    `whole`.
+    """
 
     def __init__(self, whole: WaitLimit | None = None) -> None:
         self._lock = threading.Lock()
@@ -47,7 +49,7 @@ class WaitLimit:
 
 
 async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any, Any, T]]) -> T:
-    """Do `work`; TimedOut if no part of it has started after `wait_ms` (0: no limit)."""
+    """Do `work`. TimedOut if no part of the work has started after `wait_ms` milliseconds (0: no limit)."""
     if wait_ms <= 0:
         return await work(None)
     limit = WaitLimit()
@@ -70,7 +72,7 @@ async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any,
 
 
 class ServedModel:
-    """A compiled model, with the facts that batching needs."""
+    """A compiled model, and the facts about it that batching needs."""
 
     def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU", *, isolated: bool = False) -> None:
         self.ref = ref
@@ -79,7 +81,7 @@ class ServedModel:
         self.isolated = isolated  # it runs in a process of its own
         self.is_token_model = is_token_model(compiled)
         self.makes_vectors = self.is_token_model and makes_vectors(compiled)
-        # shapes (rows x tokens) that were run: the first run of a shape compiles its kernels
+        # shapes (rows, tokens) that have been run: the first run of a shape compiles its kernels
         self.warmed: set[tuple[int, int]] = set()
 
     def check(self, arrays: Sequence[Array]) -> list[Array]:
@@ -120,7 +122,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchRun:
-    """A successful run on a thread of the device. All its items share one object.
+    """A successful run on a thread of the device. All items of the run share this object.
 
     Attributes:
         began, ended: seconds of `time.monotonic`.
@@ -139,7 +141,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """The time at which a request was queued, and its run; None if it was not a request to a model."""
+    """When a request was queued, and its run. The run is None if it was not a request to a model."""
 
     queued_at: float
     batch: BatchRun | None

@@ -1,7 +1,7 @@
 """Makes batches for token models: pads lengths to multiples of 16, and batches to a few sizes.
 
-The number of shapes is small because a runtime compiles kernels for each shape. Padding is masked and removed from the
-outputs, so the result of an item does not depend on the other items in its batch.
+A runtime compiles kernels for each shape, so there must be few shapes. Padding is masked, and is removed from the
+outputs. So the result of an item does not depend on the other items in its batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ RUN_TOKENS = 48
 """The fixed cost of a run, in tokens. For the bundled int8 reader on one thread it is 11 in a tight loop, and 65 on a
 busy machine, where other work evicts the weights from the processor's caches."""
 
-_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest item that can share its batch
+_NEAREST = (
+    BATCH_SIZES[-1] - 1
+)  # how many items before and after the oldest item, in the order of lengths, can share its batch
 
 
 def padded_length(length: int) -> int:
@@ -35,11 +37,12 @@ def padded_rows(rows: int) -> int:
 
 
 def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
-    """Divide the rows of one request into runs of at most `max_tokens` or of one row. Only the last can be smaller.
+    """Divide the rows of one request into runs of at most `max_tokens` tokens, or of one row. Only the last run can be
+    smaller.
 
     >>> row_parts(20, 100, 1024), row_parts(2, 5000, 1024), row_parts(3, 16, 1024)
-    ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], \
-[slice(0, 3, None)])
+    ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], [slice(0, 3,
+    None)])
     """
     fitting = max(1, max_tokens // padded_length(length))
     if rows <= fitting:
@@ -49,10 +52,11 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """Return the items of the next batch: the run of the oldest item in the cheapest division of all items.
+    """Return the items of the next batch. All items are divided into runs at the least cost; the batch is the run with
+    the oldest item.
 
-    A padded token costs as much as a real token, and a padded row as much as a real row. Each run has a fixed cost. So
-    a few items are best run together, and many items in runs of similar lengths.
+    A padded token costs as much as a real token, and a padded row as much as a real row. Each run also has a fixed
+    cost. So a few items should run together, and many items should run in batches of similar lengths.
     """
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:

@@ -1,4 +1,4 @@
-"""Reads and records in the module which models and scripts have failed, so that a new worker knows it, too."""
+"""The failures of models and scripts, which the module stores, so that a new worker knows them too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from .workers.isolated import Trial
 
 
 class ModuleTrials:
-    """The trials by reference. Files without a key have negative references and are known only here."""
+    """The trials of models by reference. Files without a key have negative references; only this worker knows their
+    trials.
+    """
 
     def __init__(self, host: Host) -> None:
         self._host = host

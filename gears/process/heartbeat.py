@@ -1,7 +1,7 @@
-"""Tells the module ten times a second, from its own thread, that the worker is alive, with the values for `INFO`.
+"""Tells the module ten times a second that the worker is alive, from a thread of its own, with the values for `INFO`.
 
-It ends the process if the event loop is blocked for too long. Functions of users do not run on the event loop, so a
-blocked loop is a fault of the worker's own code.
+If the event loop is blocked for too long, this thread ends the process. Users' functions do not run on the event loop,
+so only a fault of the worker's own code can block it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ..shard.shard import Start
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.1
-# Every so many heartbeats, one has all values. The others have only the silence of the event loop.
+# Once in so many heartbeats, a heartbeat has all values. The others only report how long the event loop has been
+# silent.
 ALL_VALUES_EVERY = 5
 BLOCKED_EXIT_STATUS = 75
 
@@ -37,15 +38,15 @@ class FunctionCounts(Protocol):
 
     @property
     def running(self) -> int:
-        """Calls that have a thread."""
+        """The number of calls that have a thread."""
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a thread."""
+        """The number of calls that wait for a thread."""
 
 
 class FailedDocuments(Protocol):
-    """The documents that own functions have given up, of which the heartbeat reports the number."""
+    """Gives the number of documents that own functions have given up, for the heartbeat."""
 
     @property
     def count(self) -> int:
@@ -53,7 +54,7 @@ class FailedDocuments(Protocol):
 
 
 class UnembeddedDocuments(Protocol):
-    """The documents that wait for vectors."""
+    """Gives the number of documents that wait for vectors, for the heartbeat."""
 
     waiting: int
 

@@ -1,11 +1,11 @@
-"""Fetches jobs from the module, finds their handlers, does the jobs of own functions, and reports the results.
+"""Fetches jobs from the module, finds their handlers, runs the jobs of own functions, and reports the results.
 
-One `QA.NEXT` is always pending, and reports are sent without waiting. Every job is a task with its own context. A job's
-time limit is enforced here too, so that the job ends even if the module's `cancel` cannot be fetched. An exception in a
-function ends its job, never the worker.
+One `QA.NEXT` is always pending, and reports are sent without waiting for a reply. Every job is a task with its own
+context. The worker enforces a job's time limit too, so that the job ends even if the module's `cancel` cannot be
+fetched. An exception in a function ends its job, never the worker.
 
-A handler returns the arguments of `QA.DONE` after the id. The handler of a notification returns nothing. The scripts
-wing adds the handlers of jobs for users' scripts.
+A handler returns the arguments of `QA.DONE` that follow the id. The handler of a notification returns nothing. The
+scripts wing adds the handlers of jobs for users' scripts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Job:
 
 
 class Capacity(enum.Enum):
-    """The limits that jobs count against: functions of users must not keep other jobs from being fetched."""
+    """The limits against which jobs count. Users' functions have their own limits, so that the worker can always fetch
+    other jobs.
+    """
 
     OWN = "own"
     FUNCTIONS = "functions"
@@ -82,7 +84,7 @@ def _counts_as_own(_job: Job) -> Capacity:
 
 
 class JobTable:
-    """The handlers of all kinds; jobs of own functions come before the handlers of users' functions."""
+    """The handlers of all kinds of jobs. If a job belongs to an own function, that function handles it."""
 
     def __init__(self, functions: OwnFunctions) -> None:
         self._functions = functions
@@ -96,7 +98,7 @@ class JobTable:
         self._capacities: dict[str, Callable[[Job], Capacity]] = {}
 
     def add(self, kind: str, handler: Handler, capacity: Callable[[Job], Capacity] = _counts_as_own) -> None:
-        """Set the handler of a kind; `capacity` says what its jobs count against."""
+        """Set the handler of a kind of jobs. `capacity` returns the limit against which a job counts."""
         self.handlers[kind] = handler
         self._capacities[kind] = capacity
 
@@ -114,7 +116,7 @@ class JobTable:
         return found
 
     def capacity(self, job: Job) -> Capacity:
-        """What a job counts against."""
+        """Return the limit against which a job counts."""
         return Capacity.OWN if self._is_own(job) else self._capacities.get(job.kind, _counts_as_own)(job)
 
     def _is_own(self, job: Job) -> bool:
@@ -162,7 +164,9 @@ class JobLoop:
         self._last_error = ""
 
     def ask(self) -> None:
-        """Send `QA.NEXT` unless one is pending. At its limits it asks for messages only: running jobs may need them."""
+        """Send `QA.NEXT` unless one is pending. If no more jobs are allowed, ask for messages only, because running
+        jobs may need them.
+        """
         if not self._asking:
             self._asking = True
             free = [min(MAX_PER_FETCH, max(0, MAX_RUNNING - self._taken[capacity])) for capacity in Capacity]
@@ -229,7 +233,7 @@ class JobLoop:
             del self._running[job.id]
             self._taken[capacity] -= 1
             self._count_limited(job, -1)
-        # a second attempt is reported at once: if its worker died before the report, the job would fail
+        # The result of a second attempt is reported at once. If the worker died before the report, the job would fail.
         report = self._reporting.gather if not job.has_client and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
@@ -244,7 +248,7 @@ class JobLoop:
 
 
 def _sendable(part: Argument) -> Argument:
-    """The part in a form that can be sent: an error may quote text that cannot be encoded."""
+    """Return the part in a form that can be sent, because an error may quote text that cannot be encoded."""
     return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 
 

@@ -1,4 +1,4 @@
-"""Assembles the worker from its two parts, and serves until the connection to the shard ends.
+"""Assembles the worker from its two wings, and runs it until the connection to the shard ends.
 
 The *question wing* answers questions: the job loop, own functions and models. The *scripts wing* runs users' scripts.
 Only this file imports both wings.
@@ -56,7 +56,9 @@ def _is_local(host: str, own: set[str]) -> bool:
 
 
 def model_threads(setting: int, topology: Topology | None, shard_id: str, cores: int) -> int:
-    """Threads of the model runtime: `qa.worker-threads`, or this shard's share of the cores of its host."""
+    """Return the number of threads of the model runtime: `qa.worker-threads`, or this shard's share of the cores of its
+    host.
+    """
     if setting > 0:
         return setting
     if topology is None:
@@ -67,7 +69,7 @@ def model_threads(setting: int, topology: Topology | None, shard_id: str, cores:
 
 
 class WorkerService:
-    """A worker from its start line to its end."""
+    """A worker, from its start line until its end."""
 
     def __init__(self, start: Start, control: socket.socket) -> None:
         self._start = start
@@ -85,7 +87,7 @@ class WorkerService:
             self._loop.add_signal_handler(number, self.end if number == signal.SIGTERM else _ignore)
         links = LinkPool(self._start)
         info = links.link().info
-        # while it is received, a reply takes memory twice: in the connection's buffer, and as an object
+        # while a reply is received, it takes memory twice: in the connection's buffer, and as an object
         limit_memory(*_memory(info))
         self._inference = _inference_workers(info)
         host = self._host(links, info)
@@ -110,7 +112,8 @@ class WorkerService:
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await models.load_readers(_READERS_SECONDS)
-        # requested only now, so that the reply includes what other shards have registered here meanwhile
+        # requested as late as this, so that the reply includes what other shards have registered on this shard since
+        # the start
         scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
@@ -124,7 +127,9 @@ class WorkerService:
             models.isolated.stop()
 
     async def _cluster_up(self, host: Host) -> None:
-        """Wait until the cluster is up, for a shard that starts with it: before that, it cannot read keys or models."""
+        """Wait until the cluster is up, if the shard starts together with its cluster: before that, it cannot read keys
+        or models.
+        """
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
         while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):
             if self._loop.time() > deadline:
@@ -176,17 +181,17 @@ def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
 
 
 def _memory(info: ShardInfo) -> tuple[int, int]:
-    """The memory limit of a process, and the extra memory while it receives a large reply, both in MB."""
+    """Return the memory limit of a process, and the additional memory while it receives a large reply, both in MB."""
     return info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048)
 
 
 def _run_threads(info: ShardInfo) -> int:
-    """How many runs one process does at the same time on one device."""
+    """Return how many runs one process does at the same time on one device."""
     return max(1, info.number("qa.threads-per-queue", 1))
 
 
 def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
-    """The processes that run models, already starting; None if the worker itself runs them."""
+    """Start the processes that run models, and return them; None if the worker itself runs the models."""
     count = info.number("qa.inference-workers", 0)
     if count <= 0:
         return None
@@ -198,7 +203,7 @@ def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
             count,
             run_threads=MAX_DEVICES * _run_threads(info),
             start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
-            # a job whose run hangs gets its second run within its time
+            # if a run hangs, there must be time for a second run within the time limit of its job
             silence_seconds=max(MIN_SILENCE_SECONDS, min(silence_seconds, job_seconds / 2)),
             wait_seconds=min(MAX_WAIT_SECONDS, job_seconds / 2),
             backoff_seconds=info.number("qa.worker-backoff-ms", 50) / 1000,
@@ -217,7 +222,8 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
     devices = Devices(host.loop, threads_per_queue=processes * _run_threads(info), max_batch_tokens=max_tokens)
 
     def limits() -> RuntimeLimits:
-        # computed when a model is loaded: a worker that starts with its cluster does not know the other shards yet
+        # computed for each loaded model, because a worker that starts with its cluster does not know the other shards
+        # yet
         return RuntimeLimits(
             info.number("qa.intra-op-parallelism", 0) or _threads_of_one(host, processes),
             max(1, info.number("qa.inter-op-parallelism", 1)),
@@ -241,7 +247,7 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
 
 
 def _isolated(host: Host) -> IsolatedProcesses | None:
-    """The processes of models that are not readers; None if these run where readers run."""
+    """Return the processes for models that are not readers; None if these models run where readers run."""
     info = host.info
     processes = info.number("qa.model-processes", 0)
     if processes <= 0:
@@ -259,7 +265,7 @@ def _isolated(host: Host) -> IsolatedProcesses | None:
 
 
 def _threads_of_one(host: Host, processes: int) -> int:
-    """The threads of a run, if `processes` share the threads of the shard."""
+    """Return the number of threads of a run, if `processes` processes share the threads of the shard."""
     info = host.info
     threads = info.number("qa.worker-threads", 0)
     shared = model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0)))

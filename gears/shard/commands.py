@@ -1,4 +1,4 @@
-"""The commands that functions run on their shard, with replies as functions see them.
+"""The commands that functions run on their shard. Replies have the types that functions expect.
 
 qa-cluster's own functions use this class directly. The API for users' scripts calls it with the rights of the script.
 """
@@ -44,14 +44,15 @@ class ShardCommands:
     def execute(self, command: str, *args: object) -> Any:
         """Run a command. Replies are str (bytearray if not UTF-8), int, list or None.
 
-        A key of another shard is an error: ``Operation not permitted``.
+        GearsError (``Operation not permitted``) for a key of another shard.
         """
         return decode_reply(self._host.execute(*_packed(command, args)))
 
     def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
-        """Run several commands in one round trip; the first error is raised after all have run.
+        """Run commands in one round trip; return their replies. If a command fails, raise the first error after all
+        have run.
 
-        With `keep_errors`, no error is raised: the list has a `GearsError` instead of the reply.
+        With `keep_errors`, no error is raised. The list then has a `GearsError` instead of the reply.
         """
         replies = self._host.execute_many([_packed(command, args) for command, *args in commands])
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
@@ -62,9 +63,9 @@ class ShardCommands:
     def indexing(
         self, batch: int, documents: Iterable[tuple[str, str]], commands: Sequence[Sequence[object]] = ()
     ) -> list[Any]:
-        """Name the documents that are worked on from now on (``QA.INDEXING``), and run commands in the same round trip.
+        """Tell the module which documents are being indexed (``QA.INDEXING``), and run commands in the same round trip.
 
-        Each document is its name in keys and its tag. The replies are those of `execute_many` with `keep_errors`.
+        A document is its name in keys and its tag. Returns the replies as `execute_many` does with `keep_errors`.
         """
         named = ("QA.INDEXING", str(batch), *(word for document in documents for word in document))
         replies = self._host.execute_many([named, *(_packed(command, args) for command, *args in commands)])
@@ -116,9 +117,10 @@ class ShardCommands:
     ) -> tuple[list[Any], list[int | None]]:
         """Run commands that only read; return the replies, and the reference of the model at each key (None: no model).
 
-        Everything takes one round trip, and also works on a replica. An error reply to a command is raised.
+        This takes one round trip, and also works on a replica. An error reply to a command is raised.
         """
-        # The caller's last command repeats its first (a scan of the models) to detect keys that were renamed meanwhile.
+        # The caller's last command repeats its first (a scan of the models), to detect keys that were renamed in
+        # between.
         *others, last = commands
         references = [("QA.MODELREF", key) for key in keys]
         replies = self._host.links.link().execute_many(
@@ -128,7 +130,7 @@ class ShardCommands:
         return found, [_reference(reply) for reply in replies[len(others) + 1 : -2]]
 
     def hashtag(self) -> str:
-        """A constant string that hashes to the lowest slot of this shard. Outside a cluster it is ``06S`` (slot 0)."""
+        """Return a string that hashes to the lowest slot of this shard. Outside a cluster it is ``06S`` (slot 0)."""
         if not self._host.info.cluster:
             return hashtag_for_slot(0)
         reply = self._host.execute_own("CLUSTER", "SLOTS")
@@ -148,10 +150,10 @@ class ShardCommands:
         return self._host.info.settings.get(name, "")
 
     def keyed_digest(self, text: str, size: int) -> str:
-        """A digest of a text in hex, of `size` bytes (1 to 64), with the key that the cluster's servers share.
+        """Return a digest of a text in hex, of `size` bytes (1 to 64), with a key that the cluster's servers share.
 
-        All workers of a cluster compute the same digest, and clients cannot compute it. Without a shared key
-        (`qa.bus-key-file`) it is a plain BLAKE2b.
+        All workers of a cluster compute the same digest, and clients cannot compute it. If the servers share no key
+        (`qa.bus-key-file`), it is a plain BLAKE2b.
         """
         return blake2b(text.encode(), digest_size=size, key=self._host.info.secret).hexdigest()
 
@@ -167,15 +169,17 @@ class ShardCommands:
     async def ask(
         self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
     ) -> Any:
-        """The result of the function that `answer` has set for `kind` on another shard.
+        """Send a request to another shard; return the result of the function that `answer` has set there for `kind`.
 
-        The bus may lose messages: the request is repeated every `resend_seconds`, so the other shard may get it twice.
-        Body and result consist of None, booleans, numbers, texts, bytes, lists and dicts; a tuple arrives as a list.
+        The bus may lose messages, so the request is repeated every `resend_seconds`. The other shard may get it twice.
+        Body and result consist of None, booleans, numbers, texts, bytes, lists and dicts. A tuple arrives as a list.
         """
         return await self._peers.ask(node, kind, body, timeout_seconds, resend_seconds)
 
     def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
-        """Set `handler(sender, body)`, a function or coroutine function, that answers other shards' requests."""
+        """Set the function or coroutine function `handler(sender, body)` that answers other shards' requests of a
+        kind.
+        """
         self._peers.on(kind, handler)
 
 
@@ -189,7 +193,9 @@ def is_unknown_script(reply: Any) -> bool:
 
 
 def is_wrong_type(reply: Any) -> bool:
-    """Whether a key has a value of another type than the command takes; a retry does not help until a client acts."""
+    """Whether the reply means that a key has a value of the wrong type. A retry does not help until a client changes
+    the key.
+    """
     return isinstance(reply, GearsError) and "WRONGTYPE" in str(reply)
 
 

@@ -1,7 +1,7 @@
-"""The error that functions raise and see, and a failure as one line that starts with a code.
+"""The error that functions raise and see, and its form as one line that starts with a code.
 
-The line has no frames of this package, except frames of qa-cluster's own functions: authors of functions look for their
-own frames.
+The line contains no frames of this package, except frames of qa-cluster's own functions, because authors of functions
+look for their own frames.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The worker's access to its shard: commands, the event loop, settings and the link for reports.
 
-Every part of the worker gets the `Host` when it is created. Commands run with the worker's own rights here. User
-functions also need the caller's rights, atomic blocks and threads: the scripts wing extends this class with these.
+Every part of the worker gets the `Host` when it is created. This class runs commands with the worker's own rights. The
+scripts wing extends it with what users' functions need: the caller's rights, atomic blocks and threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .shard import ShardInfo
 
 @dataclass(eq=False)
 class Host:
-    """The shard that started this worker.
+    """The shard that has started this worker.
 
     Attributes:
         reporting: the link for reports of jobs; None until it is open.

@@ -60,8 +60,8 @@ class BlockingLink:
     """One connection, used by one thread.
 
     Attributes:
-        owed: a command was sent, and its reply has not been read. If the read was interrupted, the link is unusable:
-            the late reply would be read as the reply to the next command.
+        owed: whether a command was sent whose reply has not been read. If reading was interrupted, the link is
+            unusable: the late reply would be read as the reply to the next command.
     """
 
     def __init__(self, start: Start) -> None:
@@ -85,7 +85,10 @@ class BlockingLink:
         return raise_on_error(reply)
 
     def execute_many(self, commands: Iterable[Sequence[Argument]]) -> list[Reply]:
-        """Send all commands at once, then read all replies; errors stay in the list as objects."""
+        """Send all commands at once, then read all replies and return them.
+
+        Error replies stay in the list as objects.
+        """
         packed = [encode(command) for command in commands]
         if not packed:
             return []
@@ -144,7 +147,7 @@ class BlockingLink:
 
 
 class LinkPool:
-    """A blocking link for each thread that asks for one. A broken link, or one with an unread reply, is replaced."""
+    """A blocking link for each thread that asks for one. A link that is broken or has an unread reply is replaced."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -154,7 +157,8 @@ class LinkPool:
         """The calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
-            # A link with an unread reply is not closed: a finalizer may run a command in the middle of another command.
+            # A link with an unread reply is not closed, because a finalizer may run a command in the middle of another
+            # command.
             link = self._local.link = BlockingLink(self._start)
         return link
 
@@ -201,25 +205,30 @@ class AsyncLink(asyncio.Protocol):
         )  # uvloop's transport has another class with the same methods
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command at once; `callback` gets its reply, also if that is an error object."""
+        """Send a command at once. `callback` gets the reply, even if the reply is an error object."""
         self._queue(callback, arguments)
         self._flush()
 
     async def ping(self) -> None:
-        """Return when all commands sent so far have run."""
+        """Wait until all commands that were sent before have run."""
         ran: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.call(ran.set_result, "PING")
         await ran
 
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command with the next `call`, or soon; this saves a system call and a wake-up of the server."""
+        """Send a command together with the next `call`, or soon.
+
+        This saves a system call and a wake-up of the server.
+        """
         first = not self._held
         self._queue(callback, arguments)
         if first:
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
     def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command with the others of this turn of the event loop: at its end, or after a few milliseconds."""
+        """Send a command together with the others of this turn of the event loop: when the turn ends, or after a few
+        milliseconds.
+        """
         self._queue(callback, arguments)
         now = time.monotonic()
         if self._gathered_since is None:
@@ -231,7 +240,7 @@ class AsyncLink(asyncio.Protocol):
     def _queue(self, callback: Callable[[Reply], None], arguments: Sequence[Argument]) -> None:
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
-        # encoding comes first: if it fails, no callback must be left that would take another command's reply
+        # encoding comes first: if it failed later, a callback would be left over and would take another command's reply
         self._held.append(encode(arguments))
         self._callbacks.append(callback)
 

@@ -1,7 +1,8 @@
-"""Detects that code has blocked the event loop for too long. The heartbeat's thread asks this watch about it.
+"""Detects that code has blocked the event loop for too long. The heartbeat's thread calls it.
 
-A job has a deadline in the module, which kills a worker that does not end it. Code that runs without a job has no such
-deadline: the heartbeat's thread ends the worker. In both cases the heartbeat reports the silence of the loop.
+A job has a deadline in the module, which kills a worker that does not end the job. Code that runs without a job has no
+such deadline, so the heartbeat's thread ends the worker. In both cases the heartbeat reports how long the loop was
+silent.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
-# A longer time between two calls of `silence` counts as so long: the calling thread was late, and so may be the loop.
+# A longer time between two calls of `silence` counts as this long, because the calling thread was late, and the loop
+# may be late for the same reason.
 MOST_SECONDS = 0.2
 
 
@@ -30,19 +32,22 @@ class LoopWatch:
         self.jobs = 0
 
     def begin(self) -> None:
-        """Record the event loop's turns from now on."""
+        """Start to record the turns of the event loop."""
         self._turn = time.monotonic()
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """How long code without a job has blocked the loop; None if not too long. Another thread calls it."""
+        """Return for how many seconds code without a job has blocked the loop; None if not too long. Called by another
+        thread.
+        """
         blocked = time.monotonic() - self._turn
         return blocked if blocked > self._limit and not self.jobs else None
 
     def silence(self) -> float:
-        """Seconds since the loop last ran the callback, in the time that the calling thread is on time.
+        """Return the seconds since the loop last ran the callback, without the time in which the calling thread itself
+        was late.
 
-        The heartbeat's thread calls it at regular intervals.
+        The heartbeat's thread calls this at regular intervals.
         """
         now, turn = time.monotonic(), self._turn
         self._silence = 0.0 if turn != self._seen_turn else self._silence + min(now - self._asked, MOST_SECONDS)

@@ -1,7 +1,8 @@
-"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): whether an object fits, and the error if not.
+"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): checks whether an object fits, and makes the error if
+not.
 
-The limit is lifted while a large reply is being received. A connection that runs out of memory half-way would be lost,
-and the worker with it. An object that has arrived as a whole can be refused with an error.
+The limit is lifted while a large reply is being received. Otherwise a connection that runs out of memory in the middle
+of a reply would be lost, and the worker with it. An object that has arrived completely can be refused with an error.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _limit = _Limit()
 
 
 def limit_memory(megabytes: int, spare_megabytes: int) -> None:
-    """Make allocations beyond `megabytes` fail (0: no limit); replies being received may use `spare_megabytes` more."""
+    """Make allocations beyond `megabytes` fail (0: no limit). While replies are received, `spare_megabytes` more are
+    allowed.
+    """
     _limit.set(megabytes, spare_megabytes)
 
 
@@ -79,7 +82,7 @@ def _statm(position: int, process: int | str = "self") -> int:
 
 
 def check_fits(what: str, size: int, copies: int = 1) -> None:
-    """Raise if `copies` of `size` bytes do not fit into memory: an attempt could kill the worker."""
+    """Raise TooLarge if `copies` of `size` bytes do not fit into memory, because an attempt could kill the worker."""
     if not _limit.bytes or data_bytes() + size * copies <= _limit.bytes:
         return
     gc.collect()
@@ -88,7 +91,7 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
 
 
 def too_large(what: str, size: int, copies: int = 1) -> TooLarge:
-    """The error for an object that does not fit; loading it takes memory for this many `copies`."""
+    """Return the error for an object that does not fit. Loading it takes memory for `copies` copies."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
     return TooLarge(
         f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "

@@ -1,8 +1,8 @@
-"""The form of messages between workers: MessagePack, which has data and never code.
+"""The form of messages between workers: MessagePack, which contains data and never code.
 
-A message is ``[kind, request, body]``; a body consists of None, booleans, numbers, texts, bytes, lists, dicts and the
-dataclasses that are marked with `sent`. A value with functions, such as the plan of a run, is pickled by its sender and
-is sent as bytes.
+A message is ``[kind, request, body]``. A body consists of None, booleans, numbers, texts, bytes, lists, dicts and
+dataclasses with the decorator `sent`. A value with functions, such as the plan of a run, is pickled by its sender and
+sent as bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to another worker; `request` is 0 if no answer is expected. Answers have the kind ``answer``."""
+    """A message to another worker. `request` is 0 if no answer is expected. Answers have the kind ``answer``."""
 
     kind: str
     body: Any
@@ -31,7 +31,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A part of a message that is too long to be sent whole; parts from one sender arrive in order."""
+    """A part of a message that is too long to be sent as a whole. The parts from one sender arrive in order."""
 
     number: int
     last: bool
@@ -39,7 +39,7 @@ class MessagePart:
 
 
 def sent(kind: type[_T]) -> type[_T]:
-    """Mark a dataclass as a part of messages; its name must be unique among these.
+    """Allow a dataclass in messages. Its name must be unique among the allowed classes.
 
     Sequences that are declared as ``tuple[..]`` arrive as tuples, others as lists.
     """

@@ -1,7 +1,7 @@
-"""Messages between the workers of a cluster, over the shards' own bus (`QA.SEND` and `message` jobs).
+"""Messages between the workers of a cluster, over the servers' cluster bus (`QA.SEND` and `message` jobs).
 
-The bus acknowledges nothing, so a request waits for a message that answers it, up to a deadline. The module ensures
-that messages come only from workers of the same cluster.
+The bus does not acknowledge messages. So a request waits, up to a deadline, for a message that answers it. The module
+ensures that messages come only from workers of the same cluster.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from .shard import ShardInfo
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
-MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
+MAX_PART_BYTES = 1_000_000  # the module accepts messages up to 1 MiB
 MAX_UNFINISHED = 256  # threads of functions send at the same time
-RESEND_SECONDS = 2.0  # the bus of a new cluster loses messages; handlers may get a request twice
+RESEND_SECONDS = (
+    2.0  # the bus of a new cluster loses messages; because of the repetition, a handler may get a request twice
+)
 RESEND_SOON_SECONDS = 0.25  # for answers that cost little and that a client waits for
 
 
@@ -52,7 +54,7 @@ class Peers:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._handlers: dict[str, Handler] = {}
-        # starts at a random number: an answer may be meant for the previous worker
+        # The first number is random, because an answer may be meant for the previous worker of this shard.
         self._numbers = itertools.count(secrets.randbits(48))
         self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
@@ -85,7 +87,7 @@ class Peers:
             self._host.execute("QA.SEND", node, encode_part(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
-        """Ask all `nodes` at once; GearsError names each one that refused or did not answer in time."""
+        """Ask all `nodes` at once. GearsError names each node that refused or did not answer in time."""
         answers = await self.ask_all(nodes, kind, body, timeout_seconds)
         silent = f"did not answer within {timeout_seconds:.0f} s"
         problems = [f"shard {node} {silent}" for node in nodes if node not in answers]
@@ -98,7 +100,7 @@ class Peers:
     async def ask(
         self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
     ) -> Any:
-        """The result of one node's handler; GearsError if it refuses or does not answer in time."""
+        """Ask one node; return the result of its handler. GearsError if it refuses or does not answer in time."""
         answer = (await self.ask_all([node], kind, body, timeout_seconds, resend_seconds)).get(node)
         if answer is None:
             raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
@@ -114,7 +116,7 @@ class Peers:
         timeout_seconds: float,
         resend_seconds: float = RESEND_SECONDS,
     ) -> dict[str, PeerAnswer]:
-        """Ask all `nodes` at once, repeat the requests without an answer, and return the answers that came in time."""
+        """Ask all `nodes` at once, and repeat requests that have no answer; return the answers that arrived in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[PeerAnswer]] = {node: loop.create_future() for node in nodes}
@@ -136,7 +138,7 @@ class Peers:
 
     @contextmanager
     def asked_once(self, node: str, kind: str, body: Any) -> Iterator[asyncio.Future[PeerAnswer]]:
-        """Send a node a request once; the future gets the answer if it comes within the block."""
+        """Send a request to a node once; yield a future. The future gets the answer if it arrives within the block."""
         number = next(self._numbers)
         answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number, node] = answer
@@ -195,13 +197,13 @@ class Peers:
         return PeerAnswer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
-        """The message that `received` is or completes; None while parts are missing."""
+        """Return the message that `received` is or completes; None while parts are missing."""
         if isinstance(received, Message):
             return received
         parts = self._parts.setdefault((sender, received.number), [])
         parts.append(received.data)
         if not received.last:
-            while len(self._parts) > MAX_UNFINISHED:  # the senders of the oldest have died
+            while len(self._parts) > MAX_UNFINISHED:  # the senders of the oldest parts have died
                 del self._parts[next(iter(self._parts))]
             return None
         del self._parts[sender, received.number]

@@ -1,8 +1,10 @@
 """Converts values of functions to RESP2 as RedisGears did.
 
-list -> array; int and bool -> integer; float -> bulk string with six decimals; bytes and str -> bulk string, except a
-str longer than one character that starts with ``+`` (status) or ``-`` (error); all else -> the bulk string
-``PY RECORD``.
+- list: array
+- int and bool: integer
+- float: bulk string with six decimals
+- bytes and str: bulk string, except a str longer than one character that starts with ``+`` (status) or ``-`` (error)
+- all else: the bulk string ``PY RECORD``
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ def bulk(data: bytes) -> bytes:
 
 
 def error(text: str) -> bytes:
-    """An error line; line breaks would end it early and become spaces."""
+    """Return an error line. Line breaks would end it early, so they become spaces."""
     return b"-%b\r\n" % " ".join(text.splitlines()).encode()
 
 
 def encode_reply(value: object) -> bytes:
-    """`value`, returned by a function, as RESP2.
+    """Encode a value that a function returned as RESP2.
 
     >>> encode_reply(["a", 1, 0.5, "+PONG"])
-    b'*4\\r\\n$1\\r\\na\\r\\n:1\\r\\n$8\\r\\n0.500000\\r\\n+PONG\\r\\n'
+    b'*4\r\n$1\r\na\r\n:1\r\n$8\r\n0.500000\r\n+PONG\r\n'
     """
     if isinstance(value, str):
         if len(value) > 1 and value[0] in "+-":
@@ -51,10 +53,10 @@ def encode_results(results: list[Any], errors: list[str]) -> bytes:
 
 
 def encode_data(value: object) -> bytes:
-    """A structure that the worker itself makes, not a function, as RESP2: None is nil, str never becomes a status.
+    """Encode a structure of the worker itself, not of a function, as RESP2. None is nil, and a str is never a status.
 
     >>> encode_data(["status", None, 1])
-    b'*3\\r\\n$6\\r\\nstatus\\r\\n$-1\\r\\n:1\\r\\n'
+    b'*3\r\n$6\r\nstatus\r\n$-1\r\n:1\r\n'
     """
     if value is None:
         return NIL
@@ -66,7 +68,9 @@ def encode_data(value: object) -> bytes:
 
 
 def decode_reply(reply: Any) -> Any:
-    """A reply as `execute` returns it: text as str, or bytearray if it is not UTF-8; errors in arrays as text."""
+    """Convert a reply to the types of `execute`: text as str, or bytearray if it is not UTF-8; errors in arrays as
+    text.
+    """
     if isinstance(reply, bytes):
         try:
             return reply.decode()

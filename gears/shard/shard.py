@@ -42,11 +42,11 @@ class Start:
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether connections to the shard use TLS, because the server has neither a unix socket nor a plain port."""
+        """Whether connections to the shard use TLS: the server has neither a unix socket nor a plain port."""
         return self.tls is not None and not self.socket_path and not self.port
 
     def tls_context(self) -> ssl.SSLContext:
-        """A new TLS context. It is not reused, because the server's files may have been replaced.
+        """Create a TLS context. It is not cached, because the server's files may be replaced.
 
         ConfigError names a file that cannot be used.
         """
@@ -55,7 +55,7 @@ class Start:
         return self.tls.context()
 
     def connect_plain(self) -> socket.socket:
-        """A blocking connection to the shard, without the handshake of TLS."""
+        """Open a blocking connection to the shard, without the TLS handshake."""
         if self.socket_path:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.connect(self.socket_path)
@@ -66,12 +66,16 @@ class Start:
         return connection
 
     def check(self) -> None:
-        """If the shard uses TLS, connect once; ConfigError or ProtocolError says what is wrong with certificates."""
+        """If the shard uses TLS, connect once.
+
+        ConfigError or ProtocolError says what is wrong with the certificates.
+        """
         if not self.speaks_tls:
             return
         connection = self.connect()
         try:
-            # with TLS 1.3 the server refuses a certificate only after the handshake; any reply shows that it has not
+            # With TLS 1.3, the server may refuse the worker's certificate after the handshake. Any reply shows that it
+            # was accepted.
             connection.sendall(b"PING\r\n")
             connection.recv(1)
         except OSError as error:
@@ -80,7 +84,7 @@ class Start:
             connection.close()
 
     def connect(self) -> socket.socket:
-        """A blocking connection to the shard; ProtocolError says why TLS refuses it."""
+        """Open a blocking connection to the shard. ProtocolError says why TLS refuses it."""
         connection = self.connect_plain()
         if not self.speaks_tls:
             return connection
@@ -100,7 +104,9 @@ def refused_by_tls(error: BaseException) -> ProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share; without a key it is empty."""
+    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share; it is empty if they share no
+    key.
+    """
 
     worker: int
     shard_id: str
@@ -110,7 +116,7 @@ class ShardInfo:
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | int]) -> ShardInfo:
-        """Read the flat array of names and values."""
+        """Parse the flat array of names and values."""
         if not isinstance(reply, list) or len(reply) % 2:
             raise ProtocolError("the reply to QA.HELLO is not a list of names and values")
         texts = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
@@ -122,7 +128,7 @@ class ShardInfo:
             raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid one: {error}") from error
 
     def number(self, name: str, default: int) -> int:
-        """A setting that is a whole number; `default` if the module does not have it."""
+        """Return a setting that is a whole number; `default` if the module does not have the setting."""
         text = self.settings.get(name)
         if text is None:
             return default

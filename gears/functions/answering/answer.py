@@ -1,8 +1,8 @@
-"""Reads sentences: for a GET of a `bertqa...` key that is missing, and for the trigger `qa.read`.
+"""Reads sentences for the trigger `qa.read`, and when a client GETs a `bertqa...` key that is missing.
 
-The model reads a sentence once, however many clients ask for the same key at once (single flight). An answer is stored
-only if the document still has the version that was read. Otherwise, the new version is read if some clients asked after
-the reading had started.
+The model reads a sentence once, even if several clients ask for the same key at once (single flight). The worker stores
+an answer only if the document still has the version that was read. If the document has changed, and clients asked after
+the read had started, the worker reads the new version for them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The answer of a sentence as JSON (None if the sentence is missing), and the runs of the model that gave it."""
+    """The answer of a sentence as JSON (None if the sentence is missing), and the model runs that produced
+    the answer.
+    """
 
     value: bytes | None
     runs: Sequence[RunTimes] = ()
@@ -63,7 +65,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A sentence (None if it is missing) with the neighbours that this reader needs."""
+    """A sentence (None if it is missing), and as many neighbours as this reader needs."""
 
     record: SentenceRecord | None
     reader: Reader
@@ -79,7 +81,7 @@ class SentenceAnswers:
         self._readers = readers
         self._passages = passages
         self._portions = portions
-        # running reads by the answer's key, and the keys of reads that further clients have joined
+        # The running reads, by the key of their answer; and the keys of the reads that a second client has joined.
         self._running: dict[str, asyncio.Task[_Read]] = {}
         self._joined: set[str] = set()
         self._ttl_seconds = SENTENCE_ANSWER_TTL_SECONDS
@@ -87,7 +89,9 @@ class SentenceAnswers:
         self._options_read_at = -OPTIONS_AGE_SECONDS
 
     async def on_missing_answer(self, key: Any) -> bytes | str | None:
-        """The reply to a client's GET of a missing answer: the answer, an error line, or None for the server's nil."""
+        """Return the reply to a client's GET of a missing answer: the answer, an error line, or None for the server's
+        nil.
+        """
         try:
             sentence, question, model = parse_answer_key(key)
         except (InvalidInput, TypeError):
@@ -97,12 +101,14 @@ class SentenceAnswers:
         self._portions.note_short()
         try:
             return await self._read_despite_migration(sentence, within_limit(question), model)
-        except Exception as error:  # the client must get the error: an error of the function would become a nil reply
+        except Exception as error:  # otherwise the client would get a nil reply instead of the error
             self._commands.log(f"answer: {error}", "warning")
             return _error_text(error)
 
     async def _read_despite_migration(self, sentence: SentenceRef, question: str, model: str) -> bytes | None:
-        """Read, but wait while the sentence's slot is migrating: a stock client would be redirected back and forth."""
+        """Read a sentence. While its slot is migrating, wait, because an ordinary client would be redirected back and
+        forth.
+        """
         deadline = time.monotonic() + MIGRATION_SECONDS
         while True:
             try:
@@ -117,11 +123,12 @@ class SentenceAnswers:
             await asyncio.sleep(MIGRATION_POLL_SECONDS)
 
     async def on_read(self, call: TriggerCall) -> list[str]:
-        """Trigger ``qa.read model question sentence.. [traceparent]``: the answer or error of each sentence.
+        """Trigger ``qa.read model question sentence.. [traceparent]``: return the answer or error of each sentence, as
+        JSON.
 
-        `model` is an id or ``id@revision``; empty means the default reader. If that reader is missing, the whole
+        `model` is an id or ``id@revision``; empty means the default reader. If this reader is missing, the whole
         trigger fails. A sentence is ``<doc>:{tag}:<i>``. A call with more than `SHORT_SENTENCES` sentences is read in
-        portions. Each reply is JSON. With a `traceparent`, the times of the call follow as the last reply.
+        portions. With a `traceparent`, the last reply has the times of the call.
         """
         times = CallTimes.begin(call)
         arguments = call.arguments if times is None else call.arguments[:-1]
@@ -151,7 +158,10 @@ class SentenceAnswers:
     def _start_all(
         self, question: str, names: Sequence[Any], model: str, times: CallTimes | None
     ) -> list[asyncio.Future[str]]:
-        """Fetch all cached answers in one round trip, all other sentences in another; start to read these together."""
+        """Start to read sentences; return a future for each.
+
+        One round trip fetches all cached answers. A second round trip fetches all other sentences.
+        """
         parsed: list[SentenceRef | Exception] = []
         for name in names:
             try:
@@ -190,7 +200,7 @@ class SentenceAnswers:
         return (done.value[:-1] + b',"cache":"miss"}').decode()
 
     def _cached(self, question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-        """The valid cached answers by sentence. A sentence of another shard has an error as its value."""
+        """Return the valid cached answers by sentence. If a sentence is on another shard, its value is an error."""
         reader = self._readers.named(model)
         commands: list[tuple[str, ...]] = []
         name, key_model = self._names.name_of(question), self._readers.key_model(model, reader)
@@ -211,7 +221,7 @@ class SentenceAnswers:
     def _fetch(
         self, question: str, sentences: list[SentenceRef], model: str
     ) -> dict[SentenceRef, _Fetched | Exception]:
-        """The sentences with their neighbours. A sentence of another shard has an error as its value."""
+        """Return the sentences with their neighbours. If a sentence is on another shard, its value is an error."""
         reader = self._readers.named(model)
         key_model = self._readers.key_model(model, reader)
         replies = self._commands.run_scripts(
@@ -238,7 +248,7 @@ class SentenceAnswers:
     def _read_once(
         self, sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
     ) -> asyncio.Future[_Read]:
-        """The answer of a sentence, read by a model and stored; a running read of the same answer is joined.
+        """Have a model read a sentence, and store the answer. If the same answer is already being read, join that read.
 
         `fetched` is the sentence if it has just been fetched. The script that stores the answer checks that the
         sentence has not changed since. The read runs in its own task, because the first client may disconnect while
@@ -259,7 +269,8 @@ class SentenceAnswers:
             del self._running[key]
             self._joined.discard(key)
         if not task.cancelled():
-            # Retrieved here, so that asyncio does not report an error as never retrieved when all clients have gone.
+            # If all clients have disconnected, asyncio would report that the exception was never retrieved. So it is
+            # retrieved here.
             task.exception()
 
     async def _read(
@@ -275,7 +286,7 @@ class SentenceAnswers:
             if record is None:
                 return _Read(None)
             if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
-                # Another read stored it between the client's request and this one.
+                # Another read stored the answer after the client had sent its request.
                 return _Read(record.answer.encode())
             passage = passage_of(record, reader)
             reading = await self._passages.read(sentence, record, passage, question, reader)
@@ -291,7 +302,8 @@ class SentenceAnswers:
             )
             call = self._store_call(sentence, question, key_model, record, value)
             if key not in self._joined:
-                # All clients asked before the sentence was fetched: the answer is right for them even if not stored.
+                # All clients asked before the sentence was fetched. So the answer is right for them, even if it cannot
+                # be stored.
                 self._commands.run_script_later(call)
                 return _Read(value, reading.runs)
             if self._commands.run_script(call) == 1:
@@ -317,7 +329,7 @@ class SentenceAnswers:
         )
 
     def _option(self, name: str) -> int:
-        """An option of the module as a number; 0 if it is unset or not a number."""
+        """Return a number from the module's settings; 0 if it is unset or not a number."""
         value = self._commands.config_get(name)
         return int(value) if value is not None and value.isdigit() else 0
 

@@ -1,7 +1,7 @@
-"""Builds the passage of a sentence from the stored sentences and tokens, and has a model read it.
+"""Builds the passage of a sentence from the stored sentences and tokens, and lets a model read the passage.
 
-Two sentences may have the same passage. The model reads that passage once for both, even if the second request comes
-later, in another wave.
+Two sentences may have the same passage. The model then reads it once for both, even if the second request comes later,
+in another wave.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_RECENT = 256
 MAX_SOURCE_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader.
-# The number of a sentence would not identify the passage: another splitter divides the same version differently.
+# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader. The
+# number of a sentence is not enough, because another splitter divides the same version differently.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
@@ -48,12 +48,12 @@ class PassageReading:
 
     @property
     def windows(self) -> int:
-        """The number of windows in which it was read."""
+        """The number of model runs: one for each window of the passage."""
         return len(self.runs)
 
 
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
-    """Build the passage of a sentence. Tokens that are missing, or from another tokenizer, are computed."""
+    """Build the passage of a sentence. Tokens that are missing, or from another tokenizer, are computed now."""
     stored = _StoredTokens(record, reader)
     own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))
@@ -61,7 +61,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     space = budget - len(tokens.ids)
     sides = (_within(record.left, space), _within(record.right, space))
     parts: tuple[list[PassageSentence], list[PassageSentence]] = ([], [])
-    # Tokenize the nearest neighbours first, a few at a time: only their tokens show whether further ones fit.
+    # Tokenize the nearest neighbours first, a few at a time. Their tokens show whether further neighbours fit.
     while near := [
         each
         for side, made in zip(sides, parts, strict=True)
@@ -75,7 +75,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
 
 
 def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSentence]:
-    """The neighbours on a side that may fit into `space` tokens: a word has at least one token."""
+    """Return the neighbours on one side that may fit into `space` tokens, because a word has at least one token."""
     for count, each in enumerate(side):
         space -= len(each.text.split())
         if space < 0:
@@ -84,7 +84,7 @@ def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSent
 
 
 class _StoredTokens:
-    """The stored tokens of a sentence and its neighbours; a block is unpacked when it is first needed."""
+    """The stored tokens of a sentence and its neighbours. A block of tokens is unpacked at its first use."""
 
     def __init__(self, record: SentenceRecord, reader: Reader) -> None:
         self._record = record
@@ -92,11 +92,11 @@ class _StoredTokens:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """The tokens of these sentences, by their positions in the sequence."""
+        """Return a function that gives the tokens of a sentence by its position in `sentences`."""
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
-        """The tokens of a sentence; None if this tokenizer has stored none."""
+        """The tokens of a sentence; None if no tokens from this tokenizer are stored."""
         block, position = divmod(sentence.index, BLOCK_SENTENCES)
         if block not in self._blocks:
             number = block - self._record.first_block
@@ -105,24 +105,25 @@ class _StoredTokens:
         if position >= len(self._blocks[block]):
             return None
         tokens = self._blocks[block][position]
-        # Copies, because the sentences of a block share its arrays: one sentence would keep the whole block in memory.
+        # These are copies. The sentences of a block share its arrays, so one sentence would keep the whole block in
+        # memory.
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
 class PassageReader:
-    """Reads passages; it remembers the last `MAX_RECENT` readings of passages that have several sentences."""
+    """Reads passages, and remembers the last `MAX_RECENT` readings of passages that have several sentences."""
 
     def __init__(self, readers: ShardReaders) -> None:
         self._readers = readers
-        # finished or running, least recently used first
+        # Readings that are finished or running. The least recently used reading comes first.
         self._recent: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = OrderedDict()
-        # by document, partition and version, least recently used first
+        # Stored tokens by document, partition and version. The least recently used entry comes first.
         self._source_maps: OrderedDict[tuple[str, str, str], SourceMap] = OrderedDict()
 
     async def read(
         self, sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
     ) -> PassageReading:
-        """Have a passage read, or reuse the reading of the same passage."""
+        """Let the reader read a passage, or return its earlier reading of the same passage."""
         section = self._section(sentence, record) if reader.manifest.passage_prefix else ""
         if not passage.breaks:
             return await self._read(passage, question, reader, reader.prefix(record.title, section))
@@ -130,7 +131,7 @@ class PassageReader:
         key = (*document, passage.text, section, question, reader.arrival)
         task = self._recent.get(key)
         if task is None:
-            # It has a task of its own, because the first client may go away while others still wait.
+            # The reading has its own task, because the first client may disconnect while others still wait.
             reading = self._read(passage, question, reader, reader.prefix(record.title, section))
             task = asyncio.get_running_loop().create_task(reading)
             self._recent[key] = task
@@ -146,7 +147,7 @@ class PassageReader:
             del self._recent[key]
 
     def _section(self, sentence: SentenceRef, record: SentenceRecord) -> str:
-        """The path of headings above a sentence, as `prefix_ids` takes it."""
+        """Return the path of headings above a sentence, in the form that `prefix_ids` needs."""
         key = (sentence.document, sentence.tag, record.version)
         found = self._source_maps.get(key)
         if found is None:
@@ -175,8 +176,10 @@ class PassageReader:
         return PassageReading(reading, [run for _, run in outputs])
 
     async def run_window(self, reader: Reader, window: Window) -> tuple[tuple[Any, Any], RunTimes]:
-        """The start and end logits of a window, and its run, which shares a batch with other windows."""
-        arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
+        """Run a window in a batch with other windows; return its start logits, its end logits, and the times of the
+        run.
+        """
+        arrays = reader.pairs.batch([window], length_step=1)  # the device queue pads the inputs of a batch
         if reader.model is None:
             raise ModelError(
                 f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"

@@ -1,6 +1,6 @@
-"""Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
+"""Answers questions from contexts that the request contains: the trigger `qa.pipeline`, for `POST /models/{id}`.
 
-Windows use the same device queue as the sentences of questions, but all pipeline requests together read one portion
+The windows use the same device queue as the sentences of questions. But all pipeline requests together read one portion
 at a time.
 """
 
@@ -25,11 +25,13 @@ from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 from .passage import PassageReader
 from .portions import Portions
 
-# The limit of one request and of all together, in code points. A prepared code point takes about 10 to 60 bytes.
+# The limit in code points, both for one request and for all requests together. A prepared code point takes about 10 to
+# 60 bytes.
 MAX_CHARS = 16_000_000
-# The limit of a request in JSON, where a character may be written as six.
+# The limit of a request in characters of JSON. JSON may write a character as six characters.
 MAX_JSON_CHARS = 2 * MAX_CHARS
-# Tokenizing takes about a microsecond per code point: longer texts are tokenized off the event loop.
+# Tokenizing takes about a microsecond for each code point. Longer texts are tokenized on a thread, not on the event
+# loop.
 LOOP_CHARS = 8192
 
 
@@ -44,10 +46,11 @@ class PipelineRequests:
         self._chars = 0
 
     async def on_pipeline(self, call: TriggerCall) -> str:
-        """Trigger ``qa.pipeline model request``: a JSON object with ``model`` (its name) and ``results`` (by pair).
+        """Trigger ``qa.pipeline model request``: return a JSON object with ``model`` (its name) and ``results`` (by
+        pair).
 
-        `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in
-        `POST /models/{id}`.
+        `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in `POST
+        /models/{id}`.
         """
         if len(call.arguments) != 2:
             raise InvalidInput(f"{PIPELINE_TRIGGER} takes a model (empty: the default one) and a request in JSON")
@@ -93,7 +96,9 @@ class PipelineRequests:
             raise
 
     async def _results(self, reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
-        """The results of all pairs. All are prepared before the model runs, so that an invalid pair fails early."""
+        """Return the results of all pairs. All pairs are prepared before the model runs, so that an invalid pair fails
+        early.
+        """
         preparer = Preparer(reader.tokenizer, reader.manifest)
         prepared = []
         for number, sample in enumerate(request.samples):
@@ -128,7 +133,7 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
 
 
 def first_windows(windows: Sequence[Window], most_tokens: int) -> Sequence[Window]:
-    """The first windows that have `most_tokens` together, but at least one."""
+    """Return the first windows, up to `most_tokens` tokens in total; at least one window."""
     tokens = 0
     for count, window in enumerate(windows):
         tokens += len(window.input_ids)

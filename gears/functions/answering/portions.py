@@ -1,13 +1,13 @@
-"""Divides long work into portions, so that a short question waits for one portion only.
+"""Divides long work into portions, so that a short question waits for one portion at most.
 
-The shard's queue lets users take turns, but it hands out a job as a whole: up to 256 sentences, or an article. So the
-functions read such a job portion by portion, and all long work shares one queue. A portion is about two batches.
+The shard's queue lets users take turns, but only by whole jobs. A job can have up to 256 sentences, or a whole article.
+So the functions read such a job portion by portion, and all long work shares one queue. A portion is about two batches.
 
-While short questions arrive, a portion is one sentence. A run of the model cannot be interrupted, and a client that
-asks one question after the other always meets a run that has just started.
+While short questions arrive, a portion is one sentence. The reason: a run of the model cannot be interrupted, and a
+client that asks one question after the other always meets a run that has just started.
 
-If the shard can run several batches at once (`qa.inference-workers`, `qa.threads-per-queue`), it reads as many portions
-at once. While short questions arrive, it reads one portion at a time.
+If the shard can run several batches at once (`qa.inference-workers`, `qa.threads-per-queue`), it reads the same number
+of portions at once. While short questions arrive, it reads one portion at a time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SHARED = Portion(1, 128)
 class Portions:
     """The queue of long work.
 
-    A reader of a portion holds one of `_runs`. While short questions arrive, it also holds `_turn`.
+    To read a portion, a task holds one of `_runs`. While short questions arrive, it also holds `_turn`.
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # the module counts runs in the same way, to limit the jobs that it sends ahead
+        # The module counts runs in the same way. It uses the number to limit the jobs that it sends in advance.
         found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
         threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
         self._runs = asyncio.Semaphore(threads * workers)
@@ -53,7 +53,7 @@ class Portions:
         self._short_at = -SHARED_SECONDS
 
     def note_short(self) -> None:
-        """A short question has arrived: portions are small for the next `SHARED_SECONDS`."""
+        """Record that a short question has arrived: portions are small for the next `SHARED_SECONDS`."""
         self._short_at = time.monotonic()
 
     @property
@@ -66,7 +66,7 @@ class Portions:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Portion]:
-        """Wait for a turn, first come, first served; the portion says how much to read."""
+        """Wait for a turn, first come, first served; yield the size of the portion that may be read."""
         async with self._runs:
             if (portion := self._size()) is ALONE:
                 yield portion

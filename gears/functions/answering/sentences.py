@@ -1,4 +1,4 @@
-"""Shows the sentences of a document to clients that do not know how they are stored: the trigger `qa.sentences`."""
+"""Returns the sentences of a document to clients that do not know its stored form: the trigger `qa.sentences`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from qa_cluster.shard_functions import MAX_SHOWN_SENTENCES, SENTENCES_TRIGGER
 
 
 async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:
-    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: the texts of its sentences, in order, from `first` on.
+    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences, in order, from number
+    `first` on.
 
-    Sentences of a text that a plain ``SET`` has just changed are left out.
+    If a ``SET`` has just changed the text and it is not indexed yet, its sentences are left out.
     """
     wanted = list(call.arguments[:4])
     known = 1 <= len(wanted) <= 3 and isinstance(wanted[0], str) and len(wanted[0]) <= MAX_NAME_CHARS

@@ -1,7 +1,8 @@
-"""Measures a traced call of `qa.read` on this shard, and reports its times as the last part of the reply.
+"""Measures a traced call of `qa.read` on this shard. The last item of the reply has the times.
 
-A call is traced if its last argument names the caller's step (`traceparent`). Other calls are not measured. If another
-call has started to read the same sentence, the report counts that run from the moment at which this call joined it.
+A call is traced if its last argument is a `traceparent`, which names the caller's step. Other calls are not measured. A
+call may join a read of the same sentence that another call has started. Then the report counts the model run only from
+when this call joined.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from qa_cluster.tracing import ShardRun, ShardTimes, is_traceparent
 
 
 class CallTimes:
-    """The times of one call, which starts now."""
+    """The times of one call. The clock starts when the object is created."""
 
     def __init__(self, traceparent: str, waited_seconds: float) -> None:
         self._traceparent = traceparent
@@ -28,13 +29,13 @@ class CallTimes:
 
     @classmethod
     def begin(cls, call: TriggerCall) -> CallTimes | None:
-        """The times of a call; None if its last argument is not the name of the caller's step."""
+        """Start to measure a call; return None if its last argument is not a `traceparent`."""
         last = call.arguments[-1] if call.arguments else ""
         return cls(last, call.waited_seconds) if is_traceparent(last) else None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure a part of the call."""
+        """Measure one step of the call."""
         begun = time.monotonic()
         try:
             yield
@@ -42,13 +43,13 @@ class CallTimes:
             self._steps.append((name, self._since(begun), self._since(time.monotonic())))
 
     def add(self, runs: Sequence[RunTimes]) -> None:
-        """Add runs of models; several sentences may share a run. Runs that ended before the call are left out."""
+        """Add model runs, which several sentences may share. Runs that ended before the call started are ignored."""
         for run in runs:
             if run.batch is not None and run.batch.ended > self._begun:
                 self._runs[id(run)] = run
 
     def report(self) -> dict[str, Any]:
-        """The times up to now, as `ShardTimes.parse` reads them."""
+        """Return the times up to now, in the form that `ShardTimes.parse` reads."""
         by_run: dict[int, list[RunTimes]] = {}
         for run in self._runs.values():
             by_run.setdefault(id(run.batch), []).append(run)

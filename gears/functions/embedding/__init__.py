@@ -1,1 +1,1 @@
-"""This room makes vectors: of questions when they are asked, and of the passages of documents in the background."""
+"""This room computes vectors: of questions when they are asked, and of documents' passages in the background."""

@@ -1,9 +1,9 @@
 """Embeds all documents of this shard that lack vectors, in the background.
 
 The work starts when documents were indexed, when an encoder or a partition has arrived, and every `CHECK_SECONDS`. The
-index of each collection lists the documents without complete vectors of the encoder (``QA.INDEX.UNEMBEDDED``), so
-nothing has to be remembered: after a restart, a failover or a migration the owner of a partition continues. If another
-encoder is loaded, all documents lack vectors of its digest, and are embedded again.
+index of each collection lists the documents without complete vectors of the encoder (``QA.INDEX.UNEMBEDDED``). So no
+other state is needed: after a restart, a failover or a migration, the owner of the partition continues. If another
+encoder is loaded, no document has vectors with its digest, so all documents are embedded again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .passages import Name
 from .quarantine import Quarantine
 
 CHECK_SECONDS = 30.0
-# Documents that are indexed at the same time share runs of the encoder.
+# After it was woken, the task waits, so that documents that are indexed at the same time share runs of the encoder.
 SETTLE_SECONDS = 0.1
 DOCUMENTS_PER_STEP = 64
 COUNT_SECONDS = 2.0
@@ -36,10 +36,11 @@ OnEmbedded = Callable[[int, Mapping[Name, QAError]], None]
 
 
 class BackgroundEmbedding:
-    """The task, and the number of documents that wait for vectors.
+    """The background task, and the number of documents that wait for vectors.
 
     Attributes:
-        waiting: the documents of this shard without vectors of its encoder, as last counted; any thread may read it.
+        waiting: the number of documents of this shard without vectors of its encoder, at the last count. Any thread may
+            read it.
     """
 
     def __init__(self, shard: ShardContext, readers: ShardReaders, vectors: DocumentVectors) -> None:
@@ -57,13 +58,15 @@ class BackgroundEmbedding:
         self.waiting = 0
 
     def wake(self) -> None:
-        """Look for documents without vectors soon; the first call starts the task."""
+        """Make the task look for documents without vectors soon. The first call starts the task."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
     def indexed(self, names: Sequence[Name]) -> None:
-        """Handle documents that were just indexed; the next count corrects their number."""
+        """Handle documents that were just indexed: end their quarantine, count them as waiting for vectors, and wake
+        the task.
+        """
         self._quarantine.forget(names)
         if self._readers.encoder() is not None:
             self.waiting += len(names)
@@ -80,10 +83,10 @@ class BackgroundEmbedding:
             self._wake.clear()
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                # documents without vectors are counted in any case
+                # documents without vectors are counted even if background embedding is off
                 await (self.embed_all() if self._is_on else self._count())
                 self._last_error = ""
-            except Exception as error:  # no other code awaits this task, and it must continue
+            except Exception as error:  # no other code awaits this task, and it must not end
                 if str(error) != self._last_error:
                     self._last_error = str(error)
                     self._commands.log(f"embedding: {error!r}", "warning")
@@ -142,7 +145,9 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """The documents without vectors of the shard's encoder: of one collection, or of all. 0 without an encoder."""
+        """Return the number of documents without vectors of the shard's encoder: of one collection, or of all. 0
+        without an encoder.
+        """
         encoder = self._readers.encoder()
         if encoder is None:
             return 0

@@ -1,7 +1,7 @@
-"""Embeds documents: reads and cuts them, runs the encoder, and attaches the vectors to the documents in their index.
+"""Embeds documents: reads them, cuts them into passages, runs the encoder, and stores the vectors in the index.
 
-While a batch of documents is encoded, the next one is read. A script stores vectors in portions, and only while the
-document has the version that was read. If that has changed, the document is stale: its new version is embedded later.
+While one batch of documents is encoded, the next batch is read. A script stores vectors in portions, but only if the
+document still has the version that was read. Otherwise the document is stale, and its new version is embedded later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qa_cluster.vectors.packing import PassageVector, pack_passages
 from .pace import Pace
 from .passages import Name, PassageInputs, passage_inputs
 
-# The passages that are encoded together and then stored, some 25 kB.
+# The number of passages that are encoded together and then stored: some 25 kB.
 PORTION = 64
 MAX_IN_FLIGHT = 2
 
@@ -31,7 +31,7 @@ Outcome = str | QAError
 
 
 class DocumentVectors:
-    """Makes and stores the vectors of given documents."""
+    """Computes and stores the vectors of documents."""
 
     def __init__(self, shard: ShardContext, pace: Pace) -> None:
         self._commands = shard.commands
@@ -40,11 +40,10 @@ class DocumentVectors:
     async def embed(
         self, names: Sequence[Name], encoder: ShardEncoder, on_embedded: Callable[[Name], None] = lambda name: None
     ) -> dict[Name, Outcome]:
-        """Embed documents with an encoder; return `EMBEDDED`, `STALE` or the error of each.
+        """Embed documents with an encoder; return `EMBEDDED`, `STALE` or an error for each.
 
-        `on_embedded` is called for each document when all its passages are stored.
-
-        GearsError if the shard refuses a command, for example because the slot of the documents is migrating.
+        `on_embedded` is called for each document when all its passages are stored. GearsError if the shard refuses a
+        command, for example because the slot of the documents is migrating.
         """
         outcomes: dict[Name, Outcome] = {}
         batch: list[PassageInputs] = []
@@ -131,7 +130,7 @@ class DocumentVectors:
                 on_embedded(document.name)
 
     async def _vectors(self, rows: Sequence[IntArray], encoder: ShardEncoder) -> list[bytes]:
-        """The packed vectors of inputs; inputs of similar lengths share a run."""
+        """Return the packed vectors of inputs, in their order. Inputs of similar lengths share a run."""
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]), reverse=True)
         found = [b""] * len(rows)
 
@@ -155,7 +154,7 @@ class DocumentVectors:
 
 
 def _take(order: list[int], rows: Sequence[IntArray], tokens: int) -> list[int]:
-    """Remove the next inputs from `order`, the longest first, as many as fit into a run of so many padded tokens."""
+    """Remove inputs from `order` for one run, the longest first, up to `tokens` padded tokens; return them."""
     if not order:
         return []
     longest = padded_length(len(rows[order[0]]))

@@ -1,8 +1,8 @@
-"""Decides how fast documents are embedded: never at the cost of questions, and little at the cost of indexing.
+"""Decides how fast documents are embedded, so that questions are not delayed, and indexing is delayed little.
 
-A run of the encoder cannot be interrupted, and it shares the processor with the other shards and the service. So while
-questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits: a
-document is first found by its words. It never waits longer than `INDEXING_SECONDS`, so steady writes do not stop it.
+A run of the encoder cannot be interrupted, and it shares the processor with the other shards and the service. While
+questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits, because a
+document must first be found by its words. It waits at most `INDEXING_SECONDS`, so steady writes do not stop it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-# The padded tokens of one run, and of one run while questions arrive.
+# The padded tokens of one run: normally, and while questions arrive.
 RUN_TOKENS = 512
 SHARED_RUN_TOKENS = 128
-# The pause after a run while questions arrive, as a multiple of the time of the run.
+# While questions arrive, the pause after a run, as a multiple of the duration of the run.
 PAUSES = 8
 INDEXING_SECONDS = 2.0
 POLL_SECONDS = 0.02

@@ -14,7 +14,7 @@ from qa_cluster.gears.functions.readers.encoder import ShardEncoder
 from qa_cluster.reading.tokenization import IntArray
 from qa_cluster.vectors.passage_cut import CutPassage, cut_document
 
-# How many sentences are tokenized at once: the tokenizer needs some kilobytes for each until the portion is done.
+# How many sentences are tokenized at once. The tokenizer needs some kilobytes for each sentence of the portion.
 TOKENIZED_AT_ONCE = 1000
 
 Name = tuple[str, str]
@@ -22,14 +22,14 @@ Name = tuple[str, str]
 
 @dataclass(slots=True)
 class PassageInputs:
-    """A document as the encoder reads it.
+    """A document in the form that the encoder reads.
 
     Attributes:
         name: the document's name, and the tag of its partition.
-        version, splitter: the version and the sentences that the vectors belong to.
+        version, splitter: the version and the splitter to which the vectors belong.
         spans: the sentences of each passage.
         rows: the input of each passage.
-        stored: how many passages are stored already.
+        stored: the number of passages whose vectors are already stored.
     """
 
     name: Name
@@ -41,7 +41,7 @@ class PassageInputs:
 
 
 def passage_inputs(name: Name, document: DocumentSentences, encoder: ShardEncoder) -> PassageInputs:
-    """Cut a document, and make the inputs of its passages. This may take seconds for a long document."""
+    """Cut a document into passages, and make their inputs. This may take seconds for a long document."""
     record, sentences = document.record, document.sentences
     tokens = _token_ids(sentences, encoder)
     prefixes: dict[str, list[int]] = {}

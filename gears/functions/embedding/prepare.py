@@ -1,10 +1,15 @@
-"""Prepares all documents of this shard at once: stores their tokens and their vectors, and shows the progress.
+"""Stores the tokens and the vectors of all documents of this shard, and shows the progress.
 
-A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own documents, and each
-step takes only documents that lack it, so a repeated run resumes a killed one. The hash `progress:{h}` has ``shard``,
-``state`` (running, done), ``done`` and ``total`` (documents with tokens), ``sentences``, ``tokenized``, ``failed``,
-``embedded`` and ``to_embed`` (documents with vectors), ``started`` and ``updated`` (seconds since 1970), and
-``failures`` (JSON: the first failed documents with the reasons, for people).
+A script starts this on all shards (`gears/scripts/own_functions.py`). Each shard works on its own documents. Each step
+skips documents that already have its result, so a second run continues a run that was killed. The progress is in the
+hash `progress:{h}`:
+
+- ``shard``, and ``state`` (running, done);
+- ``done`` and ``total``: documents with tokens, and all documents;
+- ``sentences``, ``tokenized``, ``failed``;
+- ``embedded`` and ``to_embed``: documents that got vectors, and documents that lacked vectors;
+- ``started`` and ``updated``: seconds since 1970;
+- ``failures``: JSON with the first failed documents and the reasons, for people.
 """
 
 from __future__ import annotations
@@ -32,13 +37,15 @@ from .passages import Name
 SHOW_SECONDS = 0.25
 REGULAR_SECONDS = 2.0
 CONCURRENCY = 2
-# So many failed documents are named; their number has no limit.
+# How many failed documents are listed. The number of failures has no limit.
 MOST_NAMED = 20
 MAX_REASON_CHARS = 300
 
 
 class Preparation:
-    """The running preparations of this shard. It refers to their tasks, because asyncio may drop other tasks."""
+    """The running preparations of this shard. It keeps references to their tasks, because asyncio may discard a task
+    without references.
+    """
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class Preparation:
         self._tasks: set[asyncio.Task[str]] = set()
 
     async def start(self, shard_id: str, *, force: bool, collection: str) -> str:
-        """`run` in the background: it returns the shard's id at once, and `progress:{h}` shows the progress."""
+        """Start `run` in the background and return the shard's id at once. `progress:{h}` shows the progress."""
         task = asyncio.get_running_loop().create_task(self.run(shard_id, force=force, collection=collection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -66,8 +73,9 @@ class Preparation:
     async def run(self, shard_id: str, *, force: bool, collection: str) -> str:
         """Prepare all documents; return the final progress as JSON.
 
-        Without `force`, documents that the current reader's tokenizer has already tokenized are skipped. With a
-        `collection`, other collections are left out. Vectors are made by the shard's encoder, if it has one.
+        Without `force`, documents that already have tokens from the current reader's tokenizer are skipped. With a
+        `collection`, documents of other collections are skipped. The shard's encoder computes the vectors, if there is
+        an encoder.
         """
         async with self._locks.held("prepare"):
             if self._readers.if_loaded() is None:
@@ -140,7 +148,7 @@ class _Progress:
         self._show_often()
 
     def failed(self, name: str, why: str) -> None:
-        """Name a document that failed."""
+        """Add a document to the listed failures."""
         if len(self._named) < MOST_NAMED:
             document = document_name(name)
             where = "" if document.collection == DEFAULT_COLLECTION else f"{document.collection}/"
@@ -153,7 +161,7 @@ class _Progress:
         self._show()
 
     def embedded(self, documents: int, failed: Mapping[Name, QAError]) -> None:
-        """Count documents that got vectors, and those that could not."""
+        """Count documents that got vectors, and documents that failed."""
         self._values["embedded"] += documents
         self._values["failed"] += len(failed)
         self._unembedded += len(failed)
@@ -162,7 +170,9 @@ class _Progress:
         self._show_often()
 
     async def show_regularly(self) -> None:
-        """Update the key while a step takes long: a program that follows the progress gives up without updates."""
+        """Update the key regularly during long steps, because a program that watches the progress gives up without
+        updates.
+        """
         while True:
             await asyncio.sleep(REGULAR_SECONDS)
             self._show()
@@ -170,7 +180,7 @@ class _Progress:
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
-        # The other documents got their vectors in the background meanwhile.
+        # The background task has embedded the other documents in the meantime.
         self._values["to_embed"] = self._values["embedded"] + self._unembedded
         self._show()
         return orjson.dumps(self._values).decode()

@@ -1,6 +1,7 @@
-"""Leaves documents alone whose embedding has failed. A pause ends the quarantine, and so does a new version.
+"""Puts documents whose embedding has failed into quarantine, so that they are not tried again at once.
 
-The pause doubles with each failure. Nothing is stored: a new worker tries the documents again.
+The quarantine ends after a pause, or when the document has a new version. The pause doubles with each failure. Nothing
+is stored, so a new worker tries the documents again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .passages import Name
 
 FIRST_SECONDS = 60.0
 MAX_SECONDS = 6 * 3600.0
-# The oldest entries are dropped, so these documents are tried again earlier.
+# If there are too many entries, the oldest are discarded, and their documents are tried again earlier.
 MAX_DOCUMENTS = 10_000
 
 
@@ -32,7 +33,7 @@ class Quarantine:
         return entry is None or time.monotonic() >= entry[1]
 
     def add(self, name: Name, error: Exception) -> None:
-        """Note a failure, and log it."""
+        """Record a failure, and log it."""
         failures = self._entries.pop(_plain(name), (0, 0.0))[0] + 1
         pause = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), MAX_SECONDS)
         self._entries[_plain(name)] = (failures, time.monotonic() + pause)

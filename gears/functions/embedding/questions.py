@@ -1,4 +1,4 @@
-"""Makes the vector of a question: the trigger `qa.embed`."""
+"""Computes the vector of a question: the trigger `qa.embed`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from qa_cluster.shard_functions import EMBED_TRIGGER
 
 
 class QuestionVectors:
-    """The trigger. `note_short` reports each question, so that long work makes room for it."""
+    """The trigger. It calls `note_short` for each question, so that long work is divided into small portions."""
 
     def __init__(self, readers: ShardReaders, note_short: Callable[[], None]) -> None:
         self._readers = readers
         self._note_short = note_short
 
     async def on_embed(self, call: TriggerCall) -> list[bytes | int | float]:
-        """Trigger ``qa.embed question``: digest, dimensions, packed vector, weight, missing cosine.
+        """Trigger ``qa.embed question``: return digest, dimensions, packed vector, weight, missing cosine.
 
         The digest (8 bytes) names the encoder. The packed vector has the form of `vectors.packing`. The ranking adds
-        the weight times the cosine to the BM25 score of a sentence. A sentence without a vector gets the missing
-        cosine. ModelError if no encoder is loaded.
+        the weight times the cosine to the BM25 score of a sentence. For a sentence without a vector, it uses the
+        missing cosine. ModelError if no encoder is loaded.
         """
         if len(call.arguments) != 1:
             raise InvalidInput(f"{EMBED_TRIGGER} takes a question, got {len(call.arguments)} arguments")

@@ -1,4 +1,4 @@
-"""Deletes cached answers whose keys name questions in another form than this worker uses (`qa.answer-keys`)."""
+"""Deletes cached answers whose keys name questions in another form than `qa.answer-keys` now says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES_PER_STEP = 200
 
 
 class ForeignAnswers:
-    """The cached answers with names in another form than this worker uses: texts instead of digests, or the reverse."""
+    """The cached answers whose keys have the other form: texts instead of digests, or digests instead of texts."""
 
     def __init__(self, shard: ShardContext, postponed: PostponedWork) -> None:
         self._commands = shard.commands

@@ -1,10 +1,10 @@
-"""Audits all documents of partitions in the background, for texts that a stock client has written or removed unnoticed.
+"""Audits all documents of partitions in the background, to find texts that an ordinary client has changed unnoticed.
 
-If the module notes such changes (`marks`), one audit scan is enough. Otherwise a scan follows every sweep. The
-scan reads texts in portions, and pauses after each portion as long as the portion took. It finds such changes late, but
-no client waits for it.
+If the module notes changes (`marks`), one audit scan of a partition is enough. Otherwise a scan follows every sweep. A
+scan reads texts in portions. After each portion it pauses for as long as the portion took. So it finds changes late,
+but no client waits for it.
 
-The answers of sentences without a document are deleted after every sweep; that reads no document.
+After every sweep, the answers of sentences without a document are deleted. This reads no document.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running task, and the partitions (None: all) whose documents or loose answers the next task checks."""
+    """The running task, and the partitions (None: all) that the next task checks, for documents and for answers without
+    one.
+    """
 
     def __init__(
         self,
@@ -63,9 +65,10 @@ class DocumentAudit:
         self._loose: set[str] | None = set()
 
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
-        """Request the work that follows a sweep of partitions (None: all), with an audit scan of the unmarked ones.
+        """Request the work that follows a sweep of the partitions `swept` (None: all), and an audit scan of the
+        partitions `unmarked`.
 
-        A request during this work makes the task run once more.
+        A request while this work runs makes the task run once more.
         """
         self._marks.give_up(unmarked)
         self._tags, self._loose = _union(self._tags, unmarked), _union(self._loose, swept)
@@ -94,9 +97,9 @@ class DocumentAudit:
             self._task = None
 
     async def _audit(self, tags: Collection[str] | None) -> None:
-        """Scan partitions, and mark the partitions that the scan has completed.
+        """Scan partitions, and mark those that the scan has completed.
 
-        A refused document does not prevent the mark: it would be refused again.
+        If the text of a document is refused, the partition is still marked, because the text would be refused again.
         """
         local = set(await self._partitions.local_tags())
         chosen = local if tags is None else local & set(tags)
@@ -145,11 +148,11 @@ class DocumentAudit:
         return [name for name, reply in zip(names, replies, strict=True) if reply != 1]
 
     async def index_all(self, names: Sequence[Name]) -> tuple[Counter[str], set[str]]:
-        """Index documents; an error must not stop the work on the others.
+        """Index documents, and continue after an error.
 
         Returns:
             The numbers of documents by outcome. ``refused``: the text cannot be indexed as it is. ``failed`` and
-            ``moving``: it may be indexed later; the second value has the tags of these documents.
+                ``moving``: the document may be indexed later. The second value has the tags of these later documents.
         """
         counts: Counter[str] = Counter()
         undone: set[str] = set()
@@ -170,7 +173,7 @@ class DocumentAudit:
         return counts, undone
 
     async def _forget_loose_answers(self, tags: Collection[str] | None) -> None:
-        """Delete the answers of sentences without a document, because these sentences may have changed unnoticed."""
+        """Delete the answers of sentences without a document, because their sentences may have changed unnoticed."""
         if tags is not None and not tags:
             return
         for page in pages(self._commands, SENTENCE_PREFIX + "*"):
@@ -186,9 +189,9 @@ class DocumentAudit:
             await asyncio.sleep(0)
 
     async def _forward_untagged(self) -> None:
-        """Forward texts without a tag if their documents do not exist; stop at the first failure.
+        """Forward texts under keys without a tag if their documents do not exist; stop at the first failure.
 
-        Forwarding needs another shard, so the next text would probably fail too.
+        Forwarding needs another shard. So after a failure, the next text would probably fail too.
         """
         for key in scan(self._commands, PARAGRAPHS_PREFIX + "*"):
             if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:

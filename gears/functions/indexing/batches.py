@@ -1,10 +1,11 @@
 """Indexes documents: splits, analyses and writes pending documents, several at a time, off the event loop.
 
-One script writes a document and checks that its version is still current, so questions find the whole document or
-nothing. A request for a document that is already pending joins the earlier request. If a document changes while it is
+One script writes a document, and first checks that its version is still current. So questions find the whole document
+or nothing. If a document is already pending, a new request joins the earlier request. If a document changes while it is
 being indexed, it is indexed again.
-A document that was in hand when a worker ended is indexed alone. The worker gives it up after two such ends
-(`failures`).
+
+If a worker ended while it indexed a document, the next worker indexes that document alone. After two such ends, the
+worker gives the document up (`failures`).
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ from qa_cluster.scripts.calls import ScriptCall
 from . import parts
 from .failures import DocumentsInHand, Failures, Suspicion
 
-# How many batches run at once: while one waits for the server, the other computes. Questions share the processor.
+# How many batches run at once. While one batch waits for the server, the other computes. Questions use the same
+# processor.
 MAX_CONCURRENT = 2
 MAX_BATCH = 64
 MAX_BATCH_BYTES = 500_000
 MAX_PENDING = 1000
 MAX_ATTEMPTS = 5
-# No text within the limit of code points has more bytes in UTF-8. A longer text is refused without reading it.
+# A text within the limit of code points has at most this many bytes in UTF-8. A longer text is refused without reading
+# it.
 MAX_TEXT_BYTES = 4 * MAX_TEXT_LENGTH
 
 # A document: its id and the tag of its partition.
@@ -94,12 +97,13 @@ class Indexer:
         return bool(self._pending or self._running)
 
     def start(self, document_id: str, tag: str) -> asyncio.Future[str]:
-        """Start to index a document's current text. Do not cancel the future: other callers may wait for it too.
+        """Start to index a document's current text; return a future. Do not cancel it: other callers may wait for it
+        too.
 
-        Its result is one of:
+        The result is one of:
 
-        - ``stored``;
-        - ``unchanged``: questions found the text already;
+        - ``stored``: the document was indexed;
+        - ``unchanged``: the text was already indexed;
         - ``missing``: the document does not exist;
         - ``deleted``: the text was removed.
         """
@@ -108,7 +112,8 @@ class Indexer:
         future = self._pending.get(name)
         if future is None:
             future = self._pending[name] = asyncio.get_running_loop().create_future()
-            # Retrieved, so that asyncio does not report an error as never retrieved when all callers have gone.
+            # If all callers have gone, asyncio would report that the exception was never retrieved. So it is retrieved
+            # here.
             future.add_done_callback(lambda done: done.exception())
             if len(self._batches) < MAX_CONCURRENT:
                 task = asyncio.get_running_loop().create_task(self._work())
@@ -117,7 +122,7 @@ class Indexer:
         return future
 
     async def index(self, document_id: str, tag: str) -> str:
-        """`start`, and wait for the result; raise its error."""
+        """Index a document; return the result of `start`, or raise its error."""
         return await asyncio.shield(self.start(document_id, tag))
 
     async def index_all(self, names: Sequence[Name]) -> list[_Outcome]:
@@ -134,7 +139,7 @@ class Indexer:
             self._running.update(names)
             try:
                 outcomes = await asyncio.to_thread(self._index, names)
-            except Exception as error:  # every waiting caller must get it
+            except Exception as error:  # every waiting caller must get the error
                 outcomes = [error] * len(names)
             finally:
                 self._running.difference_update(names)
@@ -157,7 +162,10 @@ class Indexer:
         return found
 
     def _index(self, names: Sequence[Name]) -> list[_Outcome]:
-        """The outcome of each document. An attempt ends with a compare-and-set; if the text changed, it is repeated."""
+        """Index documents; return the outcome of each.
+
+        An attempt ends with a compare-and-set. If the text has changed by then, the attempt is repeated.
+        """
         outcomes: dict[Name, _Outcome] = {}
         left = list(names)
         for _ in range(MAX_ATTEMPTS):
@@ -174,9 +182,10 @@ class Indexer:
         return [outcomes[name] for name in names]
 
     def _index_together(self, names: Sequence[Name], batch: int, outcomes: dict[Name, _Outcome]) -> list[Name]:
-        """Index documents in portions; return those to be indexed alone.
+        """Index documents in portions; return those that must be indexed alone.
 
-        These were in hand when a worker ended, or when an unexpected error ended the work on their portion.
+        A document must be indexed alone if a worker ended while it indexed the document, or if an unexpected error
+        ended the work on its portion.
         """
         alone = []
         for portion in self._portions(names, outcomes):
@@ -194,7 +203,7 @@ class Indexer:
         return alone
 
     def _index_alone(self, name: Name, batch: int, outcomes: dict[Name, _Outcome]) -> None:
-        """Index a document whose work may end the worker, or give it up."""
+        """Index one document that may end the worker. Give it up if it has ended enough workers."""
         for portion in self._portions([name], outcomes):
             found = portion[name]
             if found.suspicion is not None and found.suspicion.is_enough:
@@ -210,7 +219,7 @@ class Indexer:
             self._failures.remove([name])
 
     def _portions(self, names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator[dict[Name, _Found]]:
-        """The documents with what is stored of them, in portions of bounded size; errors become outcomes."""
+        """Yield what is stored of the documents, in portions of bounded size. Errors go to `outcomes`."""
         tags, entries = self._failures.commands_of(names)
         commands = [command for name in names for command in (("STRLEN", paragraphs_key(*name)), read_record(*name))]
         replies = self._commands.execute_many([*entries, *commands], keep_errors=True)
@@ -237,7 +246,7 @@ class Indexer:
             yield portion
 
     def _index_portion(self, portion: dict[Name, _Found], batch: int) -> dict[Name, _Outcome]:
-        # The change note first: a write after this read of the text changes the note, too.
+        # The change note is read first. If a client writes the text after that, the note no longer matches.
         commands = [command for name, found in portion.items() for command in (read_note(*name), found.read(name))]
         replies = self._in_hand.begin(batch, portion, commands)
         outcomes: dict[Name, _Outcome] = {}
@@ -267,7 +276,7 @@ class Indexer:
             outcomes.setdefault(name, "unchanged")
             calls += made
             callers += [name] * len(made)
-        # Of a document's two scripts, the reply of the second one says whether the first one's version was current.
+        # If a document has two scripts, the reply of the second says whether the version was current in the first.
         for name, reply in zip(callers, self._commands.run_scripts(calls), strict=True):
             if isinstance(reply, GearsError):
                 outcomes[name] = reply
@@ -281,12 +290,12 @@ class Indexer:
         return outcomes
 
     def _give_up(self, name: Name, found: _Found, reason: str) -> _Outcome:
-        """Mark a document as failed, without splitting its text; the outcome is the error that says so."""
+        """Mark a document as failed, without splitting its text; return the error for the caller."""
         note, text = self._commands.execute_many([read_note(*name), found.read(name)], keep_errors=True)
         note = note if isinstance(note, str) else ""
         if isinstance(text, GearsError) and not is_wrong_type(text):
             return text
-        if not isinstance(text, str):  # removed, or unreadable: that outcome needs no splitting
+        if not isinstance(text, str):  # if the text is missing or unreadable, it is not split anyway
             gone = [forget_document(*name)] if text is None else _forgotten(name, found.record, note)
             self._commands.run_scripts(gone)
             return "deleted"
@@ -309,10 +318,10 @@ class Indexer:
         return error
 
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
-        """Return the scripts that index a text; for an indexed text, only the script that deletes its change note.
+        """Return the scripts that index a text, or a string: the final outcome.
 
-        A long document is indexed here, one document at a time, because an index allows few open documents. The result
-        is then the document's outcome.
+        For a text that is already indexed, the only script deletes its change note. A long document is indexed by this
+        method itself, one at a time, because an index allows few open documents. Then the result is the outcome.
         """
         if isinstance(text, GearsError):
             raise text
@@ -334,7 +343,7 @@ class Indexer:
             note = str(len(text.encode()))  # the note that `adopt_document` writes, unless the text has changed by then
         if not made.parts:
             return [*first, index_document(*name, document.version, made, fields, note=note)]
-        # Adopting the document drops its open parts, so that comes before the new parts.
+        # Adopting the document discards its open parts, so it must come before the new parts.
         status = self._commands.run_script(first[0])[0] if first else "stored"
         if status == "no_collection":
             raise _no_collection(name)
@@ -351,18 +360,18 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is stored of a document: its record, the bytes of its text, and whether it may end the worker."""
+    """What is stored of a document: its record, the size of its text in bytes, and whether it may end the worker."""
 
     record: DocumentRecord | None
     size: int
     suspicion: Suspicion | None
 
     def read(self, name: Name) -> tuple[str, ...]:
-        """The command that reads the text, unless it is too long to be read."""
+        """Return the command that reads the text; empty if the text is too long."""
         return ("GET" if self.size <= MAX_TEXT_BYTES else "STRLEN", paragraphs_key(*name))
 
     def fault(self, name: Name) -> InputTooLong | None:
-        """Why the text is not read."""
+        """Return the error if the text is too long to be read."""
         if self.size <= MAX_TEXT_BYTES:
             return None
         return InputTooLong(
@@ -376,17 +385,17 @@ def _is_version(record: DocumentRecord, text: Any) -> bool:
 
 
 def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """The script that removes a document with an invalid text from the index and from the pending documents."""
+    """Return the script that removes a document with an invalid text from the index and from the pending documents."""
     return _settled(name, None, note) if record is None else [forget_version(*name, record.version, note)]
 
 
 def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """The script that deletes the change note of a document that needs no work until its next change."""
+    """Return the script that deletes the change note of a document, so that it is not indexed until its next change."""
     return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 
 
 def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
-    """Split and analyse a text: its sentence offsets, and its postings for the index."""
+    """Split and analyse a text; return its sentence offsets, and its postings for the index."""
     spans = split_sentences(text)
     sentences = [text[start:end] for start, end in spans]
     fields = fields_of(title, metadata, [start for start, _ in spans])
@@ -398,7 +407,7 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
 
 
 def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
-    """Why a text that a client has written with SET cannot be indexed; None if it is valid."""
+    """Return why a text that a client has written with SET cannot be indexed; None if the text is valid."""
     what = f"of document {document_name(document).id[:100]!r}"
     if is_wrong_type(text):
         return InvalidInput(f"text {what} is not a string, but of another type: no question is answered from it")
@@ -429,7 +438,7 @@ def _no_collection(name: Name) -> InvalidInput:
 
 
 def _as_stored(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """The document with its stored title and metadata, because a plain SET has changed only the text."""
+    """Return the text with the title and the metadata of its record, because a plain SET changes only the text."""
     name = document_name(document)
     if record is None:
         return check_document(name.id, text, collection=name.collection)
@@ -437,7 +446,7 @@ def _as_stored(document: str, text: str, record: DocumentRecord | None) -> Docum
 
 
 def _unchecked(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """The document, without a check of its text."""
+    """Return the document without checking its text."""
     name = document_name(document)
     check_document_id(name.id)
     if record is None:

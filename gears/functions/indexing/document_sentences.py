@@ -1,4 +1,4 @@
-"""Reads the sentences of an indexed document, for the work that follows indexing: tokens and vectors."""
+"""Reads the sentences of an indexed document for the steps after indexing: tokens and vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DocumentSentences:
 
 
 def read_sentences(shard: ShardCommands, name: tuple[str, str]) -> DocumentSentences | None:
-    """The sentences of a document; None if it is missing, changes at this moment, or is not indexed."""
+    """Return the sentences of a document; None if it is missing, is changing now, or is not indexed."""
     commands = [read_record(*name), ("GET", offsets_key(*name)), ("GET", paragraphs_key(*name))]
     reply, packed, text = shard.execute_many(commands)
     record, offsets = parse_record(reply), as_bytes(packed)
@@ -31,5 +31,5 @@ def read_sentences(shard: ShardCommands, name: tuple[str, str]) -> DocumentSente
 
 
 def as_bytes(value: Any) -> bytes:
-    """A value of a key as bytes: the worker gets valid UTF-8 as text."""
+    """Convert a value of a key to bytes. The worker receives valid UTF-8 as str and other values as bytes."""
     return value.encode() if isinstance(value, str) else bytes(value or b"")

@@ -1,10 +1,11 @@
-"""Gives up documents that have ended two workers, and names the documents that this worker is indexing.
+"""Gives up documents that have ended two workers, and tells the module which documents this worker is indexing.
 
-A text can end the worker that indexes it: it holds the interpreter until the module kills the worker, or takes all
-memory. The document would stay pending and end the next worker, too. So the worker tells the module which documents it
-works on (`QA.INDEXING`). When it ends, the module counts the end for each of these documents in `failures:{tag}`. The
-next worker indexes a counted document alone, so that its next end can have only one cause among the documents. After
-`MAX_ENDS` ends, the document is marked as failed in its record, with the reason, until it is written again.
+A text can end the worker that indexes it: it may use all memory, or hold the interpreter until the module kills the
+worker. The document would stay pending and end the next worker too. So the worker tells the module which documents it
+is indexing (`QA.INDEXING`). When the worker ends, the module counts the end for each of these documents in
+`failures:{tag}`. The next worker indexes a counted document alone. So if it ends again, only this document can be the
+cause. After `MAX_ENDS` ends, the document is marked as failed in its record, with the reason, until it is written
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import DOCUMENT_PREFIX, document_name, failures_key, parse_tagged
 
 MAX_ENDS = 2
-# The numbers of batches that the module knows.
+# The numbers that the module accepts for batches.
 BATCHES = 8
 
 Name = tuple[str, str]
@@ -29,7 +30,8 @@ _FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """The entry of a document in `failures:{tag}`: how many workers ended while they indexed it, and the last reason.
+    """The entry of a document in `failures:{tag}`: how many workers ended while they indexed the document, and the last
+    reason.
 
     Attributes:
         given_up: whether a worker has marked the document as failed.
@@ -53,16 +55,16 @@ class Suspicion:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the document is not tried again."""
+        """Whether the worker must give the document up."""
         return self.ends >= MAX_ENDS
 
     def explained(self) -> str:
-        """Why the document failed."""
+        """Return the reason for people."""
         return f"{self.ends} workers ended while they indexed it (the last one: {_in_words(self.reason)})"
 
 
 def _in_words(reason: str) -> str:
-    """What an exit of the worker means.
+    """Return the meaning of a worker's exit, for people.
 
     >>> _in_words("signal 9")
     'it was killed, as when memory runs out'
@@ -73,7 +75,7 @@ def _in_words(reason: str) -> str:
 
 
 class Failures:
-    """The entries in `failures:{tag}` of this shard's partitions, and the number of failed documents known here."""
+    """The entries in `failures:{tag}` of this shard's partitions, and the number of failed documents."""
 
     def __init__(self, commands: ShardCommands) -> None:
         self._commands = commands
@@ -81,18 +83,20 @@ class Failures:
 
     @property
     def count(self) -> int:
-        """The number of failed documents; another thread may call it."""
+        """Return the number of failed documents. Any thread may call it."""
         return sum(map(len, tuple(self._failed.values())))
 
     def commands_of(self, names: Sequence[Name]) -> tuple[list[str], list[tuple[str, ...]]]:
-        """Return the partitions of some documents, and for each partition the command that reads their entries."""
+        """Return the partitions of documents, and for each partition the command that reads their entries."""
         by_tag: dict[str, list[str]] = {}
         for name, tag in names:
             by_tag.setdefault(tag, []).append(str(document_name(name)))
         return list(by_tag), [("HMGET", failures_key(tag), *found) for tag, found in by_tag.items()]
 
     def parse(self, names: Sequence[Name], tags: Sequence[str], replies: Sequence[Any]) -> dict[Name, Suspicion]:
-        """Return the existing entries by document, from the replies to `commands_of`. Skip failed commands."""
+        """Return the entries by document, from the replies to `commands_of`. Documents without an entry are left out,
+        and failed commands are skipped.
+        """
         values = {
             tag: iter(() if isinstance(reply, GearsError) else reply) for tag, reply in zip(tags, replies, strict=True)
         }
@@ -103,7 +107,7 @@ class Failures:
         return found
 
     def names_in(self, tag: str) -> list[Name]:
-        """All documents with an entry in a partition; the count of the partition is right afterwards."""
+        """Return all documents that have an entry in a partition. This also updates the number of failed documents."""
         reply = self._commands.execute("HGETALL", failures_key(tag))
         entries = dict(zip(reply[::2], reply[1::2], strict=True))
         self._set(tag, {name for name, value in entries.items() if Suspicion.parse(str(value)).given_up})
@@ -111,15 +115,15 @@ class Failures:
         return [name for key in keys if (name := parse_tagged(key, DOCUMENT_PREFIX)) is not None]
 
     def names_of(self, tag: str) -> list[str]:
-        """The names of the failed documents of a partition, as this worker knows them."""
+        """Return the names of the failed documents of a partition that this worker knows."""
         return sorted(self._failed.get(tag, ()))
 
     def failed(self, name: Name) -> None:
-        """A document was marked as failed."""
+        """Count a document that was marked as failed."""
         self._failed.setdefault(name[1], set()).add(str(document_name(name[0])))
 
     def remove(self, names: Collection[Name]) -> None:
-        """Delete the entries of documents that are indexed or gone."""
+        """Delete the entries of documents that were indexed or no longer exist."""
         if not names:
             return
         self._commands.execute_many(
@@ -129,7 +133,7 @@ class Failures:
             self._failed.get(tag, set()).discard(str(document_name(name)))
 
     def forget(self, tags: Collection[str]) -> None:
-        """Forget partitions that are no longer on this shard."""
+        """Forget the partitions that are no longer on this shard."""
         for tag in tags:
             self._failed.pop(tag, None)
 
@@ -141,7 +145,9 @@ class Failures:
 
 
 class DocumentsInHand:
-    """Names the documents of each thread to the module. Several threads work together, or one thread works alone."""
+    """Tells the module which documents each thread is indexing. Either several threads work at the same time, or one
+    thread works alone.
+    """
 
     def __init__(self, commands: ShardCommands) -> None:
         self._commands = commands
@@ -153,7 +159,7 @@ class DocumentsInHand:
 
     @contextmanager
     def together(self) -> Iterator[int]:
-        """Work on documents at the same time as other threads; the value is the number of the batch."""
+        """Allow other threads to work at the same time; yield the number of this thread's batch."""
         with self._turn:
             self._turn.wait_for(lambda: not self._alone and not self._waiting and self._free)
             self._together += 1
@@ -165,7 +171,7 @@ class DocumentsInHand:
 
     @contextmanager
     def alone(self) -> Iterator[int]:
-        """Work on one document while no other thread works on any."""
+        """Wait until no other thread works, and work on one document alone; yield the number of the batch."""
         with self._turn:
             self._waiting += 1
             self._turn.wait_for(lambda: not self._alone and not self._together)
@@ -178,7 +184,9 @@ class DocumentsInHand:
             self._end(batch, alone=True)
 
     def begin(self, batch: int, names: Iterable[Name], commands: Sequence[Sequence[object]]) -> list[Any]:
-        """Name the documents of a batch before the work on them, and run commands; errors stay in the replies."""
+        """Tell the module the documents of a batch, then run commands; return their replies, where errors
+        are values.
+        """
         return self._commands.indexing(batch, [(document_name(name), tag) for name, tag in names], commands)
 
     def _end(self, batch: int, *, alone: bool) -> None:

@@ -1,9 +1,9 @@
-"""Marks of partitions: a marked partition needs no scan, because the module has noted every change since the last one.
+"""Marks of partitions. A marked partition needs no scan, because the module has noted every change since its last scan.
 
-The layout key of a partition names the layout, splitter and analyzer that made its documents. After the layout's number
-follows the mark: the id of the shard that has scanned the partition. After a migration, the mark is not the new shard's
-id. A shard scans a partition without its own mark once. If the server cannot note changes (`INFO qa`: `qa_text_notes`),
-no partition is marked.
+The layout key of a partition names the layout, splitter and analyzer that made its documents. The mark is in this key,
+after the layout's number: the id of the shard that has scanned the partition. After a migration, the mark has the id of
+another shard, so the new shard scans the partition once. If the server cannot note changes (`INFO qa`:
+`qa_text_notes`), no partition is marked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERS
 
 
 class PartitionMarks:
-    """The marks of partitions, and the partitions that the running scan may mark when it is complete."""
+    """The marks of partitions, and the partitions that the running scan may mark at its end."""
 
     def __init__(self, shard: ShardContext, postponed: PostponedWork) -> None:
         self._commands = shard.commands
@@ -44,15 +44,17 @@ class PartitionMarks:
         return [tag for tag, made in self._layouts(tags) if has_this_layout(made) and made["layout"] != mark]
 
     def begin_scan(self, tags: Collection[str]) -> None:
-        """Note that a scan of these partitions starts, which may mark them at its end."""
+        """Record that a scan of these partitions starts. At its end, it may mark them."""
         self._scanned = set(tags)
 
     def give_up(self, tags: Collection[str] | None) -> None:
-        """Do not let the running scan mark these partitions (None: all): they need another scan."""
+        """Prevent the running scan from marking these partitions (None: all), so that they are scanned again."""
         self._scanned = set() if tags is None else self._scanned - set(tags)
 
     def set_marks(self, tags: Collection[str]) -> list[str]:
-        """Mark the partitions that the running scan may mark, unless their slots are migrating; return their tags."""
+        """Mark the partitions that the running scan may mark, unless their slots are migrating; return the tags of
+        these partitions.
+        """
         mark = self._mark()
         marked = []
         for tag, made in self._layouts(sorted(self._scanned & set(tags))):
@@ -61,14 +63,18 @@ class PartitionMarks:
         return marked
 
     def remove_marks(self, tags: Collection[str]) -> None:
-        """Remove the marks, so that the partitions are scanned again: changes may not have been noted."""
+        """Remove the marks of partitions whose changes may not have been noted, so that the partitions are scanned
+        again.
+        """
         self.give_up(tags)
         for tag, made in self._layouts(tags):
             if " " in made.get("layout", ""):
                 self._set(tag, LAYOUT["layout"])
 
     def remove_marks_of_leaving(self, view: View, tags: Iterable[str]) -> None:
-        """Remove the marks of partitions whose slots are leaving: meanwhile the module cannot note every change."""
+        """Remove the marks of partitions whose slots are leaving, because the module cannot note every change during a
+        migration.
+        """
         leaving = [tag for tag in tags if slot(tag) in view.leaving]
         for tag in leaving:
             self._postponed.add(tag, moved=True)
@@ -76,9 +82,9 @@ class PartitionMarks:
             self.remove_marks(leaving)
 
     def repair(self, tag: str, error: GearsError) -> bool:
-        """Remove damaged internal keys of a partition, which is then scanned; return whether there were any.
+        """Remove damaged internal keys of a partition; return whether there were any. The partition is then scanned.
 
-        If the damaged key is another one, it is logged, so that the work continues. Any other error is raised.
+        If another key is damaged, the method only logs it, so that the work continues. Any other error is raised.
         """
         if is_wrong_type(error) and self._commands.run_script(repair_partition(tag)):
             return True
@@ -86,7 +92,9 @@ class PartitionMarks:
         return False
 
     def log_wrong_type(self, tag: str, error: GearsError) -> None:
-        """Log that a key of a partition has the wrong type, so that other work continues; raise any other error."""
+        """Log that a key of a partition has the wrong type, and return, so that other work continues. Raise any other
+        error.
+        """
         if not is_wrong_type(error):
             raise error
         self._commands.log(
@@ -126,5 +134,5 @@ class PartitionMarks:
 
 
 def has_this_layout(made: dict[str, str]) -> bool:
-    """Whether a partition's layout key says that its documents have this version's layout, splitter and analyzer."""
+    """Return whether a partition's layout key has this version's layout, splitter and analyzer."""
     return {**made, "layout": made.get("layout", "").partition(" ")[0]} == LAYOUT

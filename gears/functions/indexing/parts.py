@@ -1,8 +1,8 @@
-"""Sends a long document to its index in parts; the shard serves other clients between the parts.
+"""Sends a long document to its index in parts, so that the shard can serve other clients between the parts.
 
 Questions do not find the parts before the last script commits them (`index_document.lua`). If a worker dies, its parts
-stay open. The document stays pending, and when it is indexed again, the index replaces these parts: it allows one open
-document for each id.
+stay open and the document stays pending. When the document is indexed again, the new parts replace the open parts,
+because the index allows one open document for each id.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name, index_key
 
-# A new word takes the index up to 2 microseconds on a busy machine. A part of this size has at most 3,000 words.
+# A new word takes the index up to 2 microseconds on a busy machine. A part of this size in bytes has at most 3,000
+# words.
 PART_BYTES = 16_384
 # A document up to this size is sent as a whole, in one command with other documents.
 MAX_WHOLE_BYTES = 65_536
 
-# The second error means: the key was recreated, and another writer has opened the same document at the same place.
+# The second message means that the key was created again, and another writer has opened the same document at the same
+# place.
 _GONE = re.compile("not open at this place|sentences so far, not")
 
 
 def send(shard: ShardCommands, name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: bytes) -> str | None:
     """Send the parts (from `pack_parts`); return the place of the open document in the index.
 
-    None: the document was written or removed meanwhile. If the server refuses a part, the open parts are dropped before
-    the error is raised.
+    Returns None if the document was written or removed in the meantime. If the server refuses a part, the method
+    discards the open parts and raises the error.
     """
     key, document = _in_index(name)
     (place,) = shard.execute_many([("QA.INDEX.BEGIN", key, document, fields)])
@@ -46,12 +48,12 @@ def send(shard: ShardCommands, name: tuple[str, str], parts: Sequence[tuple[int,
 
 
 def drop(shard: ShardCommands, name: tuple[str, str], place: str) -> None:
-    """Drop the open parts of a document, if the index can be reached."""
+    """Discard the open parts of a document. If the index cannot be reached, nothing happens."""
     with contextlib.suppress(GearsError):
         shard.execute_many([("QA.INDEX.ABORT", *_in_index(name), place)])
 
 
 def _in_index(name: tuple[str, str]) -> tuple[str, str]:
-    """The key of the index that has a document, and the document's name there."""
+    """Return the key of the index that contains a document, and the document's name in this index."""
     document = document_name(name[0])
     return index_key(name[1], document.collection), document.rpartition("%/")[2]

@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 
 
 class PostponedWork:
-    """The tags of partitions with postponed work, and the tags of partitions that have migrated meanwhile.
+    """The tags of partitions with postponed work, and of partitions that have migrated since.
 
-    The module could not note every change of a partition while its slot migrated.
+    While a slot migrates, the module cannot note every change of its partition.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class PostponedWork:
         self._moved: set[str] = set()
 
     def add(self, tag: str, *, moved: bool = False) -> None:
-        """Do work on this partition when its slot is stable; `moved`: its slot is or was migrating."""
+        """Postpone the work on a partition until its slot is stable. `moved`: the slot is or was migrating."""
         self._tags.add(tag)
         if moved:
             self._moved.add(tag)
@@ -36,7 +36,7 @@ class PostponedWork:
         return tag in self._tags
 
     def take_due(self, view: View) -> tuple[set[str], set[str]]:
-        """The partitions on this shard whose work is due, and which of these have migrated.
+        """Return the partitions on this shard whose work is due, and which of them have migrated.
 
         Partitions that are now stable on another shard are forgotten.
         """
@@ -48,15 +48,15 @@ class PostponedWork:
         return here, here & moved
 
     def if_migrating(self, tag: str, error: BaseException) -> bool:
-        """Postpone work that failed because its slot is migrating; return False for any other error."""
+        """If `error` means that the slot is migrating, postpone the work and return True; otherwise return False."""
         if not is_redirect(error):
             return False
-        # While the cluster is down, texts only expire or are evicted, and the module notes that.
+        # While the cluster is down, texts can only expire or be evicted, and the module notes these changes.
         self.add(tag, moved="CLUSTERDOWN" not in str(error))
         return True
 
     async def unless_migrating(self, tag: str, work: Awaitable[_T]) -> _T | str:
-        """Do the work of an event; ``moving`` if it is postponed because the partition's slot is migrating."""
+        """Do the work of an event. If the partition's slot is migrating, postpone the work and return ``moving``."""
         try:
             return await work
         except GearsError as error:

@@ -10,7 +10,9 @@ SCAN_COUNT = 500
 
 
 def pages(shard: ShardCommands, pattern: str) -> Iterator[list[str]]:
-    """The keys page by page. Keys that are not UTF-8 are left out, because qa-cluster writes none."""
+    """Yield the matching keys page by page. Keys that are not UTF-8 are skipped, because qa-cluster writes no such
+    keys.
+    """
     cursor = "0"
     while True:
         cursor, found = shard.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)

@@ -1,10 +1,10 @@
-"""Sweeps: does the work that events did not start.
+"""Sweeps: does the work that no event has started.
 
-A sweep runs when the worker starts, after a failover or a full queue of events, and when a reader or a slot arrives.
-It indexes pending documents only, so it ends soon. A document is pending from its write until it is indexed; the client
-that writes it, or the module, notes that. After a sweep, `audit` scans the partitions whose changes were not all noted,
-in the background. If another splitter, analyzer or layout made a partition, the sweep reindexes all its documents. A
-sweep also deletes cached answers:
+A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a reader or
+a slot arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is
+indexed. The writing client, or the module, records this. If another splitter, analyzer or layout made a partition, the
+sweep reindexes all its documents. After a sweep, `audit` scans the partitions for which not every change was noted, in
+the background. A sweep also deletes cached answers:
 
 - from another reader, or from another version of their document;
 - with keys that name questions in another form than this worker uses.
@@ -50,9 +50,10 @@ MAX_LOGGED = 5
 
 
 class Sweeps:
-    """The running sweep, and what the next one must do: partitions (None: all) and a check of the cached answers.
+    """The running sweep, and the requests for the next sweep: partitions (None: all), and a check of the cached
+    answers.
 
-    All documents of partitions that have migrated are to be scanned.
+    In partitions that have migrated, the sweep has all documents scanned.
     """
 
     def __init__(
@@ -83,9 +84,9 @@ class Sweeps:
         self._last_error = ""
 
     def request(self, tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
-        """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep.
+        """Request a sweep of the shard, or of some partitions. Requests during a sweep lead to one more sweep.
 
-        The slots of the partitions in `moved` have migrated: not every change was noted meanwhile.
+        `moved`: the partitions whose slots have migrated, so that not every change was noted.
         """
         self._moved |= set(moved)
         if tags is None:
@@ -96,12 +97,12 @@ class Sweeps:
             self._task = asyncio.get_running_loop().create_task(self._sweep_until_settled())
 
     def request_answers(self) -> None:
-        """Request a check of the cached answers soon: a reader was added, was removed, or became the default."""
+        """Request a check of the cached answers, because a reader was added, was removed, or became the default."""
         self._answers = True
         self.request(set())
 
     def resume(self, view: View) -> None:
-        """Sweep the partitions whose postponed work is due, and continue after an error."""
+        """Sweep the partitions whose postponed work is due. Also continue the work that an error has interrupted."""
         due, moved = self._postponed.take_due(view)
         if due:
             self.request(due, moved)
@@ -134,7 +135,9 @@ class Sweeps:
             self._task = None
 
     async def _sweep(self, tags: Collection[str] | None) -> None:
-        """Check the cached answers, index the pending documents of all partitions or of some, reindex old layouts."""
+        """Check the cached answers, index the pending documents of partitions (None: all), and reindex documents with
+        another layout.
+        """
         view = self._slots.current(0)
         if not view.is_primary or not view.ranges:
             return
@@ -154,7 +157,7 @@ class Sweeps:
             await self._reindex_old_layouts(tags)
 
     async def _unmarked(self, tags: Collection[str] | None) -> Collection[str] | None:
-        """The partitions of a sweep (None: all) that need an audit scan, because not every change was noted."""
+        """Return the partitions of a sweep (None: all) that need an audit scan, because not every change was noted."""
         if not self._marks.is_noting():
             self._marks.remove_marks(await self._partitions.local_tags() if tags is None else tags)
             return tags
@@ -162,19 +165,19 @@ class Sweeps:
         unmarked = self._marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
         if tags is not None or len(unmarked) < len(local):
             return unmarked
-        # Documents outside of all partitions have no mark. A scan of all partitions also covers these.
+        # A document that is in no partition has no mark. Only a scan of all partitions includes such documents.
         return None if local or await self._partitions.count() or self._partitions.is_unset else ()
 
     def _pending_elsewhere(self, local: Collection[str]) -> list[str]:
-        """The tags that have pending documents here but are not among the partitions `local`."""
+        """Return the tags, not in `local`, of partitions that have pending documents on this shard."""
         found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(self._commands, PENDING_PREFIX + "{*}"))
         return [tag for tag in found if tag not in local]
 
     async def _index_failures(self, tag: str) -> None:
-        """Index the documents of a partition that may end the worker, and those that were written or removed since.
+        """Index the documents of a partition that may end the worker, and failed documents that have changed.
 
-        A failed document that is unchanged is only counted. They come first, so that the others need not wait for the
-        next worker.
+        A failed document that is unchanged is only counted. These documents come first: if one of them ends the worker,
+        the other documents need not wait for it again.
         """
         found = self._failures.names_in(tag)
         for first in range(0, len(found), PENDING_PER_STEP):
@@ -201,7 +204,7 @@ class Sweeps:
                 return
 
     async def _reindex_old_layouts(self, tags: Collection[str] | None) -> None:
-        """Reindex the documents of partitions that were not made with this version's layout."""
+        """Reindex the documents of partitions that have another layout than this version's."""
         view = self._slots.current()
         chosen = await self._partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
         others: list[str] = []
@@ -229,7 +232,9 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers with names in another form, at the start of the worker and in partitions that have arrived."""
+        """Delete answers whose keys name questions in another form: when the worker starts, and in partitions that have
+        arrived.
+        """
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(
@@ -237,10 +242,11 @@ class Sweeps:
             )
 
     async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
-        """Delete cached answers from another reader or another version of their document, which a GET would return.
+        """Delete cached answers from another reader or another version of their document. A GET would return such
+        answers.
 
-        They are checked if this worker cannot know that they are valid: at its start, in partitions that arrived from
-        another shard, and after a reader was added, was removed, or became the default.
+        The check runs when the worker cannot know that the answers are valid: at its start, in partitions from another
+        shard, and after a reader was added, was removed, or became the default.
         """
         if self._readers.if_loaded() is None:
             return
@@ -248,7 +254,7 @@ class Sweeps:
         if known == revisions and not tags:
             return
         if known != revisions:
-            # After this wait, the previous readers store no more answers.
+            # After this wait, no previous reader stores answers any more.
             await self._commands.commands_sent()
         pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
         patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]

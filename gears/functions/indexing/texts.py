@@ -1,4 +1,4 @@
-"""Handles writes and removals of texts: indexes the document, or forwards a text without a tag to its partition."""
+"""Handles the events of texts: indexes a document, or forwards a text without a tag to its partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ READ_REQUEST = "qa.untagged"
 ANSWER_SECONDS = 5.0
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
-# How long the handler of an event waits for its document. Then the document stays pending, and the next event follows.
+# How long the handler of an event waits for its document. After this time the document stays pending, and the next
+# event is handled.
 EVENT_SECONDS = 5.0
 
 
@@ -46,7 +47,7 @@ class TextEvents:
         shard.commands.answer(READ_REQUEST, lambda _, key: self._read_here(key))
 
     async def on_text(self, key: Any) -> None:
-        """Handle a text that was written or removed, under a document's key or under a key without a tag."""
+        """Handle a text that was written or removed. Its key is a document's key, or a key without a tag."""
         if not isinstance(key, str) or len(key) == len(PARAGRAPHS_PREFIX):
             return
         found = parse_tagged(key, PARAGRAPHS_PREFIX)
@@ -57,7 +58,9 @@ class TextEvents:
             await self._postponed.unless_migrating(found[1], self._index(*found))
 
     async def _index(self, document_id: str, tag: str) -> None:
-        """Index a changed document. If too many are pending, postpone it; after `EVENT_SECONDS`, leave it pending."""
+        """Index a changed document. If too many documents are pending, postpone it. After `EVENT_SECONDS`, leave it
+        pending.
+        """
         if self._indexer.is_full():
             self._postponed.add(tag)
             return
@@ -74,12 +77,12 @@ class TextEvents:
             self._commands.log(f"index: {error}", "warning")
 
     async def forward(self, key: str, *, only_new: bool = False) -> None:
-        """Write the text under a key without a tag, or its removal, to the partition that its document belongs to.
+        """Send the text of a key without a tag, or its removal, to the partition of its document.
 
-        With `only_new`, an existing document stays as it is, because nothing shows which of the two texts is newer.
+        With `only_new`, an existing document does not change, because nothing shows which of the two texts is newer.
         """
         problem: Exception = ClusterError("the slot of the key has no owner")
-        # one text of a key at a time: an older text must not arrive after a newer one
+        # Only one text of a key is forwarded at a time, so that an older text cannot arrive after a newer one.
         async with self._forwarding, self._locks.held(f"forward:{key}"):
             for _ in range(MAX_ATTEMPTS):
                 try:
@@ -104,11 +107,12 @@ class TextEvents:
         if owner is None:
             self._write(*body)
         else:
-            # sent once: a repeated message could overwrite a newer text, and the next attempt reads the text again
+            # The message is not repeated, because a repeated message could overwrite a newer text. The next attempt
+            # reads the text again.
             await self._commands.ask(owner, WRITE_REQUEST, body, ANSWER_SECONDS, ANSWER_SECONDS)
 
     async def _read_untagged(self, key: str) -> Any:
-        """The text under a key without a tag, on this shard or on the shard to which its slot has migrated."""
+        """Return the text of a key without a tag. If the key's slot has migrated, ask the shard that has it now."""
         owner = self._slots.current().owner(slot(key))
         if owner is None:
             return self._read_here(key)
@@ -119,7 +123,7 @@ class TextEvents:
         return bytes(text) if isinstance(text, bytearray) else text
 
     def _write(self, key: str, text: str | None, only_new: bool) -> None:
-        """Write or remove the text of a document; the event of this change does the rest."""
+        """Write or remove the text of a document. The event of this change starts the indexing."""
         if only_new:
             if text is not None:
                 self._commands.execute("SET", key, text, "NX")
@@ -132,8 +136,8 @@ class TextEvents:
 def check_forwardable(key: str) -> None:
     """Raise InvalidInput for a key without a tag that contains the name of a collection.
 
-    Such texts would become documents of the default collection. A user who may write the texts of one collection, under
-    ``paragraphs:<collection>%/*``, must not write to another one.
+    Such a text would become a document of the default collection. A user who may write ``paragraphs:<collection>%/*``
+    must not be able to write to another collection.
     """
     name, separator, _ = key[len(PARAGRAPHS_PREFIX) :].partition(COLLECTION_END)
     if separator and is_collection(name):

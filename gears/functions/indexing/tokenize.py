@@ -1,7 +1,7 @@
-"""Stores the tokens of documents, in bulk, and deletes the answers of sentences that clients keep without a document.
+"""Stores the tokens of documents, and deletes outdated answers of sentences that clients store without a document.
 
-A sentence without stored tokens is tokenized when it is first read. That takes 0.1 ms; the model then takes some
-milliseconds to read it. Stored tokens take 130 bytes a sentence. So only `prepare` stores tokens.
+A sentence without stored tokens is tokenized when it is first read. This takes 0.1 ms, and the model then takes some
+milliseconds. Stored tokens take 130 bytes a sentence. So only `prepare` stores tokens.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 from .document_sentences import as_bytes, read_sentences
 from .postponed import PostponedWork
 
-# The most documents at once: questions share the processor with them.
+# The maximum number of documents at once, because questions use the same processor.
 MAX_CONCURRENT = 2
-# Some 30 kB, which block the shard for a fraction of a millisecond.
+# Some 30 kB in a command, which block the shard for a fraction of a millisecond.
 STEP_BLOCKS = 4
 
 
 class SentenceTokens:
-    """The stored tokens of documents, and the sentences that clients keep without a document."""
+    """Stores the tokens of documents, and handles sentences that clients store without a document."""
 
     def __init__(self, shard: ShardContext, readers: ShardReaders, postponed: PostponedWork) -> None:
         self._commands = shard.commands
@@ -44,15 +44,17 @@ class SentenceTokens:
             await self._postponed.unless_migrating(found[1], self.forget_answers(*found))
 
     async def forget_answers(self, document_id: str, tag: str) -> bool:
-        """Delete the answers of changed sentences without a document; return False if they belong to one."""
+        """Delete the answers of changed sentences without a document. Return False if the sentences belong to a
+        document.
+        """
         return bool(await asyncio.to_thread(self._commands.run_script, loose_sentences(document_id, tag)))
 
     async def tokenize(self, document_id: str, tag: str, *, force: bool = False) -> str:
-        """Ensure that a document's tokens are stored.
+        """Store a document's tokens, if they are not stored yet.
 
         Returns:
-            ``tokenized``, ``current`` (they were stored already), ``stale`` (the document changes or is not indexed) or
-            ``waiting`` (no reader is loaded).
+            ``tokenized``, ``current`` (the tokens were already stored), ``stale`` (the document is changing or is not
+                indexed) or ``waiting`` (no reader is loaded).
         """
         async with self._locks.held(f"tokenize:{tag}:{document_id}"), self._turn:
             reader = self._readers.if_loaded()
@@ -69,7 +71,7 @@ class SentenceTokens:
         if record is None or not record.tokenized or not record.analyzer:
             return "stale"
         blocks = -(-(record.sentences or 0) // BLOCK_SENTENCES)
-        # Blocks are stored from the last to the first, so the first one proves that all of them are stored.
+        # Blocks are stored from the last to the first. So if the first block exists, all blocks exist.
         if count == blocks and not force and (not blocks or _is_of(reader, first)):
             return "current"
         return self._store(document_id, tag, record, blocks, reader)

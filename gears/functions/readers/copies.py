@@ -1,21 +1,24 @@
-"""Keeps a copy of every reader and encoder on this shard while slots migrate, without help from outside.
+"""Keeps a copy of every reader and encoder on this shard while slots migrate.
 
-The shard's own copies are in keys with the tag of its lowest slot. When that slot migrates, these keys migrate with it.
-The shard then copies a reader that arrived with another slot. Otherwise it copies a reader from another shard, piece by
-piece, in messages between the workers. A shard without slots keeps the readers of other shards in memory, so that they
-are warm when its first slot arrives. A copy under another tag is removed if it equals the shard's own copy. A reader
-that no shard has any more is dropped.
+The shard's own copies are in keys with the tag of its lowest slot. When this slot migrates, these keys migrate with it.
+Then the shard needs new copies:
 
-The other shards are asked for their readers in three cases:
+- If a reader arrived with another slot, the shard copies it from there.
+- Otherwise it copies a reader from another shard, piece by piece, in messages between the workers.
 
-- this shard's keys lack a reader that it has in memory;
-- this shard's slots have changed;
+A shard without slots keeps the readers of other shards in memory, so that they are warm when its first slot arrives. A
+copy under another tag is removed if it equals the shard's own copy. A reader that no shard has any more is dropped.
+
+The shard asks other shards for their readers in three cases:
+
+- its keys lack a reader that it has in memory;
+- its slots have changed;
 - periodically, one shard after the other.
 
-An unknown reader is copied only if it still exists a moment later, because a removal does not reach all shards at once.
+A removal does not reach all shards at once. So an unknown reader is copied only if it still exists after a short time.
 
 The model is sent as the server's dump of its key. So the copy is identical, and the server checks the dump when it
-restores the key. A copy never overwrites a value that a client has stored meanwhile.
+restores the key. A copy never overwrites a value that a client has stored in the meantime.
 """
 
 from __future__ import annotations
@@ -42,10 +45,10 @@ from .warming import Warming
 GIVE_UP_SECONDS = 2.0
 SETTLED_SECONDS = 1.5
 ASK_NEXT_SECONDS = 1.0
-# An unknown reader is copied when another shard still has it this long after it was first seen there.
+# An unknown reader is copied if another shard still has it this long after it was first seen.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# Keys that exist but do not form a whole reader are not overwritten: a client may still be storing them.
+# If keys exist but do not form a complete reader, they are not overwritten, because a client may still be storing them.
 RETRY_SECONDS = 30.0
 
 
@@ -59,7 +62,7 @@ class _Origin:
 
 
 class ReaderCopies:
-    """The progress towards a copy of every reader under the shard's own tag."""
+    """Copies every reader to the shard's own tag, step by step."""
 
     def __init__(self, shard: ShardContext, stored: StoredReaders, readers: ShardReaders, models: ModelStore) -> None:
         self._commands = shard.commands
@@ -69,7 +72,7 @@ class ReaderCopies:
         self._models = models
         self._exchange = ReaderExchange(shard, stored)
         self._warming = Warming(shard, readers)
-        self._missing_since: dict[str, float] = {}  # readers that no shard seems to have
+        self._missing_since: dict[str, float] = {}  # when each reader was first missing on all shards
         self._incomplete_at: dict[tuple[str, str], float] = {}
         self._seen_elsewhere: dict[str, float] = {}
         self._view: View | None = None
@@ -80,11 +83,12 @@ class ReaderCopies:
         self._turn = 0
 
     async def keep(self, view: View) -> None:
-        """Do the next step towards having all readers under the shard's own tag; `watch` calls it repeatedly."""
+        """Do the next step towards having all readers under the shard's own tag. `watch` calls this repeatedly."""
         if view != self._view:
             self._view, self._view_since, self._tidied, self._compared = view, time.monotonic(), False, False
             self._incomplete_at.clear()
-        # A rebalance migrates slot after slot, the lowest first: a copy in between would leave with the next slot.
+        # A rebalance migrates slot after slot, the lowest first. A copy during a rebalance would migrate with the next
+        # slot.
         settled = time.monotonic() - self._view_since > SETTLED_SECONDS and not view.leaving and not view.coming
         whole = view.tag is not None and self._readers.read_keys()
         self._warming.start_due()
@@ -108,7 +112,9 @@ class ReaderCopies:
             self._remove_surplus(view, view.tag)
 
     async def _load_into_memory(self, view: View) -> None:
-        """Load other shards' readers into memory: this shard has no slot, or no default reader while slots migrate."""
+        """Load other shards' readers into memory, if this shard has no slot, or has no default reader while slots
+        migrate.
+        """
         nodes = [node for node, _ in view.others]
         self._asked_at = time.monotonic()
         all_answered, origins = await self._ask(nodes)
@@ -130,7 +136,7 @@ class ReaderCopies:
                     self._drop_if_missing(reader)
 
     async def _fetched(self, origin: _Origin) -> ShardModel:
-        """Load a reader from another shard into memory, not into keys."""
+        """Load a reader from another shard into memory, without storing it in keys."""
         manifest = origin.offer.manifest
         tokenizer = await self._exchange.fetch(origin.node, origin.offer, "tokenizer")
         model = await self._exchange.fetch(origin.node, origin.offer, "model")
@@ -141,7 +147,10 @@ class ReaderCopies:
         return reader
 
     async def _complete(self, view: View, tag: str, lacking: list[ShardModel], whole: bool) -> None:
-        """Copy the readers, or parts of them, that the shard's keys lack, the default one first."""
+        """Copy the readers in `lacking`, or their missing parts, to the shard's keys.
+
+        The default reader comes first.
+        """
         all_answered, elsewhere = await self._ask([node for node, _ in view.others])
         origins = [*self._under_other_tags(view), *elsewhere]
         if not whole:
@@ -161,7 +170,8 @@ class ReaderCopies:
         fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
         same = [origin for origin in fitting if known is not None and origin.offer.name == known.name]
         defaults = [origin for origin in fitting if origin.offer.is_default]
-        # A default that was never in this shard's keys may be outdated: then the other shards' default has precedence.
+        # If the default reader was never in this shard's keys, it may be outdated. Then the other shards' default has
+        # precedence.
         in_memory_only = known is not None and known.model is not None and not known.model.has_key
         found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
         if found is not None:
@@ -170,7 +180,10 @@ class ReaderCopies:
             self._drop_if_missing(known)
 
     async def _compare(self, view: View, tag: str) -> None:
-        """Copy readers that only other shards have. After a change of slots, ask all shards, otherwise one shard."""
+        """Copy readers that only other shards have.
+
+        After a change of slots, ask all shards; otherwise ask one shard.
+        """
         now = time.monotonic()
         if self._compared and now - self._asked_at < ASK_NEXT_SECONDS:
             return
@@ -191,7 +204,7 @@ class ReaderCopies:
                 del self._seen_elsewhere[name]
 
     async def _ask(self, nodes: list[str]) -> tuple[bool, list[_Origin]]:
-        """Whether all of these shards have answered, and the readers that they offer."""
+        """Ask shards for their readers; return whether all have answered, and the readers."""
         origins: list[_Origin] = []
         all_answered = True
         for node in nodes:
@@ -203,12 +216,12 @@ class ReaderCopies:
         return all_answered, origins
 
     def _under_other_tags(self, view: View) -> list[_Origin]:
-        """The readers on this server under other tags than the shard's own, which arrived with slots."""
+        """Return the readers on this server under other tags than the shard's own. They arrived with slots."""
         tags = self._exchange.other_tags(view)
         return [_Origin(tag, "", offer) for tag in tags for offer in self._exchange.under(tag)]
 
     async def _copy(self, tag: str, name: str, origin: _Origin) -> None:
-        """Store a reader under the shard's own tag, as the default one if `name` is empty."""
+        """Store a reader under the shard's own tag. If `name` is empty, store it as the default reader."""
         offer = origin.offer
         if time.monotonic() - self._incomplete_at.get((tag, name), -RETRY_SECONDS) < RETRY_SECONDS:
             return
@@ -219,7 +232,7 @@ class ReaderCopies:
             else:
                 tokenizer = await self._exchange.fetch(origin.node, offer, "tokenizer")
                 dump = await self._exchange.fetch(origin.node, offer, "dump")
-                # Fetching a large reader takes seconds: a reader that was removed meanwhile must not come back.
+                # Fetching a large reader takes seconds. If it was removed in the meantime, it must not come back.
                 if offer not in await self._exchange.offered(origin.node):
                     return
             if tokenizer is None or dump is None or self._slots.current(0).tag != tag:
@@ -241,7 +254,9 @@ class ReaderCopies:
         self._commands.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
     def _store(self, tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
-        """Write the missing keys; return whether any was missing. The manifest comes last: it completes the reader."""
+        """Write the keys that are missing; return whether any was missing. The manifest is last, because it makes the
+        reader complete.
+        """
         has_written = True
         try:
             self._commands.execute("RESTORE", model_key(tag, name), 0, dump)
@@ -255,7 +270,9 @@ class ReaderCopies:
         return has_written or any(reply is not None for reply in replies)
 
     def _drop_if_missing(self, reader: ShardModel) -> None:
-        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`; for a moment, a reader may seem missing."""
+        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`. This avoids dropping a reader that seems
+        missing only for a moment.
+        """
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
             del self._missing_since[reader.name]
@@ -266,7 +283,9 @@ class ReaderCopies:
             self._readers.drop(reader)
 
     def _remove_surplus(self, view: View, tag: str) -> None:
-        """Remove copies that came with slots, and a second copy of the default: the shard needs one of each reader."""
+        """Remove copies that came with slots, and a second copy of the default reader: the shard needs each reader
+        once.
+        """
         own = self._exchange.under(tag)
         have = {offer.manifest for offer in own}
         default = next((offer for offer in own if offer.is_default), None)
@@ -280,7 +299,7 @@ class ReaderCopies:
 
 
 def _distinct(origins: list[_Origin]) -> list[_Origin]:
-    """One origin of each reader, preferably one where it is the default."""
+    """Return one origin for each reader, if possible one where it is the default reader."""
     found: dict[str, _Origin] = {}
     for origin in sorted(origins, key=lambda origin: not origin.offer.is_default):
         found.setdefault(origin.offer.name, origin)

@@ -1,4 +1,4 @@
-"""An encoder as the functions use it: it makes the vectors of questions and of passages."""
+"""An encoder in the form that the functions use: it computes vectors of questions and of passages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShardEncoder(ShardModel):
         self._questions: OrderedDict[str, bytes] = OrderedDict()
 
     async def question_vector(self, question: str) -> bytes:
-        """The packed vector of a question; the vectors of the last `MAX_QUESTIONS` questions are remembered."""
+        """Return the packed vector of a question. The vectors of the last `MAX_QUESTIONS` questions are cached."""
         found = self._questions.get(question)
         if found is None:
             tokens = self.tokenizer.encode_question(question, self.manifest.max_question_tokens)
@@ -50,7 +50,9 @@ class ShardEncoder(ShardModel):
         return found
 
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
-        """The packed vectors of passages, from one run after all questions; each row is a result of `row`."""
+        """Return the packed vectors of passages. They are computed in one run, after all pending questions. Each row
+        comes from `row`.
+        """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))
         except GearsError as error:
@@ -58,13 +60,13 @@ class ShardEncoder(ShardModel):
         return pack_vectors(self._checked(vectors[0], len(rows)))
 
     def prefix(self, title: str, section: str) -> list[int]:
-        """The tokens before a passage: title and section path."""
+        """Return the tokens before a passage: its title and its section path."""
         if not self.manifest.passage_prefix:
             return []
         return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
 
     def row(self, tokens: IntArray | Sequence[int]) -> IntArray:
-        """The input of a text with these tokens, of which it keeps as many as the budget of a passage allows."""
+        """Return the encoder's input for the tokens of a text, truncated to the token budget of a passage."""
         limit = self.manifest.context_tokens - self.manifest.special_tokens
         return np.array([*self.manifest.head, *tokens[:limit], *self.manifest.tail], np.int32)
 

@@ -1,4 +1,4 @@
-"""Exchanges readers with other shards: lists them, and transfers one in pieces."""
+"""Exchanges readers with other shards: lists the readers, and sends a reader in pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReaderOffer:
-    """A whole reader in keys of some tag. `key_name` is empty if it is the default reader there."""
+    """A complete reader that is in keys with some tag. `key_name` is empty if it is the default reader there."""
 
     name: str
     key_name: str
@@ -30,14 +30,14 @@ class ReaderOffer:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the default reader there, which answers questions that name no reader."""
+        """Whether the reader is the default reader there, which reads questions that name no reader."""
         return not self.key_name
 
 
 class ReaderExchange:
     """Offers this shard's readers to other shards, and fetches readers from them.
 
-    It keeps a part that another shard has requested for `KEEP_SECONDS`, because a part is fetched piece by piece.
+    A part is fetched piece by piece. So a part that another shard has requested stays in memory for `KEEP_SECONDS`.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders) -> None:
@@ -48,7 +48,7 @@ class ReaderExchange:
         shard.commands.answer(REQUEST, self._answer)
 
     def under(self, tag: str) -> list[ReaderOffer]:
-        """The whole readers under a tag on this server."""
+        """Return the complete readers under a tag on this server."""
         offers = []
         for item in self._stored.under(tag) or []:
             try:
@@ -73,7 +73,9 @@ class ReaderExchange:
         return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 
     async def fetch(self, node: str, offer: ReaderOffer, part: str) -> bytes:
-        """A part of another shard's reader: ``tokenizer``, ``dump`` (of its model's key) or ``model`` (the file)."""
+        """Fetch a part of another shard's reader: ``tokenizer``, ``dump`` (of its model's key) or ``model`` (the
+        file).
+        """
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -86,9 +88,10 @@ class ReaderExchange:
                 return b"".join(pieces)
 
     async def _answer(self, _sender: str, asked: tuple[bytes, str, int] | None) -> Any:
-        """Answer another shard's `REQUEST` with the readers here or, if it names a part, with a piece of the part.
+        """Answer a `REQUEST` of another shard: with the list of readers on this server, or with a piece of the
+        requested part.
 
-        The shard's own tag comes first, then the tags that came with slots. None: the part is missing.
+        In the list, the shard's own tag comes first, then the tags that came with slots. None: the part is missing.
         """
         view = self._slots.current()
         tags = [tag for tag in (view.tag, *self.other_tags(view)) if tag is not None]

@@ -1,11 +1,11 @@
-"""Holds the readers and encoders that are loaded on this shard: the default reader, and which reader a name means.
+"""The readers and encoders that are loaded on this shard: which is the default, and which one a name means.
 
-One reader is the default; requests name any other by its id or by ``id@revision``. Readers are read from the shard's
-keys (`stored`); after the event of a change to such a key, the next use reads the keys again. When keys leave with
-their slot, the loaded readers stay in use until the shard's own keys hold them again (`copies` creates these keys), or
-until no shard has them any more.
+One reader is the default. Requests name any other reader by its id or by ``id@revision``. Readers are loaded from the
+shard's keys (`stored`). When such a key changes, the next use reads the keys again. If the keys leave with their slot,
+the loaded readers stay in use. `copies` then stores them in the shard's keys again. A reader is dropped if no shard has
+it any more.
 
-An encoder is stored, copied and dropped like a reader. It is never the default, and no question is read by it.
+An encoder is stored, copied and dropped like a reader. But it is never the default, and it never reads a question.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .shard_model import ShardModel
 from .stored import StoredReader, StoredReaders
 
 READ_AGAIN_SECONDS = 1.0
-# A reader is dropped only when its keys have been missing for this long: its slot may have just left.
+# A reader is dropped only if its keys have been missing for this long, because its slot may have just left.
 GONE_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.1
 
@@ -37,9 +37,9 @@ class ShardReaders:
     """The loaded readers and encoders.
 
     Attributes:
-        changes: a counter of the changes of models and of the default.
-        answers_checked_for: the `revisions` for which this shard's cached answers were last checked; None: this worker
-            has not checked them yet.
+        changes: how often models or the default have changed.
+        answers_checked_for: the value of `revisions` at the last check of this shard's cached answers; None: this
+            worker has not checked them yet.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders, models: ModelStore) -> None:
@@ -57,7 +57,7 @@ class ShardReaders:
         self._tag: str | None = None
 
     def current(self) -> Reader:
-        """The shard's default reader; ModelError names what is missing."""
+        """Return the shard's default reader. ModelError says what is missing."""
         found = self.if_loaded()
         if found is None:
             tag = self._slots.current().tag
@@ -73,10 +73,10 @@ class ShardReaders:
         return self._default
 
     def named(self, model: str) -> Reader:
-        """The reader that `model` names: an id or ``id@revision``; empty means the default reader.
+        """Return the reader that `model` names: an id or ``id@revision``; empty means the default reader.
 
-        If several revisions of an id are loaded, the default reader is preferred, then the last exported revision.
-        ModelError names the loaded readers.
+        If several revisions of an id are loaded, the default reader has precedence, then the revision that was exported
+        last. ModelError names the loaded readers.
         """
         if not model:
             return self.current()
@@ -96,7 +96,9 @@ class ShardReaders:
         return found
 
     def encoder(self) -> ShardEncoder | None:
-        """The encoder that makes vectors; None if none is loaded. All shards choose the same one: the newest."""
+        """Return the encoder that computes vectors; None if none is loaded. If there are several, all shards choose the
+        newest.
+        """
         if self._may_be_stale:
             self.read_keys()
         usable = [encoder for encoder in self._encoders() if encoder.model is not None]
@@ -109,11 +111,13 @@ class ShardReaders:
         return [model for model in self._by_name.values() if isinstance(model, Reader)]
 
     def is_default(self, reader: ShardModel) -> bool:
-        """Whether it is the default reader, which answers questions that name no reader."""
+        """Whether this is the default reader, which reads questions that name no reader."""
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
-        """The model in the keys of the answers: empty for the default reader, also if `model` is its full name."""
+        """Return the model's name in the keys of answers: empty for the default reader, even if `model` is its full
+        name.
+        """
         return "" if model == reader.name and self.is_default(reader) else model
 
     def _meant(self, model: str) -> Reader | None:
@@ -125,12 +129,12 @@ class ShardReaders:
         return found
 
     def all_models(self) -> list[ShardModel]:
-        """All readers and encoders, the default reader first."""
+        """Return all readers and encoders, the default reader first."""
         others = sorted((reader for reader in self._by_name.values() if reader is not self._default), key=_age)
         return [self._default, *others] if self._default is not None else others
 
     def revisions(self) -> dict[str, str]:
-        """The reading revision of the reader that each possible name means now; the default's name is empty."""
+        """Return the reading revision for every name of a reader; the default reader also has the empty name."""
         found = {
             name: reader.manifest.reading_revision
             for name, reader in ((reader.name, reader) for reader in self._readers())
@@ -143,7 +147,7 @@ class ShardReaders:
         return found
 
     def answers_are_settled(self) -> bool:
-        """Whether every cached answer on this shard is from the reader that its key names now."""
+        """Whether every cached answer on this shard comes from the reader that its key names."""
         return self.answers_checked_for == self.revisions()
 
     def forget(self) -> None:
@@ -151,7 +155,7 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model instead of one with the same name, until the shard's keys hold another."""
+        """Use this model instead of a model with the same name, until the shard's keys contain another."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -175,7 +179,7 @@ class ShardReaders:
         self.changes += 1
 
     def read_keys(self) -> bool:
-        """Load the readers with consistent keys on this shard; return whether the default reader is complete."""
+        """Load the readers whose keys on this shard are consistent; return whether the default reader is complete."""
         self._read_at = time.monotonic()
         self._may_be_stale = False
         tag = self._slots.current().tag
@@ -186,7 +190,7 @@ class ShardReaders:
             return False
         self._problem = ""
         if tag != self._tag:
-            # The shard's slots have changed: a reader that is not under the new tag yet has not been removed.
+            # The shard's slots have changed. A reader that is not under the new tag yet has not been removed.
             self._tag = tag
             for known in self.all_models():
                 known.tag = None
@@ -209,7 +213,9 @@ class ShardReaders:
         return is_whole
 
     def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, ShardModel]) -> ShardModel | None:
-        """The model in these keys; None if the keys are inconsistent, or if `here` already has that name."""
+        """Return the model in these keys; None if the keys are inconsistent, or if `here` already has a model with this
+        name.
+        """
         known = next((model for model in self._by_name.values() if model.manifest_text == item.manifest), None)
         manifest = known.manifest if known is not None else parse_manifest(item.manifest)
         if not item.name and isinstance(manifest, EncoderManifest):
@@ -219,7 +225,7 @@ class ShardReaders:
             self._problem = f"the keys of {item.name!r} hold the manifest of {manifest.name!r}"
             return None
         if item.mark not in ("", manifest.name):
-            # A client has just replaced one of the keys; the event of the other key's change causes another read.
+            # A client has just replaced one of the keys. The event of its second key will cause another read.
             self._problem = (
                 f"the model of {item.key_of_model(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
             )
@@ -252,14 +258,16 @@ class ShardReaders:
         return made
 
     def _model(self, known: ShardModel | None, manifest: AnyManifest, ref: int) -> ReaderModel:
-        """The model at `ref`; the compiled one stays in use if its bytes are the same."""
+        """Return the model with the reference `ref`. If its bytes are those of `known`, the compiled model stays in
+        use.
+        """
         if known is None or known.model is None:
             return ReaderModel(self._models, ref)
         if known.model.ref == ref:
             return known.model
         stored = ReaderModel(self._models, ref)
         if known.manifest.model_sha256 == manifest.model_sha256 and not stored.is_loaded:
-            # A copy of the same bytes: from another shard, or from the tag of another slot.
+            # The key is a copy with the same bytes, from another shard or from the tag of another slot.
             known.model.same_as(ref)
             return known.model
         known.model.release()
@@ -283,7 +291,7 @@ class ShardReaders:
 def loaded_model(
     tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
 ) -> ShardModel:
-    """The reader or the encoder that a manifest describes."""
+    """Return the reader or the encoder that a manifest describes."""
     kind = ShardEncoder if isinstance(parse_manifest(manifest_text), EncoderManifest) else Reader
     return kind(tokenizer, manifest_text, model, tag)
 

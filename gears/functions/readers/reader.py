@@ -1,4 +1,6 @@
-"""A reader as the functions use it: manifest, tokenizer and model, and the tokens of recent questions and sentences."""
+"""A reader in the form that the functions use: manifest, tokenizer, model, and the tokens of recent questions and
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,11 @@ class Reader(ShardModel):
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """As of every model, and one long window."""
+        """The shapes of every model, and the shape of one long window."""
         return [*super().shapes, (1, self.manifest.window_tokens)]
 
     def question(self, text: str) -> QuestionTokens:
-        """The tokens of a question; the last `MAX_QUESTIONS` questions are remembered."""
+        """Return the tokens of a question. The tokens of the last `MAX_QUESTIONS` questions are cached."""
         tokens = self._questions.get(text)
         if tokens is None:
             tokens = self.tokenizer.encode_question(text, self.manifest.max_question_tokens)
@@ -50,7 +52,10 @@ class Reader(ShardModel):
         return tokens
 
     def prefix(self, title: str, section: str = "") -> list[int]:
-        """The tokens before a passage: title and section path. Empty if the reader was trained without a prefix."""
+        """Return the tokens before a passage: title and section path.
+
+        Empty if the reader was trained without a prefix.
+        """
         if not self.manifest.passage_prefix:
             return []
         return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
@@ -58,7 +63,7 @@ class Reader(ShardModel):
     def sentences(
         self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None
     ) -> list[TextTokens]:
-        """The tokens of sentences, by preference remembered, then from `stored`, then computed now.
+        """Return the tokens of sentences: cached, or from `stored`, or computed now.
 
         `stored` returns the stored tokens of the sentence at a position of `texts`; None if they are missing.
         """

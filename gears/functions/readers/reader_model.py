@@ -1,7 +1,7 @@
-"""The model of a reader or an encoder. It can run until its user releases it, even if its key has been deleted.
+"""The model of a reader or an encoder. It can run until its user releases it, even if its key was deleted.
 
-A model's key may leave the shard with its slot. The worker's compiled model is still valid, so the reader keeps using
-it while a copy of the key is created. A model can also be compiled here before the shard has a slot for its key.
+A model's key may leave the shard with its slot. The worker's compiled model stays valid, so the reader continues to use
+it while a copy of the key is created. A model can also be compiled before the shard has a slot for its key.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from qa_cluster.gears.inference.served import RunTimes, ServedModel
 from qa_cluster.gears.inference.tensors import Array
 from qa_cluster.vectors.encoder_manifest import VECTOR_OUTPUT
 
-_WITHOUT_KEY = itertools.count(-1, -1)  # references of models without a key; the module's own are positive
+_WITHOUT_KEY = itertools.count(
+    -1, -1
+)  # references of models without a key are negative; the module's references are positive
 
 
 class ReaderModel:
-    """The model with a reference (`QA.MODELREF`), or one without a key."""
+    """A model with a reference to a key (`QA.MODELREF`), or a model without a key."""
 
     def __init__(self, models: ModelStore, ref: int) -> None:
         self.ref = ref
@@ -40,19 +42,19 @@ class ReaderModel:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is already compiled."""
+        """Whether the model is already compiled."""
         return self._served is not None or self._models.reader_ready(self.ref) is not None
 
     async def load(self) -> ServedModel:
-        """The compiled model; it is compiled now unless it already is."""
+        """Return the compiled model. If it is not compiled yet, compile it now."""
         if self._served is None:
             self._served = await self._models.reader(self.ref)
         return self._served
 
     async def warm(self, shapes: Sequence[tuple[int, int]], *, vectors: bool = False) -> None:
-        """Compile it and run it once in each shape, rows x tokens, between the other work of its device.
+        """Compile the model and run it once in each shape (rows, tokens), while the device does other work in between.
 
-        It raises ModelError for a model of the wrong kind: an encoder makes `vectors`, a reader does not.
+        ModelError if the model has the wrong kind: an encoder outputs `vectors`, a reader does not.
         """
         model = await self.load()
         ports = (*model.compiled.inputs, *model.compiled.outputs)
@@ -72,12 +74,12 @@ class ReaderModel:
         await self._models.warm(model, shapes)
 
     def same_as(self, ref: int) -> None:
-        """Use `ref` from now on, a key's reference to the same bytes, without compiling them again."""
+        """Use the key's reference `ref` from now on, which has the same bytes. The model is not compiled again."""
         self.release()
         self.ref = ref
 
     def release(self) -> None:
-        """Stop using it; a model without a key is dropped."""
+        """Stop using the model. If it has no key, it is dropped."""
         if not self.has_key:
             self._models.drop(self.ref)
 
@@ -87,6 +89,6 @@ class ReaderModel:
         return await self._models.queue_of(served).run_in_background(served, inputs)
 
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """Run the model in its device's queue; return the outputs, and the times of their wait and run."""
+        """Run the model in its device's queue; return the outputs, and how long the run waited and took."""
         served = await self.load()
         return await self._models.queue_of(served).run_measured(served, inputs)

@@ -21,19 +21,20 @@ class ReaderReports:
         self._readers = readers
 
     async def on_models(self, call: TriggerCall) -> str:
-        """Trigger ``qa.models [manifests]``: a JSON list of the readers and encoders, the default reader first.
+        """Trigger ``qa.models [manifests]``: return a JSON list of the readers and encoders, the default reader first.
 
         Each entry has:
 
         - ``kind``: ``reader`` or ``encoder``;
         - ``name``, ``id``, ``revision``, ``default``, ``precision``, ``context_tokens``;
-        - ``reading_revision``: names what its answers depend on; of an encoder, the digest of its vectors;
-        - ``warm``: every shape of its manifest has been run;
+        - ``reading_revision``: changes when anything changes that its answers depend on; for an encoder, the digest of
+          its vectors;
+        - ``warm``: whether the model has run in every shape of its manifest;
         - ``bytes``: the size of its ONNX file;
-        - ``stored``: it is in keys of this shard's tag;
-        - ``settled``: all cached answers on this shard are from the readers that their keys name;
+        - ``stored``: whether it is in keys with this shard's tag;
+        - ``settled``: whether all cached answers on this shard come from the readers that their keys name;
         - ``problem``: why it cannot be loaded;
-        - ``manifest``: its text, if requested.
+        - ``manifest``: the text of its manifest, if requested.
         """
         asked = list(call.arguments)
         if asked not in ([], [WITH_MANIFESTS]):
@@ -65,9 +66,9 @@ class ReaderReports:
         return entry
 
     async def on_reader(self, _call: TriggerCall) -> str:
-        """Trigger ``qa.reader``: the manifest of the reader that answers on this shard now; empty if it is missing.
+        """Trigger ``qa.reader``: return the manifest of the shard's default reader; empty if it is missing.
 
-        That reader may be only in memory, while its keys have left with their slot and a copy is being created.
+        The reader may be only in memory, if its keys have left with their slot and the copy is not complete.
         """
         found = self._readers.if_loaded()
         return "" if found is None or found.model is None else found.manifest_text.decode()

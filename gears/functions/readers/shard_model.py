@@ -12,10 +12,10 @@ class ShardModel:
     """A loaded model.
 
     Attributes:
-        tag: the hash tag of its keys; None while this shard's keys do not hold it.
-        warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
+        tag: the hash tag of its keys; None while this shard's keys do not contain it.
+        warm: whether the model has run in every shape of its manifest. If a run failed, `problem` says why.
         gone_since: when its keys were first missing, by the monotonic clock.
-        arrival: its number, from 1, in the order in which models arrived at this worker; never used twice.
+        arrival: a unique number, from 1, in the order in which models arrived at this worker.
     """
 
     manifest: AnyManifest
@@ -39,5 +39,5 @@ class ShardModel:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes, rows x tokens, that are run before questions need them."""
+        """The shapes (rows, tokens) in which the model runs before questions need them."""
         return [(rows, length) for length in self.manifest.shapes.lengths for rows in self.manifest.shapes.batches]

@@ -1,9 +1,9 @@
-"""Reads the readers in the keys of this shard; it remembers only which models it saw last.
+"""Reads the readers in the keys of this shard, and remembers which models it saw last.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``. The keys of any other
-reader have ``@<name>`` before the brace. One script renames six keys to make another reader the default. All keys must
-be read either before or after that script. So the list of models is read at the start and at the end, and both lists
-must be equal.
+reader have ``@<name>`` before the brace. To change the default reader, one script renames six keys. All keys must be
+read before that script, or all after it. So the list of models is read at the start and again at the end, and both
+lists must be equal.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """The readers under a tag that have manifest and tokenizer; None while the tag's slot is not on this shard.
+        """Return the readers under a tag that have manifest and tokenizer; None while the tag's slot is not on this
+        shard.
 
-        A named reader is included only with its model; the default reader may lack it.
+        A named reader must also have its model. The default reader may lack its model.
         """
         marks = self._seen.get(tag, {})
         for _ in range(MAX_TRIES):
@@ -84,7 +85,7 @@ class StoredReaders:
         return None
 
     def tags(self) -> set[str]:
-        """The tags under which there are models of readers on this server."""
+        """Return the tags under which this server has models of readers."""
         return {tag for tag, _, _ in _found(self._commands.execute("AI._MODELSCAN"))}
 
     def tokenizer(self, tag: str, name: str) -> bytes | None:
@@ -120,5 +121,5 @@ def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A value of a key as bytes: the worker gets valid UTF-8 as text."""
+    """Convert a value of a key to bytes. The worker receives valid UTF-8 as str and other values as bytes."""
     return value.encode() if isinstance(value, str) else bytes(value)

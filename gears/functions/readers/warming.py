@@ -1,4 +1,4 @@
-"""Compiles models and runs every shape of their manifests when they arrive, before the first question needs them."""
+"""Compiles models when they arrive, and runs every shape of their manifests before the first question needs them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Warming:
         self._failed_at: dict[str, float] = {}
 
     def start_due(self) -> None:
-        """Start to warm the readers that are cold. A failed one is retried later, when memory may have become free."""
+        """Start to warm the readers that are not warm. After a failure, retry later, when more memory may be free."""
         for reader in self._readers.all_models():
             if reader.warm or reader.model is None or reader.name in self._tasks:
                 continue

@@ -1,7 +1,7 @@
 """Checks the arguments of triggers before any work starts.
 
-Clients choose the arguments, and a shard may need far more memory than their size: 20,000 sentences with a question of
-one megabyte would need 20 GB of keys. So both have limits.
+Clients choose the arguments, and an argument can cost a shard far more memory than its size: 20,000 sentences with a
+question of one megabyte would need 20 GB of keys. So the number of sentences and the length of a question are limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from qa_cluster.shard_functions import MAX_QUESTION_CHARS
 
 
 def check_question(value: Any) -> str:
-    """A question, not empty and within the limit."""
+    """Return a question that is not empty and within the limit; otherwise raise InvalidInput or InputTooLong."""
     question = within_limit(value)
     if not question.strip():
         raise InvalidInput(f"question must be non-empty text, got {question!r}"[:200])
@@ -21,7 +21,7 @@ def check_question(value: Any) -> str:
 
 
 def within_limit(value: Any) -> str:
-    """A question that may be empty; InvalidInput if it is not text, InputTooLong if it exceeds the limit."""
+    """Return a question that may be empty. InvalidInput if it is not text, InputTooLong if it is too long."""
     if not isinstance(value, str):
         raise InvalidInput("question is not valid UTF-8")
     if len(value) > MAX_QUESTION_CHARS:
@@ -30,7 +30,7 @@ def within_limit(value: Any) -> str:
 
 
 def check_number(value: Any, what: str, least: int, most: int) -> int:
-    """A whole number in decimal digits, from `least` to `most`."""
+    """Parse a whole number in decimal digits, from `least` to `most`. `what` names the value in the error."""
     digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(most))
     if not digits or not least <= int(value) <= most:
         raise InvalidInput(f"{what} must be from {least} to {most}, got {value!r:.100}")

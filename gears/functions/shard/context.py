@@ -1,4 +1,4 @@
-"""What all own functions share: the shard's commands, slots, locks, partitions and the names of answers."""
+"""The objects that all own functions share: the shard's commands, slots, locks, partitions and the names of answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .slots import Slots
 
 @dataclass(frozen=True, eq=False)
 class ShardContext:
-    """The shared objects; a worker creates them once."""
+    """The shared objects. A worker creates them once."""
 
     commands: ShardCommands
     slots: Slots
@@ -24,6 +24,6 @@ class ShardContext:
 
     @classmethod
     def of(cls, commands: ShardCommands) -> ShardContext:
-        """The context over a shard's commands."""
+        """Create the objects for a shard's commands."""
         slots, locks = Slots(commands), Locks()
         return cls(commands, slots, locks, Partitions(commands, slots, locks), AnswerNames(commands))

@@ -8,14 +8,16 @@ from contextlib import asynccontextmanager
 
 
 class Locks:
-    """Each lock in use, with the number of tasks that hold it or wait for it. All tasks are on the event loop."""
+    """The locks that are in use, each with the number of tasks that hold it or wait for it. All tasks run on the event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock of a name."""
+        """Hold the lock with this name."""
         lock, users = self._by_name.get(name, (None, 0))
         lock = lock or asyncio.Lock()
         self._by_name[name] = (lock, users + 1)

@@ -1,8 +1,8 @@
 """How the keys of cached answers name their questions: by the text, or by a digest (`qa.answer-keys`).
 
-The digest is keyed with a secret of the cluster's servers. A client that can list keys but lacks the secret cannot test
-guessed questions against the names. A worker reads the setting and the secret at its start. If they have changed since
-the previous worker, the answers with other names cannot be reached any more. The worker deletes them (`is_current`).
+A secret of the cluster's servers is part of the digest. So a client that can list keys, but does not know the secret,
+cannot test guessed questions against the names. A worker reads the setting and the secret at its start. If they have
+changed since, the answers with the previous names cannot be found any more, and the worker deletes them (`is_current`).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _MARK_BYTES = 4
 
 
 class AnswerNames:
-    """The names that this worker gives to questions in the keys of answers."""
+    """Makes the names of questions in the keys of answers."""
 
     def __init__(self, shard: ShardCommands) -> None:
         self._shard = shard
 
     @cached_property
     def _mark(self) -> str:
-        """The part that is the same in all digest names with this secret; empty if names are texts."""
+        """The part that all digest names with this secret share; empty if names are texts."""
         by_digest = self._shard.setting(ANSWER_KEYS_SETTING) == DIGEST
         return self._shard.keyed_digest("the names of answers", _MARK_BYTES) if by_digest else ""
 
     def name_of(self, question: str) -> str:
-        """The name of a question in the keys of its answers."""
+        """Return the name of a question in the keys of its answers."""
         if not self._mark:
             return question
         return digest_name(self._mark, self._shard.keyed_digest(f"question {question}", _DIGEST_BYTES))
 
     def is_current(self, name: str) -> bool:
-        """Whether the name is of the kind that this worker uses: a text, or a digest with its secret."""
+        """Whether the name has the form that this worker uses: a text, or a digest with its secret."""
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Whether the name is a digest. A client that asks with a digest has read the digest in a list of keys."""
+        """Whether the name is a digest. A client that sends a digest has read it in a list of keys."""
         return bool(self._mark) and parse_digest_name(name) is not None

@@ -1,6 +1,6 @@
-"""Finds what this shard serves: whether it is a primary, which slots it has, and which slots are migrating.
+"""Reads the role and the slots of this server: whether it is a primary, which slots it has, and which are migrating.
 
-The reply to `CLUSTER NODES` has all of these facts. A replica has the slots of its primary.
+The reply to `CLUSTER NODES` has all of this. A replica has the slots of its primary.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class View:
 
     @property
     def tag(self) -> str | None:
-        """The shard's hash tag, that of its lowest slot; None while it has no slot."""
+        """The shard's hash tag: the tag of its lowest slot. None while it has no slot."""
         return shard_tag(list(self.ranges)) if self.ranges else None
 
     def has(self, slot: int) -> bool:
@@ -51,7 +51,7 @@ class View:
         return slot in self.leaving or slot in self.coming
 
     def owner(self, slot: int) -> str | None:
-        """The id of the other primary that has a slot; None if no other primary has it."""
+        """Return the id of another primary that has the slot; None if no other primary has it."""
         return next((node for node, ranges in self.others if _within(slot, ranges)), None)
 
 
@@ -67,23 +67,23 @@ class Slots:
         self._view = _ALONE
 
     def current(self, max_age_seconds: float = MAX_AGE_SECONDS) -> View:
-        """The current view, at most `max_age_seconds` old."""
+        """Return a view that is at most `max_age_seconds` old."""
         now = time.monotonic()
         if now - self._read_at >= max_age_seconds:
             self._view, self._read_at = self._read(), now
         return self._view
 
     def forget(self) -> None:
-        """Read the view again at its next use, because the server refused a command by its slot."""
+        """Read the view again at its next use. Call this when the server has refused a command because of its slot."""
         self._read_at = -MAX_AGE_SECONDS
 
     def is_leaving(self, tag: str) -> bool:
-        """Whether this is no longer the shard's own tag, or its slot is migrating to another shard."""
+        """Whether this tag is no longer the shard's own tag, or its slot is migrating to another shard."""
         view = self.current(0)
         return view.tag != tag or slot(tag) in view.leaving
 
     def read(self, commands: Sequence[Sequence[object]]) -> list[Any]:
-        """Run commands that only read; this also works on a replica."""
+        """Run commands that only read. This also works on a replica."""
         return self._shard.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
 
     def _read(self) -> View:

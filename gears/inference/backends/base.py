@@ -1,8 +1,8 @@
-"""Declares the interface of a compiled model for all runtimes, and the limits of a runtime.
+"""The interface of a compiled model, which every runtime implements, and the limits of a runtime.
 
 A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. They have the shape
 [batch, length] with both dimensions free, and the outputs have the same two dimensions. Its requests can be padded and
-batched together. An encoder is a token model, too: its only output is one vector for each row (`vector`).
+batched together. An encoder is also a token model: its only output is one vector for each row (`vector`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Port:
 
     @property
     def is_vector(self) -> bool:
-        """Whether this output has one vector for each row, whatever the length of the rows is."""
+        """Whether this output is one vector for each row. Its size does not depend on the length of the rows."""
         shape = self.shape or ()
         return self.name == VECTOR_OUTPUT and len(shape) == 2 and shape[0] is None and shape[1] is not None
 
@@ -87,5 +87,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Return placeholder inputs of a token model: a first run with them makes later runs of this shape fast."""
+    """Return placeholder inputs for a token model. After a first run with them, later runs of this shape are fast."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

@@ -1,9 +1,9 @@
-"""Chooses the runtime of a model. The runtimes are imported only when they are needed.
+"""Chooses the runtime of a model. A runtime is imported only when it is needed.
 
 - OpenVINO runs ONNX files on a CPU if they are token models or have fixed shapes.
-- ONNX Runtime runs all other ONNX files. It also runs files that OpenVINO cannot load, all files if a memory limit is
-  set or the device is a GPU, and int8 files on a processor without int8 products.
-- torch runs TorchScript, if the worker's environment has it.
+- ONNX Runtime runs all other ONNX files. It also runs files that OpenVINO cannot load, int8 files on a processor
+  without int8 products, and all files if a memory limit is set or the device is a GPU.
+- torch runs TorchScript, if the worker's environment has torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RUNTIMES = ("onnxruntime", "openvino", "torch")
 
 
 def backend_versions() -> list[str]:
-    """Return name and version of each installed runtime in one list, without importing the runtimes."""
+    """Return a flat list of the name and version of each installed runtime, without importing the runtimes."""
     found: list[str] = []
     for name in RUNTIMES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -40,7 +40,7 @@ def import_ahead() -> None:
 
 
 def import_runtimes(backend: str) -> None:
-    """Import the runtimes that can run models of a backend, as far as they are installed."""
+    """Import the installed runtimes that can run models of a backend."""
     for name in ("torch",) if backend.upper() in ("TORCH", "SCRIPT") else ("openvino", "onnx"):
         with contextlib.suppress(ImportError):
             importlib.import_module(f"{__package__}.{name}")

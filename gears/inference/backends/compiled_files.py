@@ -1,8 +1,8 @@
 """Files of compiled models in a folder (`qa.model-cache-dir`), so that a restarted worker loads models sooner.
 
 The name of a file is a hash of everything that its content depends on, so a file is never outdated. If a file is
-damaged, or cannot be read or written, the worker compiles the model. A worker does not use a folder that another user
-can write to, because its runtime would run that user's code.
+damaged, or cannot be read or written, the worker compiles the model. A worker refuses a folder that another user can
+write to, because the runtime would execute that user's code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_FILE_BYTES = MAX_FOLDER_BYTES // 4
 
 _SUFFIX = ".compiled"
 _PART = ".part"
-_PART_SECONDS = 3600.0  # an unfinished file of this age belongs to a worker that has died
+_PART_SECONDS = 3600.0  # an unfinished file that is older than this belongs to a worker that has died
 _HEAD = struct.Struct("<8sII")  # magic, length of the facts, CRC-32 of the rest
 _MAGIC = b"qa-comp1"
 

@@ -1,6 +1,6 @@
 """ONNX models in ONNX Runtime: on a GPU, and on a CPU if `choose.py` does not choose OpenVINO.
 
-One thread watches all runs with a time limit, and stops runs that exceed it.
+One thread watches all runs that have a time limit, and stops a run that exceeds its limit.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _arena: list[int] = []
 
 
 def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
-    """Let the session use the arena that all limited sessions of this process share."""
+    """Let the session use one memory arena, which all sessions with a limit share in this process."""
     if not _arena:
         info = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -123,7 +123,7 @@ class OnnxModel:
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
         if limits.memory_mb:
-            # the memory of the file does not count against the arena
+            # the memory of the model's file is not in the arena
             if file.size > limits.memory_mb << 20:
                 raise ModelError(
                     f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"

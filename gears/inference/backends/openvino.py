@@ -1,11 +1,11 @@
 """ONNX models in OpenVINO on a CPU, if their shapes can be checked before a run.
 
 If a run fails because shapes do not match, later runs of the graph read wrong memory. So only two kinds of models run
-here: models whose shapes are all fixed, and token models. The inputs of a token model have the same shape, up to a
-length that is determined when the model is loaded.
+here: models whose shapes are all fixed, and token models. All inputs of a token model have the same shape, and the
+loader determines their maximum length.
 
 With a folder for compiled models (`compiled_files.py`), a model is checked and compiled once for each kind of
-processor. Its file has the compiled model and the results of the checks.
+processor. The stored file contains the compiled model and the results of the checks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _onnx() -> FrontEnd:
 
 
 def _read(file: ModelFile) -> openvino.Model:
-    # frontends of other formats must not try the file: TensorFlow's reads any text, slowly, and prints errors
+    # only the ONNX frontend may try the file, because TensorFlow's frontend reads any text, slowly, and prints errors
     if not _onnx().supported(file.path):
         raise RuntimeError("the file is not an ONNX file")
     return _core().read_model(file.path)
@@ -69,7 +69,7 @@ def _accepts(model: openvino.Model, length: int) -> bool:
 
 
 def _find_longest(model: openvino.Model) -> int:
-    """The longest row of a token model, which usually is the size of its table of positions."""
+    """Return the maximum length of a row of a token model. Usually this is the size of its table of positions."""
     if _accepts(model, _ANY_LENGTH):
         return _ANY_LENGTH
     most, too_many = 0, _ANY_LENGTH
@@ -112,7 +112,9 @@ def _settings(threads: int, precision: str | None) -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """The processor features that OpenVINO's kernels depend on, because a folder can be moved to another machine."""
+    """Return the processor features on which OpenVINO's kernels depend, because a folder can be moved to another
+    machine.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
@@ -123,7 +125,7 @@ def _processor() -> str:
 
 
 def _name(file: ModelFile, threads: int) -> str:
-    """The name of the file of this compiled model: a hash of everything that its content depends on."""
+    """Return the file name for a compiled model: a hash of everything that the file's content depends on."""
     digest = hashlib.blake2b(digest_size=20)
     for part in (openvino.get_version(), _processor(), str(threads)):
         digest.update(f"{len(part)} {part}".encode())
@@ -136,7 +138,7 @@ def _name(file: ModelFile, threads: int) -> str:
 class OpenVinoModel:
     """A compiled model with one request, which one thread uses at a time.
 
-    `folder` is the folder for compiled models; empty: compiled models are not stored.
+    `folder` is the folder for compiled models. If it is empty, compiled models are not stored.
     """
 
     inputs: tuple[Port, ...]
@@ -199,7 +201,8 @@ class OpenVinoModel:
             files.write(name, facts, exported.getbuffer() if isinstance(exported, BytesIO) else exported)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once. Inputs and outputs are copied, so no array refers to the memory of the request later.
+        """Run the model once. Inputs and outputs are copied, so that no array refers to the request's memory after the
+        run.
 
         InferenceFailed if a row is too long, or if OpenVINO fails.
         """
@@ -207,8 +210,8 @@ class OpenVinoModel:
             raise InferenceFailed(f"the model reads rows of up to {self._longest} tokens, got {arrays[0].shape[1]}")
         with self._lock:
             try:
-                # With INFERENCE_NUM_THREADS 1, `infer` loses errors and returns the outputs of the previous run, which
-                # can belong to another client.
+                # With INFERENCE_NUM_THREADS 1, `infer` loses errors and returns the outputs of the previous run. These
+                # outputs may belong to another client.
                 self._request.start_async(list(arrays), share_inputs=False)
                 self._request.wait()
             except RuntimeError as error:

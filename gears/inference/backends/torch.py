@@ -1,6 +1,6 @@
 """TorchScript models in torch. Import this module only when it is needed: torch belongs to the extra `torch`.
 
-The file format has no types or shapes of inputs, so torch rejects unsuitable inputs only when the model runs.
+The file format does not contain types or shapes of inputs. So torch rejects unsuitable inputs only when the model runs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from .base import Port, RuntimeLimits
 MAX_ERROR_TEXT = 500
 # operators that reach outside the model: a stored model must not use them
 REFUSED_OPERATORS = ("aten::save", "aten::from_file")
-# A file must not use operators that only scripts may use: the model would run with the rights of the calling script.
-# It must not access memory by address or without index checks either, or reach other processes.
+# A model file must not use operators that only scripts may use, because the model would run with the rights of the
+# calling script. Its operators must not access memory by address or without index checks, and must not reach other
+# processes.
 _REFUSED_WORDS = re.compile(
     rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
     rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
 )
-# An operator whose name is not written out. torch itself writes `getattr` only for parts of modules.
+# An operator whose name is computed. torch itself writes `getattr` only for parts of modules.
 _NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
 _RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
 _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")

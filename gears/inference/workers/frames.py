@@ -1,8 +1,9 @@
-"""The frames between the worker of a shard and an inference worker: a JSON head and tensors as raw bytes, without code.
+"""The frames between a shard's worker and an inference worker: a JSON head, and tensors as raw bytes. They never
+contain code.
 
 A frame starts with 12 bytes: the length of the rest (8 bytes) and the length of the head (4 bytes). Then come the head
-and the bytes of the tensors. `tensors` in the head has their types and shapes. The file of a model is passed with a
-frame as a descriptor, so all processes read the same memory.
+and the bytes of the tensors. In the head, `tensors` has their types and shapes. The file of a model is sent as a
+descriptor with a frame, so all processes share its memory.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), de
 
 
 def receive(connection: socket.socket, *, descriptors: bool = False) -> tuple[Head, list[Array], list[int]]:
-    """Return the next frame, its tensors (the caller owns them) and its descriptors.
+    """Receive the next frame; return its head, its tensors (the caller owns them) and its descriptors.
 
     Raises:
         ConnectionClosed: the connection is closed, or the frame is invalid.
@@ -68,7 +69,8 @@ def receive(connection: socket.socket, *, descriptors: bool = False) -> tuple[He
         raise ConnectionClosed(f"a frame has {whole} bytes with a head of {head_bytes}")
     if whole <= _BIG_FRAME:
         return *_receive_rest(connection, whole, head_bytes), passed
-    begin_receiving()  # without memory for a frame, the process ends; without memory for a run, the run gets an error
+    # if memory is missing for a frame, the process ends; if it is missing for a run, only the run fails
+    begin_receiving()
     try:
         return *_receive_rest(connection, whole, head_bytes), passed
     finally:

@@ -1,13 +1,13 @@
 """A process for each model and TorchScript that is not a reader, with limits on its memory and time.
 
-A file that a client stores can crash a runtime, compute for hours or take all memory. The process of such a file can be
-ended without any effect on questions, readers or other models.
+A file that a client stores may crash a runtime, compute for hours or take all memory. Because it has its own process,
+this process can be ended without any effect on questions, readers or other models.
 
-*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. For one more,
-the least recently used process without a run ends, and its model is loaded again when it is needed.
+*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. If one more
+is needed, the least recently used process without a run ends, and its model is loaded again at its next use.
 
 *Limits.* The kernel limits the memory (RLIMIT_DATA). A load and a run have deadlines. A process that exceeds a limit is
-ended. A run whose process ends without a limit being exceeded is repeated once.
+ended. If a process ends during a run without exceeding a limit, the run is repeated once.
 
 *Trials.* The module counts the failures of each model (`Trials`). After `REFUSED_AFTER` failures in a row, the model is
 refused until it is stored again.
@@ -54,12 +54,12 @@ class IsolationLimits:
     """The limits of the processes.
 
     Attributes:
-        processes: how many run at the same time.
-        memory_mb: memory of each beyond that of the runtime and of `FILE_COPIES` of its file; 0: no limit.
-        spare_mb: more memory while it receives tensors.
-        load_ms, run_ms: the time of a load and of a run.
-        start_seconds: the time of a process until its first frame.
-        run_threads: concurrent runs of a model.
+        processes: how many may exist at the same time.
+        memory_mb: the memory of each process, in addition to its runtime and to `FILE_COPIES` of its file; 0: no limit.
+        spare_mb: additional memory while a process receives tensors.
+        load_ms, run_ms: the time limits of a load and of a run.
+        start_seconds: the time limit from the start of a process to its first frame.
+        run_threads: how many runs of a model may be concurrent.
     """
 
     processes: int
@@ -73,7 +73,9 @@ class IsolationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The state of a model in the module: key, failures in a row, reason of the last one, whether it ever passed."""
+    """What the module stores about a model: its key, its failures in a row, the reason of the last failure, and whether
+    it ever passed.
+    """
 
     key: str
     failures: int = 0
@@ -98,7 +100,7 @@ class Trials(Protocol):
 
 
 class Refused(ModelError):
-    """A model or script has failed too often, and is not loaded until it is stored again."""
+    """The model or script has failed too often. It is refused until it is stored again."""
 
 
 class IsolatedProcesses:
@@ -131,9 +133,10 @@ class IsolatedProcesses:
         return total
 
     def acquire(self, model: IsolatedModel) -> None:
-        """Let a model use a process until `release`. Another model's idle process may end for it.
+        """Give a model the right to use a process, until `release`. If necessary, an idle process of another model
+        ends.
 
-        QueueFull if all processes are busy for the time of a load.
+        QueueFull if all processes stay busy for the time limit of a load.
         """
         deadline = time.monotonic() + self.limits.load_ms / 1000
         with self._changed:
@@ -154,7 +157,10 @@ class IsolatedProcesses:
             model.busy += 1
 
     def release(self, model: IsolatedModel) -> None:
-        """End the use of a process. The process of a closed model, or one that has ended, makes room for another."""
+        """End the use of a process.
+
+        If the model is closed or its process has ended, another model may start a process.
+        """
         with self._changed:
             model.busy -= 1
             is_over = model.closed or model.process is None or model.process.has_ended
@@ -163,14 +169,14 @@ class IsolatedProcesses:
             self._changed.notify_all()
 
     def close(self, model: IsolatedModel) -> None:
-        """End the process of a model that is not needed any more, after its runs."""
+        """End the process of a model that is no longer needed, after its runs."""
         with self._changed:
             model.closed = True
             if not model.busy and model in self._running:
                 self._remove(model)
 
     def report_end(self, model: IsolatedModel, process: InferenceProcess) -> bool:
-        """Take a process that has failed from its model; return whether it is the first report of its failure."""
+        """Remove a failed process from its model. Return True only for the first report of this failure."""
         with self._changed:
             if model.process is process:
                 model.process = None
@@ -249,7 +255,7 @@ class IsolatedModel:
         return self.ask({"op": "run"}, arrays)
 
     def warm(self, arrays: Sequence[Array]) -> None:
-        """Run the model once as part of its load: a success does not reset its failures."""
+        """Run the model once as part of its load. Unlike `run`, a success does not reset its failures."""
         self.ask({"op": "run"}, arrays, resets=False)
 
     def ask(
@@ -260,10 +266,11 @@ class IsolatedModel:
         *,
         resets: bool = True,
     ) -> list[Array]:
-        """Send a request and return the arrays of its reply; a process that dies of it is replaced once.
+        """Send a request and return the arrays of its reply. If the process dies during the request, one more process
+        tries.
 
         Args:
-            answer: answers, on this thread, the commands that a script runs meanwhile.
+            answer: answers, on this thread, the commands that a script sends while it runs.
             resets: whether a success resets the failures.
         """
         self._check_refused()
@@ -317,7 +324,7 @@ class IsolatedModel:
     ) -> Exception:
         """End the process, count the failure and return the error for the client.
 
-        Of several requests that fail with one process, only the first counts.
+        If several requests fail with one process, only the first is counted.
         """
         process.kill()
         is_first = self._processes.report_end(self, process)
@@ -401,7 +408,8 @@ class IsolatedModel:
         }
         started: Future[InferenceProcess] = Future()
         up = threading.Event()
-        # the kernel ends a process when the thread that started it ends, so this thread lives as long as the process
+        # The kernel ends a process when the thread that started it ends. So the process is started on a thread that
+        # lives as long as the process.
         threading.Thread(target=self._serve, args=(start, started, up), name="model-process", daemon=True).start()
         process = started.result()
         if not up.wait(limits.start_seconds):

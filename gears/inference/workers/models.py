@@ -1,7 +1,7 @@
-"""A model that all inference workers load: which process loads it, the results, and the time of the next retry.
+"""A model that all inference workers load: which process loads it, what the loads returned, and when the next retry is.
 
-The pool holds its lock during all calls. A bad file can kill a process that loads it. So only one process at a time
-loads a model until one process has loaded it, and again after a process has died of it.
+The pool holds its lock during all calls. A bad file can kill a process that loads it. So until one process has loaded
+the model, only one process at a time tries. The same is true after a process has died while it used the model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PooledModel:
     Attributes:
         served: whether `load` has returned the model. Before that, a failure is reported to the client. After that, the
             model is known to be good, and a process that fails to load it retries later.
-        proven: whether a process has loaded it, and no process has died of it since.
+        proven: whether a process has loaded it, and no process has died because of it since.
         trial_process: the only process that loads it while it is not proven.
-        deaths: number of processes in a row that have died while they loaded it.
+        deaths: how many processes in a row have died while they loaded it.
         no_load_before: no process loads it before this time (monotonic seconds), because too many have died.
         error: the reason of a failure before it was served.
-        shapes: rows and length of the shapes that every process warms.
-        senders: number of threads that are about to send its file.
+        shapes: the shapes (rows, length) that every process warms.
+        senders: how many threads are about to send its file.
     """
 
     number: int
@@ -104,7 +104,9 @@ class PooledModel:
         return pause
 
     def unavailable_reason(self, processes: list[InferenceProcess], now: float) -> str:
-        """Return why no process can run this served model now; empty if one can, or is about to load it."""
+        """Return why no process can run this served model now. Return "" if a process can run it, or is about to load
+        it.
+        """
         if not processes or any(
             self.number in process.loaded or process.loading == self.number for process in processes
         ):
@@ -125,7 +127,7 @@ class PooledModel:
         self._close_if_unused()
 
     def forget(self) -> None:
-        """Close the file as soon as no thread sends it any more."""
+        """Close the file when no thread sends it any more."""
         self.forgotten = True
         self._close_if_unused()
 

@@ -1,18 +1,18 @@
-"""The pool of inference workers: keeps the processes running, loads models into all of them, runs each batch in one.
+"""The pool of inference workers: keeps the processes running, loads each model into all, and runs each batch in one.
 
-*Processes.* Each has a thread in this process, which starts it, reads its replies, and replaces it when it ends. The
-delay is `qa.worker-backoff-ms` and doubles each time, like the module's delay for the worker. A new process loads every
-model and warms their shapes before it accepts batches.
+*Processes.* Each process has a thread in this process. The thread starts it, reads its replies, and replaces it when it
+ends. The delay before a replacement starts at `qa.worker-backoff-ms` and doubles each time. A new process loads all
+models and warms their shapes before it accepts batches.
 
-*Batches.* A batch goes to the least busy process. If the process dies, another one gets the batch, once. A batch fails
-after two deaths. Without a ready process, batches wait for a limited time.
+*Batches.* A batch goes to the least busy process. If this process dies, another process gets the batch. After two
+deaths the batch fails. If no process is ready, batches wait for a limited time.
 
-*Models.* One process loads a model first, then the others (`models.py`). If a new process cannot load a model that was
-served before, it serves its other models. Batches go to processes that have the model, and fail at once if no process
-has it. The process retries after 1 s, then after twice the delay each time.
+*Models.* One process loads a model first, then the others load it (`models.py`). If a new process cannot load a model
+that was served before, it still serves its other models. Batches then go to processes that have the model, and fail at
+once if no process has it. The process retries after 1 s, then after twice the delay each time.
 
-*Files.* The processes drop a model when nothing refers to its `RemoteModel` any more. Until then, its file stays in
-shared memory, once for all processes, because a model's key may have been deleted when a process restarts.
+*Files.* The processes drop a model when nothing refers to its `RemoteModel` any more. Until then, the file stays in
+shared memory, once for all processes. It is needed because a process may restart after the model's key was deleted.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class WorkerOptions:
 class WorkerCounts:
     """The counts of the inference workers since the worker started, for `QA.BEAT`.
 
-    `missing` is the number of models that ready processes could not load again, summed over the processes. `file_bytes`
-    is the shared memory of the model files, which is in no process's resident memory.
+    Attributes:
+        missing: how many models ready processes could not load again, summed over the processes.
+        file_bytes: the shared memory of the model files. No process's resident memory includes it.
     """
 
     configured: int = 0
@@ -101,7 +102,7 @@ class InferenceWorkers:
         self._processes: list[InferenceProcess | None] = [None] * options.count
         self._models: dict[int, PooledModel] = {}
         self._numbers = itertools.count(1)
-        self._unused: deque[int] = deque()  # finalizers fill it, also while the lock is held
+        self._unused: deque[int] = deque()  # finalizers append to it, even while the lock is held
         self._stop = threading.Event()
         self._restarts = 0
         self._batches = 0
@@ -149,7 +150,7 @@ class InferenceWorkers:
         """Load a model into one process, then into the others; return it when all ready processes have it.
 
         Raises:
-            WorkerLost: no process is up in time, or two have died while they loaded it.
+            WorkerLost: no process is ready in time, or two have died while they loaded the model.
             Exception: the error of a process that cannot load the model.
         """
         file, size = memory_file(parts)
@@ -167,7 +168,9 @@ class InferenceWorkers:
         return remote
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model in the least busy process; WorkerLost if no process is up in time, or two died in the run."""
+        """Run a model in the least busy process. WorkerLost if no process is ready in time, or two processes died
+        during the run.
+        """
         deaths = tries = 0
         while True:
             process = self._choose(number)
@@ -239,8 +242,8 @@ class InferenceWorkers:
     def _await_loaded(self, model: PooledModel) -> None:
         """Wait until all ready processes have the model.
 
-        Without a ready process, the wait ends `start_seconds` after the last progress of the pool. All models share
-        this time: if no process can be started, only the first model waits.
+        If no process is ready, the wait ends `start_seconds` after the last progress of the pool. All models share this
+        time, so if no process can be started, only the first model waits.
         """
         with self._changed:
             while True:
@@ -325,7 +328,7 @@ class InferenceWorkers:
             self._advance(process)
 
     def _advance(self, process: InferenceProcess) -> None:
-        """Give a process its next task: drop models, load a model, or run a model once with a new shape."""
+        """Give a process its next task: drop models, load a model, or warm a shape."""
         with self._changed:
             self._forget_unused()
             gone = [number for number in process.loaded if number not in self._models]

@@ -1,4 +1,4 @@
-"""An inference worker as the shard's worker sees it: its process, its loaded models, its replies.
+"""An inference worker, from the view of the shard's worker: its process, its loaded models, its replies.
 
 Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). When the process
 ends by a crash, a signal or silence, all pending requests get `ProcessLost`.
@@ -33,7 +33,12 @@ _DYING_SECONDS = 0.5  # between the end of a connection and the end of its proce
 
 
 class ProcessLost(Exception):
-    """The process ended before its reply. `begun` says whether it had started the request, `reason` why it ended."""
+    """The process has ended before its reply.
+
+    Attributes:
+        begun: whether the process had started the request.
+        reason: why the process ended.
+    """
 
     def __init__(self, begun: bool, reason: str = "its connection is closed") -> None:
         super().__init__(f"the process is gone: {reason}")
@@ -43,7 +48,9 @@ class ProcessLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """A process could not load a model: the time of its retry (monotonic seconds), its delay, and the reason."""
+    """A process could not load a model. The fields are the time of the retry (monotonic seconds), the delay, and the
+    reason.
+    """
 
     retry_at: float
     pause: float
@@ -110,9 +117,10 @@ class InferenceProcess:
         descriptor: int | None = None,
         commands: Callable[[tuple[int, list[Array]]], None] | None = None,
     ) -> Future[Answer]:
-        """Send a request. The future gets the reply, an error or ProcessLost. ProcessLost if it cannot be sent.
+        """Send a request; return a future that gets the reply, an error or ProcessLost. ProcessLost if it cannot be
+        sent.
 
-        `commands` is called, on the thread that reads replies, with each command that a script runs meanwhile.
+        `commands` is called, on the thread that reads replies, with each command that a script sends while it runs.
         """
         answer: Future[Answer] = Future()
         with self._sending_lock:
@@ -145,7 +153,7 @@ class InferenceProcess:
             raise ProcessLost(False) from None
 
     def serve(self, on_frame: Callable[[], None]) -> str:
-        """Deliver replies until the process ends; call `on_frame` after each frame. Return the reason of the end."""
+        """Deliver replies until the process ends; return why it ended. `on_frame` is called after each frame."""
         reason = "it closed its connection"
         try:
             while True:

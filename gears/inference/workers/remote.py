@@ -15,7 +15,7 @@ class RemoteRunner(Protocol):
     """Runs models, which it knows by number."""
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model once."""
+        """Run a model once. `number` is the model's number in the pool."""
 
     def warm(self, number: int, rows: int, length: int) -> None:
         """Run a token model once in a shape, in every process that has loaded it."""
