@@ -37,7 +37,7 @@ typedef struct JobClass {
     const char *kind; /* as in docs/worker-protocol.md */
     /* Writes the arguments of the job as elements of the reply, and returns their number. Called again for a retry. */
     int (*emit)(RedisModuleCtx *ctx, void *data);
-    /* Called once, when the job has ended for any cause. The context is that of a command or a timer, and may write and
+    /* Called once, when the job has ended for any cause. Its context belongs to a command or a timer, and may write and
      * replicate keys. May be NULL.
      * Returns NULL if the client's reply follows `result`: the RESP value (OK, OVERRIDE), the error (FAILED), +OK
      * (TENSORS) or +TIMEDOUT. Otherwise returns an error line for the client. The line is in static memory, or in
