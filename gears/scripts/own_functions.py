@@ -1,4 +1,6 @@
-"""What scripts may start of qa-cluster's own functions: their registration, and the preparation of all documents."""
+"""The own functions that scripts may start: the registration of all own functions, and the preparation of all
+documents.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from .registrations.sessions import own_registration
 
 
 def register_all() -> None:
-    """Register every own function on every shard; the script of the session `qa-functions` only calls this.
+    """Register every own function on every shard. The script of the session `qa-functions` only calls this.
 
-    Registering again, with ``UPGRADE``, replaces the registrations and changes nothing else.
+    With ``UPGRADE``, a second call replaces the registrations and changes nothing else.
     """
     script, runtime = running_script(), current_runtime()
     if script is None:
@@ -27,16 +29,16 @@ def register_all() -> None:
 
 
 def prepare(*, force: bool = False, collection: str = "") -> None:
-    """Prepare all documents on all shards; the result of each is a JSON object with its final progress.
+    """Prepare all documents on all shards. The result of each shard is a JSON object with its final progress.
 
-    Without `force`, documents that the current reader's tokenizer has already tokenized are skipped. With a
-    `collection`, other collections are left out. Vectors are made of documents that lack them.
+    Without `force`, documents that already have tokens from the current reader's tokenizer are skipped. With a
+    `collection`, documents of other collections are skipped. Documents that lack vectors get them.
     """
     _on_all_shards(partial(_run, force=force, collection=collection))
 
 
 def start_preparing(*, force: bool = False, collection: str = "") -> None:
-    """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
+    """Prepare documents like `prepare`, but in the background. Return at once; `progress:{h}` shows the progress."""
     _on_all_shards(partial(_start, force=force, collection=collection))
 
 

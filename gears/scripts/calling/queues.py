@@ -1,4 +1,4 @@
-"""The calls that wait for a thread: owners take turns, and the calls of one owner keep their order."""
+"""The calls that wait for a thread. Owners take turns, and the calls of one owner keep their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Owned(Protocol):
-    """A waiting call; `owner` names its registration or run."""
+    """A waiting call. `owner` names its registration or run."""
 
     @property
     def owner(self) -> str:
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class TurnQueue(Generic[T]):
-    """A queue in which other owners pass an owner that has `most_each` running calls."""
+    """A queue of calls. If an owner has `most_each` running calls, the calls of other owners go first."""
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
@@ -28,12 +28,12 @@ class TurnQueue(Generic[T]):
         self.length = 0
 
     def add(self, call: T) -> None:
-        """Add a call behind the other calls of its owner."""
+        """Add a call. It is the last call of its owner."""
         self._waiting.setdefault(call.owner, deque()).append(call)
         self.length += 1
 
     def take(self) -> T | None:
-        """The next call that may run; it counts as running until `ended`."""
+        """Return the next call that may run; None if no call may run. The call counts as running until `ended`."""
         for owner, calls in self._waiting.items():
             if self._running[owner] < self._most_each:
                 call = calls.popleft()

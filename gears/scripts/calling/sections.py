@@ -1,8 +1,8 @@
-"""Sections: code of a function that runs on one thread now and can be interrupted there by another thread.
+"""Sections: code of a function that runs on a thread, and that another thread can interrupt.
 
-The interruption is an exception that the interpreter raises in that thread when it runs bytecode again. So it does not
-end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of `interrupt` must
-check whether the section has ended.
+The interruption is an exception. The interpreter raises it in the section's thread when this thread next runs bytecode.
+So it does not end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of
+`interrupt` must check whether the section has ended.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Aborted(asyncio.CancelledError):
-    """Raised inside a function whose execution was aborted, or whose time is up; `except Exception` lets it pass."""
+    """Raised inside a function whose execution was aborted, or whose time is up.
+
+    `except Exception` does not catch it.
+    """
 
 
 class CodeSection:
-    """Runs code that another thread may interrupt, on one thread, one call at a time.
+    """Runs code that another thread may interrupt. A section runs one call at a time, on one thread.
 
-    The thread that runs the code does not take this object's lock. The exception may come at any call, so also between
-    a lock's acquisition and the `try` that would release it. The thread only reads and writes single attributes, and
-    then waits until no other thread is inside `interrupt`.
+    The thread that runs the code never takes this object's lock. The exception may come at any point, even between
+    taking a lock and the `try` that would release it. So the thread only reads and writes single attributes, and then
+    waits until no other thread is inside `interrupt`.
     """
 
     __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")
@@ -42,10 +45,10 @@ class CodeSection:
         self.interrupted = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function; return its result or raise its exception. No interruption comes after that.
+        """Run a function; return its result or raise its exception. After the return, no interruption comes.
 
         Raises:
-            Aborted: it was interrupted.
+            Aborted: the function was interrupted.
         """
         outer = _local.section  # a finalizer may run a section of its own in the middle of this one
         try:
@@ -53,9 +56,10 @@ class CodeSection:
             _local.section = self
             return function(*arguments)
         finally:
-            # The interpreter raises at the start of a Python function, after a call into C and in backward jumps. So no
-            # exception can come between the end of the code and these assignments. Two exceptions can come after
-            # them: one that is already pending, and one of a thread that is inside `interrupt` now.
+            # The interpreter raises an exception at the start of a Python function, after a call into C, and in
+            # backward jumps. So no exception can come between the end of the code and these assignments. After them,
+            # two exceptions can still come: one that is already pending, and one from a thread that is inside
+            # `interrupt` now.
             self._thread = None
             _local.section = outer
             try:
@@ -67,27 +71,29 @@ class CodeSection:
                     pass
 
     def _await_pending(self) -> None:
-        """Let a pending exception come here, after the end of the code, so that it does not come later.
+        """Wait for a pending exception, so that it comes here and not later in other code.
 
         The interpreter raises a pending exception after a call into C, so also after the last check of the lock. (A
-        null exception would clear it, but would make CPython 3.11 check for one, slowly, after every later call.)
+        null exception would clear it, but then CPython 3.11 would check for exceptions, slowly, after every later
+        call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
 
     @property
     def running(self) -> bool:
-        """Whether its code is on a thread now."""
+        """Whether the section's code is running on a thread."""
         return self._thread is not None
 
     def interrupt(self) -> bool:
-        """Raise `Aborted` in the code if it runs. It may be repeated, from any thread that is not in a section.
+        """Raise `Aborted` in the code if it is running. Any thread that is not in a section may call this, and may
+        repeat it.
 
-        `Aborted` may come twice: at the start or end of a shielded block, and once more as the pending exception.
+        `Aborted` may come twice: at the start or end of a shielded block, and again as the pending exception.
 
         Returns:
-            Whether the code ran. Then the exception comes at once or at the end of a shielded block, unless the code
-            ends earlier.
+            Whether the code was running. Then the exception comes at once, or at the end of a shielded block, unless
+                the code ends earlier.
         """
         with self._interrupting:
             thread = self._thread
@@ -106,8 +112,8 @@ class CodeSection:
     def shield(self, *, late: bool = False) -> None:
         """Postpone interruptions until `unshield`.
 
-        If the code has already been interrupted, this raises `Aborted`. With `late`, it discards a pending exception
-        instead, because `unshield` raises `Aborted` again.
+        If the code has already been interrupted, raise `Aborted`. With `late`, discard a pending exception instead;
+        `unshield` then raises `Aborted`.
         """
         self._shielded = True
         if not self.interrupted:
@@ -144,10 +150,10 @@ def current_section() -> CodeSection | None:
 
 @contextlib.contextmanager
 def shielded(*, late: bool = False) -> Generator[None]:
-    """A block that must not be interrupted half-way, such as the start of an atomic block. It must be short.
+    """Run a block that must not be interrupted in the middle, such as the start of an atomic block. It must be short.
 
-    If the code has already been interrupted, this raises `Aborted` and the block does not run. With `late`, the block
-    runs even then, and `Aborted` comes at its end. That is for work that an interruption must not prevent.
+    If the code has already been interrupted, raise `Aborted` and do not run the block. With `late`, run the block even
+    then, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
     """
     section = _local.section
     if section is None or section.is_shielded:  # the outer shield ends it: a finalizer may run inside a shielded block

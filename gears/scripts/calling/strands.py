@@ -1,7 +1,8 @@
-"""Strands: event loops without a thread. A strand runs the functions of one execution, each turn on a pool's thread.
+"""Strands: event loops without a thread of their own. A strand runs the functions of one execution on threads of a
+pool.
 
-A strand has a thread only while one of its callbacks runs; a waiting record needs no thread. Callbacks run one after
-the other, so the code of a run needs no locks. A strand supports tasks, futures and timers only: sockets and processes
+A strand has a thread only while one of its callbacks runs, so a waiting record needs no thread. Callbacks run one after
+the other, so the code of a run needs no locks. A strand supports only tasks, futures and timers. Sockets and processes
 belong to the loop of the coroutines.
 """
 
@@ -25,7 +26,10 @@ MAX_TURN_SECONDS = 0.05
 
 
 class Strand(asyncio.AbstractEventLoop):
-    """The loop of one execution. Only the worker's event loop calls `run`; any thread may call the other methods."""
+    """The event loop of one execution.
+
+    Only the worker's event loop calls `run`; any thread may call the other methods.
+    """
 
     def __init__(self, threads: FunctionThreads, pool: FunctionPool, owner: str) -> None:
         self._threads = threads
@@ -43,13 +47,17 @@ class Strand(asyncio.AbstractEventLoop):
 
     @classmethod
     def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
-        """A strand on the threads of a pool. (For type checkers the class is abstract: its own methods create it.)"""
+        """Create a strand on the threads of a pool. (For type checkers the class is abstract: it creates its methods
+        itself.)
+        """
         return cls(threads, pool, owner)
 
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do the work on threads, in the caller's context. If the caller is cancelled, end the work."""
+        """Run the work on threads, in the caller's context, and return its result. If the caller is cancelled, end the
+        work.
+        """
         try:
             self._threads.check_capacity(self._pool)
         except TooManyCalls:
@@ -73,7 +81,9 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def until_ended(self) -> None:
-        """Wait until the work has also ended on its threads; after an abort, that may be later than `run` returns."""
+        """Wait until the work has ended on its threads, too. After an abort, this may be later than the return of
+        `run`.
+        """
         if self._outcome is not None:
             await asyncio.shield(self._over)
 
@@ -92,11 +102,14 @@ class Strand(asyncio.AbstractEventLoop):
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
             self._work.close()  # ended before its first step: Python would warn that it was never awaited
-        # the history keeps executions, and these must not keep the objects of their functions alive
+        # the history keeps executions, and an execution must not keep the objects of its functions alive
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt running code, and cancel the task where it waits, repeatedly until the work has ended."""
+        """Interrupt code that is running, and cancel the task if it is waiting.
+
+        Repeat this until the work has ended.
+        """
         if self._over.done():
             return
         call = self._call
@@ -118,11 +131,11 @@ class Strand(asyncio.AbstractEventLoop):
     # ---- The turns ----
 
     def _schedule(self) -> None:
-        """Ask for a thread; on the worker's event loop."""
+        """Request a thread. Called on the worker's event loop."""
         self._call = self._threads.submit(self._pool, self._owner, self._turn)
 
     def _turn(self, section: CodeSection) -> None:
-        """Run the ready callbacks, on a function thread."""
+        """Run the callbacks that are ready. Called on a function thread."""
         asyncio._set_running_loop(self)
         try:
             self._run_ready(section)

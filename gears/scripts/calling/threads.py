@@ -1,14 +1,14 @@
 """The threads that run users' functions.
 
-Each pool has its own threads, so that functions with a client never wait for functions without one. A call waits in its
-pool's queue until a thread is free. One owner (a registration, a run) has at most half of a pool's threads.
+Each pool has its own threads, so that functions with a client never wait for functions without a client. A call waits
+in its pool's queue until a thread is free. One owner (a registration, a run) has at most half of a pool's threads.
 
-A call that must end is interrupted every second until it has ended. An interrupted thread ends with its call, because
-the exception may have left work half done, such as a half-read reply of a command. A call that does not end (it is
-inside C code) is *stuck*: another thread replaces its thread. A worker with more stuck calls than a pool has threads
-gives up and is replaced.
+A call that must end is interrupted every second until it has ended. Its thread then ends too, because the exception may
+have left work half done, such as a half-read reply of a command. A call that does not end, because it is inside C code,
+is *stuck*. Another thread replaces its thread. A worker with more stuck calls than a pool has threads ends itself and
+is replaced.
 
-The event loop's thread owns all of these objects; the function threads only take calls and report their ends.
+The event loop's thread owns all of these objects. The function threads only take calls and report their ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TooManyCalls(Exception):
 
 
 class Call:
-    """One use of a thread: `function` gets the section in which it runs interruptible code."""
+    """One use of a thread. `function` is called with the section in which it runs interruptible code."""
 
     __slots__ = ("function", "owner", "pool", "section", "state", "stuck")
 
@@ -68,9 +68,9 @@ class Call:
 
 
 class FunctionThreads:
-    """All function threads of the worker; `give_up` is called when too many threads are stuck.
+    """All function threads of the worker. `give_up` is called when too many threads are stuck.
 
-    Each thread calls `prepare` when it begins, and `ended` after each call, with the section of its code.
+    Each thread calls `prepare` when it starts. After each call, it calls `ended` with the section of the call's code.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """The number of calls that have a thread. Stuck calls do not count."""
+        """The number of calls that have a thread, without stuck calls."""
         return sum(self._busy.values())
 
     @property
@@ -126,7 +126,7 @@ class FunctionThreads:
         return call.state is CallState.WAITING and self._queues[call.pool].remove(call)
 
     def interrupt(self, call: Call, waited: float) -> None:
-        """Interrupt a call. The caller repeats this until the call ends; `waited`: seconds since the first time."""
+        """Interrupt a call. The caller repeats this until the call ends. `waited`: the seconds since the first time."""
         if call.state is not CallState.RUNNING:
             return
         call.section.interrupt()
@@ -156,7 +156,7 @@ class FunctionThreads:
     def _start(self) -> _Thread:
         self.count += 1
         thread = _Thread(self.loop, self._prepare, self._ended, self._over)
-        # not in the context of the function that needs the thread first
+        # the context of the first function that needs the thread must not become the context of the thread
         contextvars.Context().run(thread.start)
         return thread
 

@@ -1,8 +1,8 @@
-"""Atomic blocks: for a short lease the server serves this worker only.
+"""Atomic blocks: for a short lease, the server serves only this worker.
 
-`QA.ATOMIC` is sent on the thread's link; from ``+GO`` on, commands and replies go over the control socket, until
-``END``. A block belongs to the thread that has entered it, and other threads wait for its end. A function that blocks
-inside it loses the block when the lease ends: then the next thread may enter one. A coroutine must not wait inside a
+A thread sends `QA.ATOMIC` on its link. After the server has replied ``+GO``, commands and replies use the control
+socket until ``END``. A block belongs to the thread that has entered it. Other threads wait for its end. If a function
+blocks inside the block, the lease ends, and the next thread may enter a block. A coroutine must not wait inside a
 block; `guarded` enforces this.
 """
 
@@ -31,7 +31,9 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():` of a function: the section of its code, and the link that waits for the end of the block."""
+    """One `with atomic():` of a function: the section of the function's code, and the link on which the server reports
+    the end of the block.
+    """
 
     __slots__ = ("link", "section")
 
@@ -66,7 +68,7 @@ class AtomicBlock:
 
     @property
     def active(self) -> bool:
-        """Whether some thread uses the control socket."""
+        """Whether a thread is using the control socket."""
         return self._holder is not None
 
     def begin(self, entry: AtomicEntry) -> None:
@@ -88,7 +90,7 @@ class AtomicBlock:
             self._local.entry = entry
 
     def _take_turn(self) -> None:
-        """Wait until no other thread has the block, or until the lease of that block has expired."""
+        """Wait until no other thread has a block, or until the lease of that block has expired."""
         with self._turn:
             while self._holder is not None and (left := self._over_at() - time.monotonic()) > 0:
                 self._turn.wait(left)
@@ -98,7 +100,7 @@ class AtomicBlock:
         return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
 
     def drain(self) -> None:
-        """Discard late answers on the control socket, unless a block reads it."""
+        """Discard late replies on the control socket, unless a block is reading the socket."""
         with self._turn:
             if self._holder is None:
                 self._control.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -113,7 +115,7 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.owed = True  # until the block ends: a finalizer that runs a command meanwhile gets another link
+        link.owed = True  # until the block ends; if a finalizer runs a command in between, it gets another link
         try:
             link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
@@ -131,12 +133,12 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
-            # An earlier reply answers a command or the END of the last block, whose lease had expired.
+            # An earlier reply belongs to a command, or to the END of the last block, whose lease had expired.
             continue
 
     @property
     def entered_here(self) -> bool:
-        """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
+        """Whether the calling thread is inside the block. Commands of other threads wait on their own links."""
         return self._local.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
@@ -155,7 +157,7 @@ class AtomicBlock:
         return replies
 
     def leave(self, entry: AtomicEntry) -> None:
-        """End the block that began with this entry, unless it has ended; also in a function that was interrupted.
+        """End the block of this entry, unless it has already ended. This also works in a function that was interrupted.
 
         Raises:
             Aborted: the function was interrupted; the block has ended.
@@ -166,7 +168,8 @@ class AtomicBlock:
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """End the block that the code of `section` has left open; call this on its thread, after the code has ended.
+        """End a block that the code of `section` has left open. Call this on the section's thread, after its code has
+        ended.
 
         A block stays open if an abort interrupts the code just before `leave`.
         """
@@ -216,9 +219,9 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 def guarded(
     coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: CodeSection | None = None
 ) -> Generator[Any, Any, Any]:
-    """Run a function's coroutine. An `await` that would wait inside an atomic block raises GearsError in it instead.
+    """Run a function's coroutine. If an `await` would wait inside an atomic block, it raises GearsError instead.
 
-    With `section`, the code of the coroutine runs in that section, and an atomic block that it leaves open is ended.
+    With `section`, the code of the coroutine runs in this section, and an atomic block that it leaves open is ended.
     """
     run = section.run if section is not None else _call
     value: Any = None

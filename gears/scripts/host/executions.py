@@ -1,7 +1,7 @@
 """Executions: the runs of pipelines, with their ids, states and results.
 
-The context variable `current` has the execution that a function belongs to. The execution determines the rights of the
-function's commands, and holds the reply that replaces the reply of a hooked command.
+The context variable `current` has the execution to which the running function belongs. The execution determines the
+rights of the function's commands. It also has the reply that replaces the reply of a hooked command.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ OUTSIDE = object()
 
 
 class Owner(Protocol):
-    """The session of a script that an execution belongs to; this room needs only its id."""
+    """The session of a script to which an execution belongs. This room needs only its id."""
 
     id: str
 
 
 class Execution:
-    """One run of a pipeline. Its commands have the rights of the ACL user `user`; empty: the worker's own rights.
+    """One run of a pipeline. Its commands have the rights of the ACL user `user`; if this is empty, the worker's own
+    rights.
 
-    Its functions run on threads of the `pool`; the functions of one `owner` take turns.
+    Its functions run on threads of the `pool`. The functions of one `owner` take turns.
     """
 
     __slots__ = (
@@ -97,7 +98,8 @@ class Execution:
         self.errors: list[str] = []
         self.first_failure: str | None = None
         self.overriding: bytes | None = None
-        # (kind, name of the function) of each step: the history must not keep functions alive
+        # The (kind, name of the function) of each step. The history must not keep functions alive, so it has only
+        # names.
         self.steps: Sequence[tuple[str, str]] = ()
         self.step_seconds: list[float] = []
         self.read_seconds = 0.0
@@ -105,12 +107,12 @@ class Execution:
         self.shards_completed = 0
         self.aborted = False
         self.abort_reason = ABORTED
-        # called at its end, if it is listed only until then
+        # called at the end, if the history lists the execution only until its end
         self.leave_list: Callable[[], None] | None = None
-        # how often a function has reported that it still works on its record
+        # how often a function has reported that it is still working on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
-        # the future that the running step has created, None before that; OUTSIDE between steps
+        # the future that the running step has created; None if it has created none; OUTSIDE between steps
         self.step_future: object = OUTSIDE
         self._holds = 0
         self._lock = threading.Lock()
@@ -180,7 +182,7 @@ class Execution:
         self._wake()
 
     def hold(self) -> None:
-        """Record that a coroutine or a kept session outside the steps still works for this execution."""
+        """Record that a coroutine or a stored session, outside the steps, still works for this execution."""
         with self._lock:
             self._holds += 1
 
@@ -212,7 +214,7 @@ class Execution:
             await self._change()
 
     async def until_ended(self) -> None:
-        """Wait until no thread works for it any more; after an abort, that may be later than its end."""
+        """Wait until no thread works for it any more. After an abort, this may be later than the end of the run."""
         if self.strand is not None:
             await self.strand.until_ended()
 
@@ -231,7 +233,7 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 
 
 async def as_worker(work: Awaitable[T]) -> T:
-    """Do work of the worker itself, which a function has requested: it belongs to no execution and has no user."""
+    """Do work of the worker that a function has requested. The work belongs to no execution and has no user."""
     token = current.set(None)
     try:
         return await work
@@ -244,11 +246,12 @@ def _now_us() -> int:
 
 
 class IdSource:
-    """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
+    """Creates ids of executions, registrations and sessions: the shard's id, a dash, and a number from one shared
+    counter.
 
-    The counter starts at the time in microseconds and grows by one, so that a new worker does not reuse ids that other
-    shards and clients know from its predecessor. For a registration it first catches up with the time: shards compare
-    ids of registrations to find the newer of two versions of a session.
+    The counter starts at the time in microseconds and grows by one. So a new worker does not reuse ids of its
+    predecessor that other shards and clients know. For a registration, the counter first advances to the current time.
+    Shards compare ids of registrations to find the newer of two versions of a session.
     """
 
     def __init__(self, shard_id: str) -> None:
@@ -262,7 +265,7 @@ class IdSource:
         return self._after(0)
 
     def next_dated(self) -> str:
-        """A new id that is greater than all ids that other shards have given, if the shards' clocks agree."""
+        """Return a new id that is greater than all ids from other shards, if the shards' clocks agree."""
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:
@@ -277,7 +280,7 @@ class IdSource:
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:
-        """Never return `used` or an earlier id of this shard again."""
+        """Never return `used` or a lower id of this shard again."""
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
             with self._lock:

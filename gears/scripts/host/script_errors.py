@@ -1,4 +1,4 @@
-"""The error of a record or script in the forms that clients of RedisGears read.
+"""The error of a record or script, in the forms that clients of RedisGears expect.
 
 The failure of a script is reported as the list of its traceback's lines (`traceback_text`).
 """

@@ -1,7 +1,7 @@
-"""The shard as functions of users see it: the caller's rights, atomic blocks, and the threads of functions.
+"""The shard as users' functions see it: the caller's rights, atomic blocks, and the threads of functions.
 
-Functions reach the host through module-level calls, and a worker process serves one shard. So the host is also bound
-once at the start.
+Functions reach the host through module-level calls. A worker process serves one shard, so the host is bound once, at
+the start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..calling.threads import FunctionThreads
 from .atomic import AtomicBlock
 from .executions import IdSource, current
 
-# a caller may use the internal command only if its rights allow the public one
+# A caller may use the internal command only if its rights allow the corresponding public command.
 _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
@@ -58,7 +58,9 @@ class ScriptHost(Host):
         return self.info.number("qa.background-timeout-ms", 0) / 1000
 
     def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the worker on its event loop, in the caller's context, and wait for the result."""
+        """Call a function of the worker on its event loop, in the caller's context; wait for the result and
+        return it.
+        """
         if threading.current_thread() is threading.main_thread():
             return function(*arguments)
         outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -73,7 +75,7 @@ class ScriptHost(Host):
         return outcome.result()
 
     def await_on_loop(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        """Do work on the worker's event loop; the future can be awaited in the caller's coroutines."""
+        """Do work on the worker's event loop; return a future that the caller's coroutines can await."""
         if threading.current_thread() is threading.main_thread():
             return asyncio.ensure_future(work)
         outcome = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -84,7 +86,7 @@ class ScriptHost(Host):
         return self.execute_own(*self._with_rights(arguments))
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, even in a function: for facts that the worker itself needs."""
+        """Run a command with the worker's own rights, even in a function, for facts that the worker itself needs."""
         if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return super().execute_own(*arguments)
@@ -104,7 +106,9 @@ class ScriptHost(Host):
             super().execute_later(failed, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """The command with the rights of the current execution's user; internal commands keep the worker's."""
+        """Return the command in the form that runs with the rights of the execution's user. Internal commands keep the
+        worker's rights.
+        """
         execution = current.get()
         if execution is None or not execution.user:
             return arguments

@@ -1,6 +1,6 @@
-"""Makes the threads that a function starts run in its context: with its execution and its caller's rights.
+"""Makes each thread that a function starts run in the function's context: with its execution and its caller's rights.
 
-Python 3.11 gives a new thread an empty context. Without this module, a function with its caller's rights would get the
+Python 3.11 gives a new thread an empty context. Without this module, a function with its caller's rights could get the
 worker's rights by starting a thread.
 """
 
@@ -29,12 +29,12 @@ def _start_in_context(self: threading.Thread) -> None:
 def _submit_in_context(
     self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
 ) -> Future[Any]:
-    # otherwise it would run in the context of the call for which the pool has created its thread
+    # Otherwise it would run in the context of the call for which the pool has created its thread.
     return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
 
 
 def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
-    # a pool's thread calls it outside of the submitted function, so not in that function's context
+    # A pool's thread calls this outside of the submitted function, so not in the context of that function.
     context = contextvars.copy_context()
     _add_done_callback(self, lambda done: context.run(fn, done))
 

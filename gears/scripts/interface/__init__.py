@@ -1,1 +1,3 @@
-"""This room is the interface for scripts: the builder, the API and `redisAI`. The runtime has the worker's parts."""
+"""This room is the interface for scripts: the builder, the API and `redisAI`. `runtime` gives access to the worker's
+parts.
+"""

@@ -1,7 +1,7 @@
-"""The functions that scripts call: scripts import this module as `redisgears` or `rg`, and have its names as globals.
+"""The functions that scripts call. Scripts import this module as `redisgears` or `rg`, and have its names as globals.
 
-Both spellings of RedisGears 1.2 exist, snake case (globals) and camel case (module). Everything works in functions,
-coroutines and `onRegistered` callbacks of a shard worker, and only there.
+Both spellings of RedisGears 1.2 exist: snake case (globals) and camel case (module). Everything works in functions,
+coroutines and `onRegistered` callbacks of a shard worker, but nowhere else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def execute(command: str, *args: object) -> Any:
     """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
 
     The command has the worker's rights. If the function is registered with its caller's rights, the command has the
-    rights of the client that triggered it. A key of another shard is an error: ``Operation not permitted``.
+    rights of the client that has triggered the function. GearsError (``Operation not permitted``) for a key of another
+    shard.
 
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
@@ -48,9 +49,10 @@ def execute(command: str, *args: object) -> Any:
 
 
 def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
-    """Run several commands in one round trip; the first error is raised after all have run.
+    """Run several commands in one round trip; return their replies. If one fails, raise the first error after all have
+    run.
 
-    With `keep_errors`, no error is raised: the list has an `error` instead of the command's reply.
+    With `keep_errors`, no error is raised. The list then has an `error` instead of the command's reply.
 
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
@@ -80,7 +82,7 @@ def hashtag() -> str:
 
 
 def override_reply(value: object) -> None:
-    """Answer the client whose command started this execution with `value` instead of the command's own reply."""
+    """Reply `value` to the client whose command has started this execution, instead of the command's own reply."""
     execution = current.get()
     if execution is None:
         raise GearsError("Can not get command ctx")
@@ -125,8 +127,8 @@ def flat_error(message: object) -> GearsError:
 def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
     """Call `f` every `seconds` until the session is unregistered or replaced; return True.
 
-    The timer belongs to this worker: if a script starts it, it is on one shard and ends with the worker. To have it on
-    every shard, also after a restart, start it in `onRegistered`.
+    The timer belongs to this worker. If a script starts it, it runs on one shard and ends with the worker. To run it on
+    every shard, even after a restart, start it in `onRegistered`.
     """
     if key is not None:
         raise GearsError(
@@ -166,5 +168,5 @@ def shard_reader_callback() -> Iterator[str]:
 
 
 def gears_future() -> GearsFuture:
-    """An object that suspends the step that returns it."""
+    """Return an object that suspends the step that returns it, until another thread continues the step."""
     return GearsFuture()

@@ -70,7 +70,7 @@ def _with_checked_arity(builder: type[GearsBuilder]) -> type[GearsBuilder]:
 
 @_with_checked_arity
 class GearsBuilder:
-    """A pipeline under construction; every operation returns the builder itself.
+    """A pipeline under construction. Every operation returns the builder itself.
 
     >>> GearsBuilder("KeysReader").map(lambda record: record["key"]).run("sentence:*")  # doctest: +SKIP
     """
@@ -104,7 +104,7 @@ class GearsBuilder:
         return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
-        """Reduce each shard's records to one: `f(accumulator, record)`; the first accumulator is None."""
+        """Reduce the records of each shard to one record by `f(accumulator, record)`. The first accumulator is None."""
         return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
@@ -123,11 +123,13 @@ class GearsBuilder:
         return self._add(StepKind.REPARTITION, key=checked_function(f))
 
     def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key on each shard: `reducer(key, accumulator, record)`."""
+        """Reduce the records of each key on each shard by `reducer(key, accumulator, record)`. `extractor(record)` is
+        the key.
+        """
         return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
 
     def groupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key over all shards."""
+        """Reduce the records of each key over all shards, like `localgroupby`."""
         return self.repartition(extractor).localgroupby(extractor, reducer)
 
     def batchgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, list[Any]], Any]) -> Self:
@@ -146,7 +148,9 @@ class GearsBuilder:
         return self.groupby(extractor, lambda _key, records, record: _append(records, record)).map(reduce)
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
-        """Reduce on each shard with `seqOp(accumulator, record)`, then over the shards with `combOp`."""
+        """Reduce the records of each shard by `seqOp(accumulator, record)`, then reduce the results of all shards by
+        `combOp`.
+        """
         seq, comb = checked_function(seqOp), checked_function(combOp)
         self.accumulate(lambda acc, record: seq(acc or copy.deepcopy(zero), record))
         self.collect()
@@ -205,7 +209,10 @@ class GearsBuilder:
         mode: str = "async",
         **options: Any,
     ) -> asyncio.Future[list[list[Any]]] | None:
-        """Run the pipeline: a script's after its end, a function's at once, returning a future of [results, errors]."""
+        """Run the pipeline. In a function, it starts at once; return a future of [results, errors].
+
+        In a script, it starts when the script has ended; return None.
+        """
         if mode not in ("async", "async_local"):
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
         source = run_source(self._source_name, self._default if arg is None else arg, options)

@@ -1,7 +1,7 @@
-"""Answers the `RG.*` commands about executions and sessions, whose state is in the worker.
+"""Answers the `RG.*` commands about executions and sessions, because their state is in the worker.
 
-Each shard that takes part in an execution knows its own part only: `RG.GETEXECUTION`, `RG.DROPEXECUTION` and
-`RG.ABORTEXECUTION` therefore go to all shards, over the bus.
+A shard that takes part in an execution knows only its own part. So `RG.GETEXECUTION`, `RG.DROPEXECUTION` and
+`RG.ABORTEXECUTION` go to all shards, over the bus.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDERS = {"RG.DROPEXECUTION": DROP, "RG.ABORTEXECUTION": ABORT}
 
 
 async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Carry out a `command` job; return the reply."""
+    """Run the command of a `command` job; return its reply."""
     handler = _COMMANDS.get(name)
     if handler is None:
         raise GearsError(f"ERR the worker does not know the command {name}")
@@ -35,7 +35,7 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Carry out a command without waiting for other shards, which get the order to drop or abort their part."""
+    """Run a command without waiting for other shards. They get a message to drop or abort their part."""
     execution_id = _argument(name, arguments) if name in _ORDERS else ""
     if name == "RG.GETEXECUTION" and len(arguments) == 1:
         arguments = [*arguments, "SHARD"]
@@ -45,7 +45,7 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
     known = _carry_out(runtime, kind, execution_id)
     for node in _others(runtime):
         runtime.peers.send(node, kind, execution_id)
-    # another shard may know it, but this one cannot wait for its answer
+    # another shard may know the execution, but this shard cannot wait for its answer
     if not known and not _others(runtime):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK
@@ -86,7 +86,7 @@ async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> byt
 
 
 def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
-    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None if it is unknown here."""
+    """Return this shard's part of an execution in the form of `RG.GETEXECUTION`; None if it is unknown here."""
     execution = runtime.history.get(execution_id)
     if execution is None:
         return None
@@ -129,7 +129,9 @@ def _others(runtime: Runtime) -> list[str]:
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """The answers of the other shards. A refusal is raised; a shard that does not answer is left out."""
+    """Return the answers of the other shards. Raise the error of a shard that refuses. Leave out a shard that does not
+    answer.
+    """
     nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""The DAG runner of `redisAI`: it connects tensors, models and scripts by name, as `AI.DAGEXECUTE` does.
+"""The DAG runner of `redisAI`. It connects tensors, models and scripts by name, like `AI.DAGEXECUTE`.
 
 >>> import redisAI  # doctest: +SKIP
 >>> runner = redisAI.createDAGRunner()  # doctest: +SKIP
@@ -19,7 +19,7 @@ from .runtime import current_runtime
 
 
 class DAGRunner:
-    """One run of several steps. If a name is written again, later steps get the later tensor."""
+    """One run of several steps. If a name is written twice, the steps after the second write use the second tensor."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -134,7 +134,7 @@ class DAGRunner:
         self.ScriptRun(key, function, scopes["INPUTS"], scopes["OUTPUTS"], keys=scopes["KEYS"], args=scopes["ARGS"])
 
     def Run(self) -> asyncio.Future[list[Tensor]]:
-        """Run all steps; the result, to be awaited, is the tensors of `TensorGet` in the order of its calls."""
+        """Run all steps. The awaited result is the list of tensors that `TensorGet` has requested, in that order."""
         self._open()
         if not self._steps and not self._wanted:
             raise GearsError("ERR DAG is empty")

@@ -1,7 +1,8 @@
-"""Answers commands of the worker that a function calls, without the server, and with the function's rights.
+"""Runs commands that would wait for this worker, when a function calls them: without the server, with the function's
+rights.
 
-The worker's event loop answers them. A function on a thread waits for the answer until it is aborted or the time is up.
-Coroutines share a loop and must not block it, so a coroutine can call only commands that do not wait:
+The worker's event loop runs them. A function on a thread waits for the answer until it is aborted or its time is up.
+Coroutines share a loop and must not block it. So a coroutine can call only commands that do not wait:
 
 - They read and change only this shard's part of an execution. Other shards get a message to drop or abort their parts.
 - They do not run a user's trigger.
@@ -34,10 +35,10 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# the module's replies to a caller that may run the command but may not wait for it
+# The module replies this to a caller that may run the command but may not wait for it.
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
 _CALL_ELSEWHERE = "call it in a function that is no coroutine, or with asyncio.to_thread"
-# how often a waiting function runs bytecode, because only bytecode can be interrupted
+# How often a waiting function runs bytecode, because only bytecode can be interrupted.
 _SLICE_SECONDS = 0.2
 
 
@@ -63,7 +64,9 @@ def _may_wait(runtime: Runtime) -> bool:
 
 
 def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None:
-    """Raise if the user whose rights the function has may not send the command, or if its arguments are wrong."""
+    """Raise an error if the user whose rights the function has may not send the command, or if its arguments are
+    wrong.
+    """
     execution = current.get()
     user = execution.user if execution is not None else ""
     if not user:
@@ -76,7 +79,10 @@ def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None
 
 
 def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds: float | None) -> bytes:
-    """Do the work on the worker's event loop, and wait for the result; the caller may be interrupted meanwhile."""
+    """Do the work on the worker's event loop; wait for the result and return it.
+
+    The waiting caller may be interrupted.
+    """
     until = None if seconds is None else time.monotonic() + seconds
     future = asyncio.run_coroutine_threadsafe(work, runtime.host.loop)
     try:
@@ -84,7 +90,7 @@ def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds
             try:
                 return future.result(_SLICE_SECONDS)
             except TimeoutError:
-                if future.done():  # an error of the work itself
+                if future.done():  # the error comes from the work itself
                     raise
                 if until is not None and time.monotonic() > until:
                     raise GearsError(f"DEADLINE {name} took longer than {seconds:g} s") from None
@@ -93,7 +99,7 @@ def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds
 
 
 def _at_once(name: str, work: Coroutine[Any, Any, bytes]) -> bytes:
-    """The result of a coroutine that must not wait, on the worker's event loop."""
+    """Return the result of a coroutine on the worker's event loop. If the coroutine would wait, raise an error."""
     try:
         work.send(None)
     except StopIteration as stop:
@@ -147,7 +153,7 @@ async def _trigger(
     execution = Execution(
         runtime.host.ids.next(), session, registered=True, user=user, pool=pool, owner=registration.id
     )
-    # an `onRegistered` that calls its own trigger must not wait for itself
+    # if `onRegistered` calls its own trigger, the trigger must not wait for `onRegistered`
     if caller is None or caller.id != registration.id:
         await runtime.on_registered.until_returned(registration.id)
     runtime.history.add_registered(registration.id, execution)

@@ -1,4 +1,4 @@
-"""Runners of `redisAI`: one run of a model, or one call of a TorchScript's function; each can be used once."""
+"""Runners of `redisAI`: one run of a model, or one call of a TorchScript's function. A runner can be used once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def caller() -> str:
 
 
 def _waiting_runtime() -> Runtime:
-    """The runtime, for a function whose own thread waits for a run."""
+    """Return the runtime, for a function whose own thread will wait for a run."""
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError("ERR models and scripts can not be run inside an atomic block: run them before it")
@@ -27,7 +27,7 @@ def _waiting_runtime() -> Runtime:
 
 
 class _Runner:
-    """The common part of runners: callers add inputs and outputs, then run it."""
+    """The common part of runners. Callers add inputs and outputs, then run it."""
 
     _kind = "PyGraphRunner"
 
@@ -112,7 +112,7 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input; the name is ignored (and may come last), only the order matters."""
+    """Add the next input. The name is ignored: only the order matters. The name may also be the last argument."""
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 
@@ -124,7 +124,7 @@ def modelRunnerAddOutput(runner: ModelRunner, name: str = "") -> int:
 
 
 def modelRunnerRun(runner: ModelRunner) -> list[Tensor]:
-    """Run a TORCH model and wait; for all others use `modelRunnerRunAsync`."""
+    """Run a TORCH model and wait for it. For all other models use `modelRunnerRunAsync`."""
     return runner.run_blocking()
 
 
@@ -145,7 +145,7 @@ def scriptRunnerAddInput(runner: ScriptRunner, tensor: Tensor) -> int:
 
 
 def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) -> int:
-    """Add the tensors of the function's last parameter, a list."""
+    """Add the tensors of the function's last parameter, which is a list."""
     for tensor in tensors:
         runner.add_input(tensor)
     return 1

@@ -32,26 +32,29 @@ from .source_options import NO_HOOK
 
 
 def call_next(*_: object) -> None:
-    """Not supported, like command hooks."""
+    """Raise an error: command hooks are not supported."""
     raise GearsError(f"call_next is left out: {NO_HOOK}")
 
 
 def get_command() -> None:
-    """Not supported, like command hooks."""
+    """Raise an error: command hooks are not supported."""
     raise GearsError(f"Can not get CommandHook ctx: {NO_HOOK}")
 
 
 def gears_ctx(*_: object) -> None:
-    """Not supported: only `GearsBuilder` makes pipelines."""
+    """Raise an error: only `GearsBuilder` makes pipelines."""
     raise GearsError("gearsCtx is left out: use GearsBuilder")
 
 
 def register_gears_thread() -> None:
-    """Does nothing: threads that a function starts have its execution and its rights without registration."""
+    """Do nothing. A thread that a function starts has the function's execution and rights without registration."""
 
 
 class _Loop:
-    """The event loop of the coroutines, for scripts: unlike a loop, it can be pickled with a function's globals."""
+    """The event loop of the coroutines, for scripts.
+
+    Unlike a real loop, it can be pickled with a function's globals.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -111,7 +111,7 @@ def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray
 
 
 def createTensorFromArray(array: Array) -> Tensor:
-    """A tensor over a numpy array (not in RedisGears)."""
+    """Create a tensor over a numpy array. RedisGears does not have this function."""
     dtype_name(array)
     return Tensor(array)
 
@@ -185,5 +185,5 @@ def tensorGetDims(tensor: Tensor) -> tuple[int, ...]:
 
 
 def tensorGetArray(tensor: Tensor) -> Array:
-    """The numpy array itself, not copied (not in RedisGears)."""
+    """Return the numpy array itself, not a copy. RedisGears does not have this function."""
     return tensor.array

@@ -1,8 +1,8 @@
-"""The worker's parts, and the one place where scripts and jobs find them.
+"""The worker's parts that scripts and jobs use, in one object.
 
-A worker process serves one shard and has one of each part. Scripts reach the parts through module-level functions, so
-the `Runtime` is bound once at the start. The rooms below get the parts that they need when they are created, and do not
-know this class.
+A worker process serves one shard and has one object of each part. Scripts reach the parts through module-level
+functions, so the `Runtime` is bound once at the start. The rooms below do not know this class: they get the parts that
+they need when they are created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes sources from the names of RedisGears' readers and the options of `run` and `register`."""
+"""Creates sources from the names of RedisGears' readers and the options of `run` and `register`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _entry_id(options: dict[str, Any]) -> str:
 
 
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """A list of names of `register`, in lower case; None and an empty list both mean: all."""
+    """Return a list of names of `register`, in lower case. None and an empty list both mean: all; the result is then
+    None.
+    """
     if not value:
         return None
     if isinstance(value, str) or not all(isinstance(item, str) for item in value):
@@ -124,7 +126,9 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
 
 
 def _timeout_ms(value: object) -> int:
-    """`timeout` of `register` as the module takes it: None is its default, 0 is no limit."""
+    """Return the `timeout` of `register` in the form that the module expects. None becomes the module's default, 0
+    means no limit.
+    """
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TIMEOUT_MS:

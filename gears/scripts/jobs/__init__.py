@@ -1,1 +1,1 @@
-"""This room does the jobs of users' scripts: they run, register functions, and their functions are called."""
+"""This room does the jobs of users' scripts: it runs scripts, registers functions and calls them."""

@@ -17,7 +17,7 @@ class InOrder:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, name: Hashable, execution: Execution, run: Coroutine[Any, Any, None]) -> None:
-        """Run an execution when the previous one of this name has ended, on its thread, too."""
+        """Run an execution when the previous execution with this name has ended, including its thread."""
         before = self._last.get(name)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last[name] = mine

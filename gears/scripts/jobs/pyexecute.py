@@ -1,4 +1,4 @@
-"""The job of `RG.PYEXECUTE`: a script runs once; then its registrations are published and its run started."""
+"""The job of `RG.PYEXECUTE`: runs a script once, then publishes its registrations and starts its run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def _session_exists(runtime: Runtime, session_id: str) -> bool:
 
 
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
-    """Raise if a trigger belongs to another session that stays; clients get it as an exception of the script."""
+    """Raise an error if a trigger belongs to another session that stays. Clients get the error as an exception of the
+    script.
+    """
     others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
     taken = {trigger for other in others for trigger in _triggers(other)}
     own: set[str] = set()
@@ -143,7 +145,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
 
 
 async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: bool) -> ScriptRun:
-    """Run the script's source on a function thread."""
+    """Run the script's source on a function thread; return what the script has requested."""
 
     async def execute() -> ScriptRun:
         return execute_source(session, script_globals(), restoring=registers_only)

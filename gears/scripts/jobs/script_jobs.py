@@ -72,7 +72,8 @@ class ScriptJobs:
         try:
             return self._runtime.sessions.registration(job.registration)
         except GearsError as error:
-            # The module had it when the job came: a newer version has just replaced it, or this worker is new.
+            # The module had the registration when the job arrived. A newer version has just replaced it, or this worker
+            # is new.
             raise GearsError(f"TRYAGAIN the registration {job.registration} is being replaced or loaded") from error
 
     async def _run(
@@ -88,9 +89,9 @@ class ScriptJobs:
     async def _until_end(
         self, registration: Registration, execution: Execution, run: Coroutine[Any, Any, None], name: Hashable = None
     ) -> None:
-        """List an execution and wait for its run, which takes its turn among the runs with its `name`, if it has one.
+        """List an execution and wait for its run. With a `name`, runs with this name run one after the other.
 
-        An abort before the run has begun ends the execution, not the job.
+        If the run is aborted before it has started, the execution ends, but not the job.
         """
         execution.task = asyncio.current_task()
         self._runtime.history.add_registered(registration.id, execution)
@@ -149,7 +150,7 @@ class ScriptJobs:
         run = self._run(registration, registration.plan(), execution, OneRecord(record))
         await self._until_end(registration, execution, run, None if awaited else (registration.id, key))
         if execution.can_override:
-            # coroutines of the execution may still answer the client
+            # coroutines of the execution may still reply to the client
             await execution.until_released()
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)
@@ -167,10 +168,10 @@ class ScriptJobs:
 
 
 def _failed(execution: Execution) -> str:
-    """The status of a job whose execution has an error."""
+    """Return the job status for an execution that has an error."""
     return "ABORTED" if execution.aborted else "ERR"
 
 
 def _missing_function(registration: Registration) -> JobResult:
-    """The result for a stored registration of an own function that this version of qa-cluster does not have."""
+    """Return the result for a stored registration whose own function does not exist in this version of qa-cluster."""
     return ("ERR", f"ERR this version of qa-cluster has no function {registration.own}: run `qa-cluster up`")

@@ -1,4 +1,4 @@
-"""Logs the errors of futures and coroutines that a function has started and never awaited."""
+"""Logs the errors of futures and coroutines that a function has started but never awaited."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _NEVER = "was never retrieved"
 
 
 class _OneLine(logging.Filter):
-    """Turns asyncio's report of an unawaited error into a warning of one line; other records stay as they are.
+    """Turns asyncio's report of an unawaited error into a warning of one line. Other log records do not change.
 
-    It filters the logger and not one event loop, because functions create their own loops (`asyncio.run` in a thread).
+    It filters the logger instead of one event loop, because functions create their own loops (`asyncio.run` in a
+    thread).
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,1 +1,1 @@
-"""This room keeps sessions of scripts: their registrations, the streams of these, and timers."""
+"""This room keeps the sessions of scripts: their registrations, the streams that these read, and timers."""

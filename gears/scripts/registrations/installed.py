@@ -1,8 +1,8 @@
-"""The registrations of this shard: in its module, and in its worker with the functions.
+"""The registrations of this shard: in its module, and with their functions in its worker.
 
-When a new version of a session replaces an old one, the old one is kept until the new one is used. If the new version
-is withdrawn, the old one is restored with the globals of its functions. `onRegistered` runs on every shard, also after
-a restart.
+When a new version of a session replaces an old version, the old version is kept until the new version is used. If the
+new version is withdrawn, the old version is restored with the globals of its functions. `onRegistered` runs on every
+shard, and again after a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNREGISTERED = "execution was aborted: its registration was removed with ABORTPE
 
 
 class Installed:
-    """Installs and removes sessions; a script source that is run again gets `names` as its globals."""
+    """Installs and removes sessions. If the source of a script is run again, it gets `names` as its globals."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Installed:
         self._on_registered = on_registered
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
-        # by session, the version before the published one
+        # the previous version of each session that is being replaced
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
@@ -59,7 +59,7 @@ class Installed:
         return self._sessions.get(session_id)
 
     def stored(self, session_id: str) -> StoredSession | None:
-        """A session in the form in which other shards get it."""
+        """Return a session in the form that other shards get."""
         return self._payloads.get(session_id)
 
     def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
@@ -80,7 +80,7 @@ class Installed:
         return removed
 
     def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
-        # restored even if `live` is given, as a check: the stored session must be loadable after a restart
+        # The session is restored even if `live` is given, to check that it can be loaded after a restart.
         restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
@@ -88,7 +88,7 @@ class Installed:
             gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
             left = {name: registration for name, registration in session.registrations.items() if name not in gone}
             if not left:
-                return  # this version has no registration left; the session under its name here is another version
+                return  # this version has no registration left, and the session with its name is another version
             session = replace(session, registrations=left)
             stored = stored.restricted_to(session)
         if known is None:
@@ -118,7 +118,9 @@ class Installed:
         self._streams.stop(registration_id)
 
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
-        """Register the session in the module; return False if some of its registrations were unregistered meanwhile."""
+        """Register the session in the module. Return False if some of its registrations were unregistered in the
+        meantime.
+        """
         try:
             self._host.execute(*session.register_command(stored.payload))
         except GearsError as error:
@@ -128,11 +130,13 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Whether it is the version in use of its session, or the previous version."""
+        """Whether this version of the session is in use, or is the previous version."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """The session with its functions' state, if `stored` is the version in use or the previous version."""
+        """Return the session with the state of its functions, if `stored` is the version in use or the previous
+        version.
+        """
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
@@ -144,9 +148,10 @@ class Installed:
             self._previous[session_id] = (stored, session)
 
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
-        """Install and use a session that this shard has missed; pause it if the sender's `orders` say so.
+        """Install and use a session that this shard has missed. Pause its registrations if the sender's `orders` say
+        so.
 
-        The registrations that it replaces are not unregistered permanently: only their publisher may decide that.
+        The registrations that it replaces are not unregistered permanently, because only their publisher may do that.
         """
         if self._payloads.get(stored.id) == stored:
             return
@@ -160,17 +165,19 @@ class Installed:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
-        """Pause or resume registrations by orders given on another shard; later orders given here prevail."""
+        """Apply orders of another shard to pause or resume registrations. Later orders that this shard has are not
+        overwritten.
+        """
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
-        """Restore, at start, the sessions that the module has stored."""
+        """Restore the sessions that the module has stored, when the worker starts."""
         for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
             registered = [known.decode() for known in ids]
             for taken in (*registered, stored.id):
-                self._host.ids.skip_past(taken)  # also the ids of a session that cannot be restored
+                self._host.ids.skip_past(taken)  # this includes the ids of a session that cannot be restored
             try:
                 session = with_ids(stored.restore(self._names), registered)
                 stored = stored.restricted_to(session)
@@ -182,9 +189,9 @@ class Installed:
             self.use(session.id)
 
     def unregister(self, registration_id: str, *, abort_pending: bool = False) -> None:
-        """Remove a registration that the module has dropped, so that no later step restores it.
+        """Remove a registration that the module has dropped, so that it is not restored later.
 
-        Its running executions continue. Its pending executions continue, too, unless `abort_pending` ends them.
+        Its running executions continue. Its pending executions also continue, unless `abort_pending` ends them.
         """
         if abort_pending:
             self._history.abort_pending(registration_id, UNREGISTERED)
@@ -197,22 +204,24 @@ class Installed:
             self._timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
-            # other shards get this form; the functions in use here keep the globals that they have changed
+            # other shards get this form; the functions on this shard keep the globals that they have changed
             self._payloads[session.id] = stored.restricted_to(session)
 
     def repair(self, registration_id: str) -> None:
-        """Read streams and run `onRegistered` again, because events of the registration were dropped."""
+        """Read the streams of a registration and run its `onRegistered` again, because events were dropped."""
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 
     def promoted(self) -> None:
-        """Do the start work of a primary, because this shard has become a primary."""
+        """Do the work that a primary does at its start, because this server has become a primary."""
         self._streams.promoted()
         for session in self._sessions.all():
             self.use(session.id)
 
     def use(self, session_id: str) -> None:
-        """Start to use an installed session: read streams, run `onRegistered`, check the shard for own functions."""
+        """Start to use an installed session: read its streams, run `onRegistered`, and for own functions check the
+        shard.
+        """
         self._previous.clear()
         self._timers.stop_dead()
         session = self._sessions.get(session_id)
@@ -232,6 +241,6 @@ class Installed:
         self._on_registered.call(session, registration)
 
     async def until_started(self, session: ScriptSession) -> None:
-        """Return when each plain `onRegistered` of a session has returned on this shard."""
+        """Wait until each `onRegistered` of a session has returned on this shard. Coroutine functions do not count."""
         for registration_id in list(session.registrations):
             await self._on_registered.until_returned(registration_id)

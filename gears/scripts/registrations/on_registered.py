@@ -1,7 +1,7 @@
 """Calls `onRegistered`, a script's function that runs when a registration becomes active on a shard.
 
-It runs on a thread; failures are logged. The functions of a registration start when its `onRegistered` has returned. If
-it is a coroutine function, its coroutine continues in the background.
+It runs on a thread, and its failures are logged. The functions of a registration may start when its `onRegistered` has
+returned. If it is a coroutine function, its coroutine continues in the background.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OnRegisteredCalls:
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
-        # by registration; its functions wait for this future
+        # the future that the functions of a registration wait for, by registration
         self._returned: dict[str, asyncio.Future[None]] = {}
 
     def call(self, session: ScriptSession | None, registration: Registration) -> None:
@@ -62,7 +62,7 @@ class OnRegisteredCalls:
             del self._returned[registration_id]
 
     async def until_returned(self, registration_id: str) -> None:
-        """Return when the registration's functions may start."""
+        """Wait until the registration's functions may start."""
         while (returned := self._returned.get(registration_id)) is not None:
             await asyncio.shield(returned)
 

@@ -1,19 +1,20 @@
-"""Reconciles the registrations and pauses of all shards that can reach each other, even if messages were lost.
+"""Reconciles the registrations and pauses of all shards (anti-entropy), so that shards agree even if messages were
+lost.
 
-Every few seconds a worker reads the primaries of `CLUSTER SLOTS`. It sends a digest of its registrations to the
-primaries with which it does not agree yet. If the other shard's registrations differ, it answers with their list, and
+Every few seconds, a worker reads the primaries of `CLUSTER SLOTS`. It sends a digest of its registrations to each
+primary with which it does not agree yet. If the other shard's registrations differ, it replies with their list, and
 this shard corrects itself:
 
 - it unregisters what the other shard has unregistered;
 - it installs the sessions that it lacks (a shard that joins a cluster starts without sessions);
 - it follows later orders to pause or resume.
 
-It never corrects the other shard, which does the same itself. When two shards agree, they exchange no more messages
-until one of them changes or has a new worker.
+It never corrects the other shard, which corrects itself in the same way. When two shards agree, they exchange no more
+messages until one of them changes or has a new worker.
 
-Shards differ while a session is being published, so they wait until that has ended. Two shards that still differ
-afterwards (a script fails on one of them) compare at growing intervals. After a change of slots, the worker reads the
-streams that came with them.
+While a session is being published, shards differ, so they wait until that has ended. If two shards still differ
+afterwards (a script fails on one of them), they compare at growing intervals. After a change of slots, the worker reads
+the streams that came with the slots.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MAX_PAUSE_ROUNDS = 32  # about a minute
 @sent
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A shard's answer to another shard's digest: its own registrations, if they differ."""
+    """A shard's reply to another shard's digest: its own registrations, if they differ."""
 
     publishing: bool
     registrations: RegistrationList | None = None
@@ -60,7 +61,9 @@ class SessionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two shards still differ after this shard has corrected itself; it asks again in round `due` or after a change."""
+    """Two shards that still differ after this shard has corrected itself. It asks again in round `due`, or after a
+    change.
+    """
 
     own: bytes
     theirs: bytes
@@ -80,7 +83,7 @@ class Reconciliation:
         self._generation = 0
         self._registrations: RegistrationList | None = None
         self._digest = b""
-        # by shard, the digest that both shards had when they last compared
+        # for each shard, the digest that both shards had at their last comparison
         self._agreed: dict[str, bytes] = {}
         self._differences: dict[str, Difference] = {}
         # shards that have asked this shard, including shards without slots
@@ -103,7 +106,7 @@ class Reconciliation:
             await asyncio.sleep(COMPARE_SECONDS)
 
     async def compare_all(self) -> None:
-        """Compare with the primaries that this shard does not agree with."""
+        """Compare with each primary with which this shard does not agree."""
         topology, own = self._peers.topology(), self._host.info.shard_id
         if topology is None:
             return
@@ -141,7 +144,7 @@ class Reconciliation:
             self._agree(node, sent)
 
     async def _correct_by(self, node: str, theirs: RegistrationList) -> None:
-        """Correct this shard by the registrations of another."""
+        """Correct this shard by the registrations of another shard."""
         own = self._refresh()
         if own is None or self._registrar.publishing:
             return
@@ -150,7 +153,7 @@ class Reconciliation:
             self._installed.unregister_permanently(await self._peers.ask(node, "unregistered?", extra, COMPARE_SECONDS))
         for session_id in self._ahead(theirs):
             offer = await self._peers.ask(node, "session?", session_id, SESSION_SECONDS, SESSION_SECONDS)
-            # both sides may have changed meanwhile
+            # both shards may have changed in the meantime
             if offer is not None and session_id in self._ahead(offer.registrations):
                 self._adopt(node, offer)
         own = self._refresh()
@@ -159,7 +162,7 @@ class Reconciliation:
             self._note_difference(node, theirs)
 
     def _ahead(self, theirs: RegistrationList) -> list[str]:
-        """The sessions that this shard must install now."""
+        """Return the sessions that this shard must install now."""
         own = self._refresh()
         if own is None or self._registrar.publishing:
             return []
@@ -188,7 +191,7 @@ class Reconciliation:
     def compare(self, sender: str, digest: bytes) -> Comparison:
         """Answer a shard that has sent the digest of its registrations (message ``registrations?``)."""
         own = self._refresh()
-        # a worker before its first round is still starting: it cannot offer its sessions yet
+        # A worker that has not completed its first round is still starting, so it cannot offer its sessions yet.
         if own is None or self._registrar.publishing or not self._rounds:
             return Comparison(publishing=True)
         if digest == self._digest:
@@ -211,7 +214,7 @@ class Reconciliation:
         )
 
     def unregistered(self, _sender: str, ids: list[str]) -> list[str]:
-        """The given registrations that were unregistered on this shard (message ``unregistered?``)."""
+        """Return those of the given registrations that were unregistered on this shard (message ``unregistered?``)."""
         return sorted(self._unregistered(ids))
 
     def _unregistered(self, ids: Collection[str]) -> set[str]:

@@ -1,11 +1,11 @@
-"""Registers sessions: their registrations go to this shard's module and to all other shards, or nowhere.
+"""Registers sessions on all shards or on none.
 
-This shard installs a new version of a session first (and validates it), then all others do. If a shard refuses it or
-does not answer, all shards restore the old version; that message is repeated until they acknowledge it, for at most
-`UNDO_SECONDS`. The session is used (`Installed.use`) only when all shards have installed the new version.
+This shard installs and validates a new version of a session first. Then all other shards install it. If a shard refuses
+it or does not reply, all shards restore the old version. This message is repeated until all have acknowledged it, for
+at most `UNDO_SECONDS`. The session is used (`Installed.use`) only when all shards have installed the new version.
 
-Registrations that were replaced, or withdrawn with a refused version, are unregistered in the module of every shard
-that can be reached. So a shard that has missed this cannot restore them on others (`reconciliation`).
+Registrations that were replaced, or that belong to a refused version, are unregistered in the module of every shard
+that can be reached. So a shard that has missed this cannot restore them on other shards (`reconciliation`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
 BEGIN_SECONDS = 10.0
 UNDO_SECONDS = 30.0  # longer than the module tolerates a silent worker
-# after this time a shard uses a session even without the notice that all shards have it
+# after this time, a shard uses a session even if the message that all shards have installed it has not arrived
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
@@ -54,13 +54,14 @@ class Registrar:
 
     @property
     def publishing(self) -> bool:
-        """Whether a session is being published, by this shard or by another: meanwhile the shards differ."""
+        """Whether this shard or another shard is publishing a session, so that the shards may differ."""
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards. If that fails, undo it everywhere and raise GearsError with the reason.
+        """Register a session on all shards. If that fails, undo it on all shards and raise GearsError with the reason.
 
-        It returns when each plain `onRegistered` has returned on this shard, or after `BEGIN_SECONDS`.
+        Returns when each `onRegistered` that is no coroutine function has returned on this shard, or after
+        `BEGIN_SECONDS`.
         """
         async with self._publishing:
             await self._publish(session, replaced)
@@ -82,7 +83,7 @@ class Registrar:
         others = self._peers.others()
         try:
             replaced_ids = self.installed.install(change, session)
-        except BaseException:  # no other shard has got it
+        except BaseException:  # no other shard has received the session
             self._put_back(undo)
             raise
         try:
@@ -108,7 +109,7 @@ class Registrar:
                 logger.error("an earlier version of a session could not be restored: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Whether to carry out a change. A withdrawal must not undo a later version from another shard."""
+        """Whether a change must be applied. A withdrawal must not undo a later version from another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
@@ -128,7 +129,7 @@ class Registrar:
                     logger.error("a shard did not restore the earlier version of a session: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
-        """Add a registration of a running function; the other shards follow in the background."""
+        """Add a registration that a running function makes. The other shards get it in the background."""
         self._spawn(self._extend(session, registration))
 
     async def _extend(self, session: ScriptSession, registration: Registration) -> None:
@@ -142,7 +143,7 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install a session of another worker; it is used after its confirmation, or after `CONFIRM_SECONDS`."""
+        """Install a session of another worker. It is used after its confirmation, or after `CONFIRM_SECONDS`."""
         if change.number <= self._taken.get(sender, 0):
             return
         if self._is_due(change):
@@ -156,7 +157,7 @@ class Registrar:
         if change.removed is not None:
             self._expect(change.removed, None)
         if change.stored is not None:
-            # a version that was in use before is used at once; a new one waits for its publisher's confirmation
+            # A version that was in use before is used at once. A new version waits for its publisher's confirmation.
             session_id = change.stored.id
             late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
             self._expect(session_id, late)

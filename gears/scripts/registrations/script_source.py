@@ -15,7 +15,7 @@ from .sessions import ScriptSession, module_name
 
 @dataclass(slots=True)
 class ScriptRun:
-    """The requests of a running script; they are carried out when the script has ended."""
+    """The requests of a running script. They are carried out when the script has ended."""
 
     session: ScriptSession
     plan: ExecutionPlan | None = None
@@ -34,13 +34,13 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 
 
 def running_script() -> ScriptRun | None:
-    """The running script that the caller is part of; None for code that a script has scheduled for later."""
+    """Return the running script to which the caller belongs; None for code that a script has scheduled for later."""
     script = script_run.get()
     return script if script is not None and not script.has_ended else None
 
 
 def remember_source(session_id: str, source: str) -> str:
-    """Keep a script's lines for tracebacks, also of functions that fail later; return the script's file name."""
+    """Keep a script's lines for tracebacks, which may be needed long after; return the script's file name."""
     file_name = f"<script {session_id}>"
     linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
     return file_name
@@ -67,5 +67,5 @@ def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restorin
 
 
 def rerun(session_id: str, description: str, source: str, names: Mapping[str, Any]) -> ScriptSession:
-    """A stored session rebuilt from its source, without the source's `run()`."""
+    """Rebuild a stored session from its source, and ignore the source's `run()`."""
     return execute_source(ScriptSession(session_id, description, source), names, restoring=True).session

@@ -1,6 +1,6 @@
-"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what keeps them, and what they require.
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what uses them, and what they require.
 
-They include sessions that only a running execution or a timer keeps.
+The lists include sessions that only a running execution or a timer uses.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class SessionDump:
         ]
 
     def requirements(self) -> list[Any]:
-        """The reply of ``RG.PYDUMPREQS``: each requirement of a live session, with the number of these sessions."""
+        """Return the reply of ``RG.PYDUMPREQS``: each requirement, with the number of live sessions that have it."""
         sessions = {id(session): session for session in (*self._sessions.all(), *self._users())}.values()
         counts = Counter(name for session in sessions if not session.dead for name in set(session.requirements))
         return [_requirement(name, count) for name, count in sorted(counts.items())]
 
     def _users(self) -> list[ScriptSession]:
-        """The sessions of all running executions and timers, once for each of these."""
+        """Return the session of every running execution and timer. The same session may occur several times."""
         running = (session_of(execution) for execution in self._history.all() if not execution.finished)
         return [session for session in running if session is not None] + self._timers.sessions()
 
@@ -103,7 +103,9 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """A requirement, shown as installed, because a session with a missing requirement is refused."""
+    """Return a requirement in the form of the reply. It is always installed, because a session with a missing
+    requirement is refused.
+    """
     return [
         *("GearReqVersion", 1),
         *("Name", name),

@@ -1,9 +1,8 @@
-"""Gives functions from another shard the globals that their session has on this shard.
+"""Lets functions that come from another shard use the globals that their session has on this shard.
 
-A run that a function starts is sent to the other shards with its functions. There the functions belong to the same
-session and use its globals, which other functions of the session may have changed. So the names of globals are sent,
-not their values. Numbers and texts are sent as values. A global that the session lacks on this shard is sent with the
-function.
+If a function starts a run, the run's functions are sent to the other shards. There they belong to the same session, and
+must use its globals, which other functions of the session may have changed. So globals are sent by name, not by value.
+Numbers and texts are sent by value. A global that the session on this shard lacks is sent with the function.
 """
 
 from __future__ import annotations
@@ -24,12 +23,14 @@ from ..runs.sources import KeysOnlySource, PythonSource
 from .on_registered import OnRegisteredCalls
 from .sessions import Registration, ScriptSession, SessionRegistry, module_name
 
-# functions and classes are sent by value: a run can have functions that the session lacks
+# Functions and classes are sent by value, because a run can have functions that the session lacks.
 _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None), types.ModuleType, types.FunctionType)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """The globals that the functions of a session share on this shard; None if it has no such function."""
+    """Return the globals that the functions of a session share on this shard; None if no function of the session has
+    them.
+    """
     name = module_name(session.id)
     for registration in session.registrations.values():
         functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
@@ -41,7 +42,7 @@ def globals_of(session: ScriptSession) -> dict[str, Any] | None:
 
 
 def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
-    """A function, and the functions that it or a `partial` encloses."""
+    """Yield a function, and the functions that it, or a `partial`, contains."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -82,7 +83,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack(value: Any, session: ScriptSession | None) -> bytes:
-    """Pickle functions of a session, without the values of its globals."""
+    """Pickle functions of a session. The values of the session's globals are left out."""
     home = globals_of(session) if session is not None else None
     if home is None:
         packed: bytes = cloudpickle.dumps(value)
@@ -100,7 +101,7 @@ def unpack(packed: bytes, session: ScriptSession | None) -> Any:
 
 
 def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
-    """A plan from another shard whose functions use the globals of their session on this shard."""
+    """Return a plan from another shard, with functions that use their session's globals on this shard."""
     home = globals_of(session) if session is not None else None
     if home is None or session is None:
         return plan
@@ -115,7 +116,7 @@ def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> Ex
 
 
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """A function with the globals `home` if it is from the module `name`; the same for functions that it encloses."""
+    """Return a function from the module `name` with the globals `home`. Do the same for functions that it contains."""
     if id(value) in seen:
         return seen[id(value)]
     move: Callable[[Any], Any] = functools.partial(_rebound, name=name, home=home, seen=seen)
@@ -170,7 +171,9 @@ class SharedSessions:
         return pack(value, self._of(session_id))
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """The value that `pack` has pickled on another shard; GearsError if the session lacks a global of it here."""
+        """Return the value that `pack` has pickled on another shard. GearsError if the session lacks one of its globals
+        here.
+        """
         return unpack(packed, self._of(session_id))
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
@@ -178,7 +181,7 @@ class SharedSessions:
         return with_local_globals(plan, self._of(session_id))
 
     async def until_started(self, registration_id: str) -> None:
-        """Return when the functions of a registration may start on this shard."""
+        """Wait until the functions of a registration may start on this shard."""
         await self._on_registered.until_returned(registration_id)
 
     def _of(self, session_id: str | None) -> ScriptSession | None:

@@ -1,4 +1,4 @@
-"""Sessions: what a script has registered, under the script's id, and the sessions that live on this shard."""
+"""Sessions: the registrations of a script, under the script's id. Also the table of the sessions on this shard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Registration:
     """One call of `register()`: its source, steps and options.
 
     Attributes:
-        own: the name of one of qa-cluster's own functions, which the worker calls instead of steps; empty for a user's.
+        own: the name of the own function that the worker calls instead of steps; empty for a user's registration.
         cost_from: the index of the first argument of a trigger that counts as one unit of cost; 0: no argument counts.
     """
 
@@ -48,7 +48,7 @@ class Registration:
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
     def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
-        """The plan that a call of its trigger runs: with the mode ``async`` every shard gets the arguments."""
+        """Return the plan that a call of the trigger runs. With the mode ``async``, every shard gets the arguments."""
         return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
@@ -81,7 +81,7 @@ def own_registration(registration_id: str, function: OwnFunction) -> Registratio
 
 @dataclass(slots=True)
 class ScriptSession:
-    """The session of a script. `dead` is true after the session was replaced or lost its last registration."""
+    """The session of a script. `dead` is true if it was replaced or has lost its last registration."""
 
     id: str
     description: str
@@ -91,7 +91,7 @@ class ScriptSession:
     dead: bool = False
 
     def register_command(self, payload: bytes) -> tuple[Argument, ...]:
-        """The command `QA.REGISTER` for the current state of this session."""
+        """Return the command `QA.REGISTER` that stores this session in its current state."""
         fields: list[Argument] = []
         for registration in self.registrations.values():
             fields += registration.arguments(self)
@@ -134,7 +134,7 @@ class SessionRegistry:
         raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Replace the session of the same id, if any; return the ids of the removed registrations."""
+        """Add a session, or replace the session with its id; return the ids of the registrations that this removes."""
         gone = self.remove(session.id)
         session.dead = False
         self._sessions[session.id] = session

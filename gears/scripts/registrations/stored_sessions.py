@@ -1,8 +1,8 @@
-"""Writes and reads sessions in the form in which the module keeps them and other shards get them.
+"""Writes and reads sessions in the form in which the module stores them and other shards get them.
 
-A session is stored as one cloudpickle of all its registrations, so that its functions share their globals after
-loading. A registration of one of qa-cluster's own functions stores the function's name only. Bytecode of another Python
-or format version cannot be loaded: then the stored source is run again, without its `run()`.
+A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. A
+registration of an own function has only the function's name. Bytecode of another Python or format version cannot be
+loaded. Then the stored source is run again, and its `run()` is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .script_source import remember_source, rerun
 from .sessions import Registration, ScriptSession
 
 logger = logging.getLogger(__name__)
-# increase this number whenever a class of this package that is in a payload gets another module, name or field
+# Increase this number if a class of this package that is in a payload gets another module, name or field.
 FORMAT = 5
 _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
 
@@ -44,7 +44,7 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """The contents of a payload; None if another Python or version wrote it: the source has to be run again."""
+    """Read a payload. Return None if another Python or version wrote it: then its source must be run again."""
     if not payload.startswith(_PREFIX):
         return None
     try:
@@ -66,7 +66,7 @@ class StoredSession:
     payload: bytes
 
     def restore(self, names: Mapping[str, Any]) -> ScriptSession:
-        """The session with its functions; if these cannot be loaded, its source is run again, with `names`."""
+        """Return the session with its functions. If they cannot be loaded, run its source again with `names`."""
         remember_source(self.id, self.script_source)
         stored = load(self.payload)
         if stored is None:
@@ -75,7 +75,9 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def restricted_to(self, session: ScriptSession) -> StoredSession:
-        """A copy with only the registrations in `session`; it is pickled again if another Python pickled it before."""
+        """Return a copy with only the registrations in `session`. If another Python has pickled it, it is pickled
+        again.
+        """
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -87,9 +89,10 @@ class StoredSession:
 
 
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
-    """A restored session with the registrations that the module still has, under the module's ids.
+    """Return a restored session, with only the registrations that the module still has, and with the module's ids.
 
-    A source that was run again has new ids; they are matched in the order of the script.
+    If the source was run again, its registrations have new ids. They are matched with the module's ids by their order
+    in the script.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -104,10 +107,10 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 @sent
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard must do: install `stored`, remove the session `removed`.
+    """A change of a shard: install the session `stored`, or remove the session `removed`.
 
-    Changes that are sent have increasing numbers: a change may be sent again, and must not undo later changes. A change
-    that withdraws a version names its registrations in `undone`. They are unregistered, and the rest of the change is
+    Changes that are sent have increasing numbers. A change may be sent twice, and must not undo later changes. A change
+    that withdraws a version names its registrations in `undone`. They are unregistered. The rest of the change is
     skipped if another version has replaced them.
     """
 

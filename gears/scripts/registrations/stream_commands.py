@@ -1,4 +1,4 @@
-"""Builds the commands that read streams in their consumer group, and reads their replies."""
+"""Builds the commands that read streams in their consumer group, and parses their replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Whether the stream exists; its consumer group is created unless it is known to exist."""
+    """Whether the stream exists. If the consumer group is not known to exist, it is created."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False
@@ -30,7 +30,7 @@ def has_group(host: ScriptHost, stream: Stream) -> bool:
 
 
 def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
-    """The command that reads the entries that the batch lacks, from the stream's current position."""
+    """Return the command that reads as many entries as the batch lacks, from the stream's current position on."""
     wanted = source.batch - len(stream.entries)
     start = b">" if stream.delivery is Delivery.NEW else stream.cursor
     return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
@@ -61,7 +61,10 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """The status of each registration on streams in the module, from an earlier worker or from replication."""
+    """Return the status of each stream registration in the module.
+
+    It comes from an earlier worker or from replication.
+    """
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
@@ -73,6 +76,6 @@ def known_statuses(host: ScriptHost) -> dict[str, str]:
 
 
 def check_report(reply: Reply) -> None:
-    """Log a refused report of a batch, unless the registration was removed meanwhile."""
+    """If the report of a batch was refused, log that, unless the registration was removed in the meantime."""
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
         logger.error("the module refused the report of a batch: %s", reply)

@@ -1,4 +1,4 @@
-"""Declares the worker's state of each registration on streams, and of each stream that it reads for one."""
+"""The worker's state of each stream registration, and of each stream that it reads for a registration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase(enum.Enum):
 
 
 class Delivery(enum.IntEnum):
-    """Which entries of a stream are read, in this order: entries of a second run, delivered entries, new entries."""
+    """Which entries of a stream are read: first those of a second run, then delivered entries, then new entries."""
 
     SECOND = 0
     FIRST = 1
@@ -36,22 +36,22 @@ CONSUMERS = {Delivery.SECOND: SECOND_CONSUMER, Delivery.FIRST: CONSUMER, Deliver
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """A stream of a registration, with the entries that were read and not acknowledged yet."""
+    """A stream of a registration, and its entries that were read but not acknowledged yet."""
 
     key: bytes
     phase: Phase = Phase.IDLE
     # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
-    # whether an ended registration may have left entries unacknowledged: they are read when `entries` is empty
+    # whether a registration that has ended may have left unacknowledged entries: they are read when `entries` is empty
     left_over: bool = False
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND
-    # the id after which reading of delivered entries continues
+    # reading of delivered entries continues after this id
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
-    # whether the entries remain from an aborted batch: they do not wait until a batch is full
+    # whether the entries remain from an aborted batch, so that they do not wait for a full batch
     cut_short: bool = False
 
     def start_over(self) -> None:

@@ -1,16 +1,17 @@
-"""Registrations of a StreamSource: batches of a stream's entries run one after the other, and are then acknowledged.
+"""Runs registrations of a StreamSource. The batches of a stream run one after the other, and then are acknowledged.
 
-The module only reports that an entry was added to a stream. The worker reads each stream of a registration in the
-consumer group that RedisGears used. Entries that were delivered but not acknowledged come first (their worker or their
-primary died), then new entries. A batch is acknowledged after its run, then the stream is trimmed. At most
-`MAX_RUNNING` batches of all streams run at once; the others wait in the order of their reports.
+The module only reports that an entry was added to a stream. The worker reads each stream in the consumer group that
+RedisGears used. First it reads entries that were delivered but not acknowledged, because their worker or primary died.
+Then it reads new entries. After its run, a batch is acknowledged and the stream is trimmed. At most `MAX_RUNNING`
+batches of all streams run at once. The others wait in the order of their reports.
 
 A batch must not kill one worker after the other. Before entries run a second time, they are claimed for a second
-consumer. Entries that a worker finds there have already killed two workers, and count as failed without a third run
-(unless their registration retries). Such batches run one at a time, so that no batch is blamed for another's crash.
+consumer. If a worker finds entries of this second consumer, they have already killed two workers. They count as failed
+without a third run, unless their registration retries. Batches of such entries run one at a time, so that no batch is
+blamed for another's crash.
 
 `qa.background-timeout-ms` is the only time limit of a batch. If a batch is aborted, the entries that had started count
-as failed; the others stay for the next batch.
+as failed. The other entries stay for the next batch.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ MAX_RUNNING = 64
 LOST_SECONDS = 1.0
 """The delay before a stream is read again after an error of the server."""
 
-# Errors of a server that does not have the stream, or may not write to it.
+# Errors of a server that does not have the stream, or that may not write to it.
 _NOT_SERVED = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
-# if a registration has more streams than this, the state of streams without entries is dropped
+# if a registration has more streams than this, the state of a stream without entries is not kept
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 
 
 class Streams:
-    """All registrations on streams of this shard."""
+    """All stream registrations of this shard."""
 
     def __init__(
         self, host: ScriptHost, history: ExecutionHistory, distributor: Distributor, on_registered: OnRegisteredCalls
@@ -69,7 +70,7 @@ class Streams:
         self._one_redelivered = asyncio.Lock()
 
     def start(self, session: ScriptSession, registration: Registration) -> None:
-        """Start to read the streams of a registration, including those that exist already."""
+        """Start to read the streams of a registration, including streams that already exist."""
         if not isinstance(registration.source, StreamSource):
             return
         consumer = self._consumers.get(registration.id)
@@ -82,7 +83,7 @@ class Streams:
         self._spawn(self._scan(consumer))
 
     def stop(self, registration_id: str) -> None:
-        """Stop reading; a batch that runs is finished and acknowledged."""
+        """Stop reading for a registration. A batch that is running is completed and acknowledged."""
         consumer = self._consumers.pop(registration_id, None)
         if consumer is None:
             return
@@ -120,7 +121,9 @@ class Streams:
             self._spawn(self._scan(consumer))
 
     def promoted(self) -> None:
-        """Read all streams again on a new primary: its predecessor may have left pending entries."""
+        """Read all streams again, because this server has become a primary, and its predecessor may have left pending
+        entries.
+        """
         for registration_id, status in known_statuses(self._host).items():
             if status == "ABORTED":  # on the previous primary: a failed batch may succeed here
                 self._host.execute("QA.STREAM", registration_id, "OK")
@@ -191,7 +194,7 @@ class Streams:
         try:
             if not consumer.stopped and not self._is_left(stream.key):
                 due = self._read(consumer, stream) and await self._run(consumer, stream)
-        except Exception as error:  # a fault of this package must not end the reading of a stream either
+        except Exception as error:  # a fault of this package must not stop reading either
             self._read_failed(consumer, stream, error)
         finally:
             self._running -= 1
@@ -200,7 +203,7 @@ class Streams:
             self._schedule_next(consumer, stream, due)
 
     def _schedule_next(self, consumer: Consumer, stream: Stream, due: bool) -> None:
-        """After a stream's turn, queue the stream again or forget it; then start the next streams in the queue."""
+        """After a stream's turn, queue the stream again or forget it. Then start the next streams in the queue."""
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
             self._enqueue(consumer, stream)
@@ -213,20 +216,22 @@ class Streams:
         self._dispatch()
 
     def _is_left(self, key: bytes) -> bool:
-        """Whether a registration that has ended still runs a batch of the stream: it wakes the others afterwards."""
+        """Whether a registration that has ended still runs a batch of the stream. It wakes the others when the batch
+        ends.
+        """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)
 
     def _others(self, stream: Stream) -> list[Stream]:
-        """The state of the same stream in other registrations that hold entries of it."""
+        """Return the state of the same stream for other registrations that hold entries of it."""
         found = [consumer.streams.get(stream.key) for consumer in (*self._consumers.values(), *self._leaving)]
         return [other for other in found if other is not None and other is not stream and other.entries]
 
     def _read_failed(self, consumer: Consumer, stream: Stream, error: Exception) -> None:
-        """Stop reading a stream that was removed or moved to another shard, or that is on a replica now.
+        """Stop reading a stream that was removed, has moved to another shard, or is now on a replica.
 
-        After another error (the server is busy with a script, its disk is full), read it again soon: no event would
-        wake it before its next entry.
+        After any other error (the server is busy with a script, its disk is full), read the stream again soon, because
+        no event would start that before the next entry.
         """
         stream.start_over()
         stream.has_group = False
@@ -245,7 +250,7 @@ class Streams:
             self._retry_later(consumer, stream, LOST_SECONDS)
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
-        """Fill the batch; return whether it must run now."""
+        """Read entries until the batch is full; return whether the batch must run now."""
         if not has_group(self._host, stream):
             return False
         if stream.left_over and not stream.entries:
@@ -272,7 +277,7 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # all registrations share one consumer: entries that another registration works on were not left behind
+        # All registrations share one consumer. Entries on which another registration is working were not left behind.
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
@@ -284,7 +289,10 @@ class Streams:
             stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
-        """Run the batch and settle it by its outcome and the policy; return whether to continue at once."""
+        """Run the batch and settle it by its outcome and the policy.
+
+        Return whether the next batch may start at once.
+        """
         batch = stream.entries[: consumer.source.batch]
         if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)
@@ -328,7 +336,7 @@ class Streams:
         await self._on_registered.until_returned(registration.id)
         records = Records(stream.key, batch)
         await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
-        # an aborted run may still work on an entry, which must not count as ended
+        # an aborted run may still be working on an entry, which must not count as ended
         await execution.until_ended()
         begun = batch[: records.taken] if execution.aborted else batch
         stream.cut_short = len(begun) < len(batch)
@@ -342,7 +350,7 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
-        """Settle the processed entries: all, or the first entries of the batch. The other entries stay."""
+        """Settle the processed entries: the first entries of the batch, or all. The other entries stay."""
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
         lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))
@@ -368,7 +376,9 @@ class Streams:
     def _acknowledge(
         self, consumer: Consumer, stream: Stream, batch: list[Entry], numbers: tuple[Argument, ...]
     ) -> bool:
-        """Acknowledge a batch, trim, report and read again in one round trip; return whether to continue at once."""
+        """Acknowledge a batch, trim, report and read again, in one round trip. Return whether the next batch may start
+        at once.
+        """
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
@@ -388,7 +398,9 @@ class Streams:
         return bool(stream.entries) or not reads_on
 
     def _first_needed(self, stream: Stream, done: bytes) -> str:
-        """The id up to which a stream may be trimmed: other registrations may still work on earlier entries."""
+        """Return the id up to which a stream may be trimmed, because other registrations may still work on earlier
+        entries.
+        """
         milliseconds, _, sequence = done.partition(b"-")
         needed = (int(milliseconds), int(sequence) + 1)
         for holder in (*self._others(stream), *((stream,) if stream.entries else ())):

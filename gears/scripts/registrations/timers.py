@@ -1,7 +1,8 @@
-"""`registerTE`: functions that run at intervals, as long as their session exists on this shard.
+"""`registerTE`: functions that run at intervals while their session exists on this shard.
 
-A timer belongs to the worker in which it was started. A timer of a script is only on the shard that ran the script,
-until that worker ends. A timer of `onRegistered` is on every shard, and starts again with each worker.
+A timer belongs to the worker that has started it. If a script starts a timer, it runs only on the shard that ran the
+script, until that worker ends. If `onRegistered` starts a timer, it runs on every shard, and starts again with each
+worker.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MIN_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A running timer; `owner` is the id of what started it: an execution, a registration or a session."""
+    """A running timer. `owner` is the id of the execution, registration or session that has started it."""
 
     session: ScriptSession
     owner: str
@@ -73,7 +74,7 @@ class Timers:
         self._timers = [timer for timer in self._timers if not ends(timer)]
 
     def sessions(self) -> list[ScriptSession]:
-        """The session of each timer."""
+        """Return the session of each timer."""
         return [timer.session for timer in self._timers]
 
     async def _repeat(self, session: ScriptSession, seconds: float, function: Callable[[], Any], user: str) -> None:

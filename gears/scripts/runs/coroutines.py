@@ -19,7 +19,7 @@ STUCK_SECONDS = 10.0
 
 
 async def settled(value: Any) -> Any:
-    """The result of a coroutine or future of a function. A coroutine runs on the loop of the coroutines."""
+    """Return the result of a function's coroutine or future. A coroutine runs on the loop of the coroutines."""
     if asyncio.isfuture(value):
         return await _of_other_loop(value)
     work = _Coroutine(current_host(), value)
@@ -52,7 +52,7 @@ def _copy(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
 
 
 class _Coroutine:
-    """A coroutine of a function on the loop of the coroutines, awaited on a strand."""
+    """A coroutine of a function. It runs on the loop of the coroutines, and a strand awaits it."""
 
     def __init__(self, host: ScriptHost, value: Any) -> None:
         self._host = host
@@ -78,7 +78,7 @@ class _Coroutine:
             self._outcome.set_result(result)
 
     async def _drive(self, value: Any) -> tuple[Any, BaseException | None]:
-        """The value and the error; an error is returned, because SystemExit would end that loop."""
+        """Return the value and the error. The error is not raised, because SystemExit would end that loop."""
         try:
             if inspect.iscoroutine(value):
                 value = guarded(value, self._host.atomic, self._section)
@@ -103,9 +103,10 @@ class _Coroutine:
         return value
 
     def _end(self, waited: float) -> None:
-        """Cancel the coroutine where it waits, interrupt it where it runs, and repeat this until it has ended.
+        """Cancel the coroutine if it waits, interrupt it if it runs, and repeat this until it has ended.
 
-        It has time to await its clean-up: a second after an interruption, `STUCK_SECONDS` after a cancellation.
+        The coroutine has time to await its clean-up: a second after an interruption, `STUCK_SECONDS` after a
+        cancellation.
         """
         if self._ended:
             return

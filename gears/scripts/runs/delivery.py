@@ -1,11 +1,11 @@
 """Delivers the messages between the parts of a run once and in order, over a bus that loses messages.
 
-The bus of a young cluster drops messages from a node that the receiver does not know yet, or whose key it lacks. Any
-bus drops messages when a link breaks. So the messages of a run from one shard to another have numbers, from 1. The
-sender keeps a message and resends it until the receiver acknowledges its number: a *receipt* for a number acknowledges
-all messages up to it. The receiver processes each number once, and in order. It acknowledges nothing before it takes
-part in the run, so that messages that it drops meanwhile are sent again. It keeps messages of a run that has not
-started here for some seconds only.
+The bus of a new cluster drops messages from a node that the receiver does not know yet, or whose key it lacks. Every
+bus drops messages when a link breaks. So the messages of a run from one shard to another are numbered from 1. The
+sender keeps a message and resends it until the receiver acknowledges it. A *receipt* for a number acknowledges all
+messages up to this number. The receiver processes each number once, and in order. Before it takes part in the run, the
+receiver acknowledges nothing, so it gets every message again that it has dropped. It keeps messages of a run that has
+not started here only for some seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_KNOWN = 10_000
 
 
 class Numbered(Protocol):
-    """A message of a run; number 0 is sent once and not acknowledged."""
+    """A message of a run. A message with the number 0 is sent once and not acknowledged."""
 
     @property
     def id(self) -> str:
@@ -52,7 +52,7 @@ class Numbered(Protocol):
 @sent
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """All messages of a run up to this number have arrived; `UP_TO_ALL`: the receiver's part of the run is over."""
+    """Acknowledges all messages of a run up to a number. `UP_TO_ALL`: the receiver's part of the run has ended."""
 
     id: str
     number: int
@@ -62,7 +62,7 @@ UP_TO_ALL = 1 << 60
 
 
 class Recent:
-    """The newest names; older names are forgotten."""
+    """The newest names. Older names are forgotten."""
 
     def __init__(self, most: int = MAX_KNOWN) -> None:
         self._most = most
@@ -87,7 +87,7 @@ class _Unacknowledged:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """The messages of a run that a shard has not acknowledged, and why the last message could not be sent."""
+    """The messages of a run that a shard has not acknowledged, and the reason why the last one could not be sent."""
 
     last: int = 0
     problem: str = ""
@@ -96,7 +96,7 @@ class _Outgoing:
 
 
 class Sending:
-    """The messages that this shard has sent and that other shards have not acknowledged. Any thread may send."""
+    """The messages that this shard has sent, until other shards acknowledge them. Any thread may send."""
 
     def __init__(self, send: Callable[[str, str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send
@@ -134,7 +134,7 @@ class Sending:
                 outgoing.bytes -= kept.message.size
 
     def resend(self, run_id: str) -> bool:
-        """Resend the messages whose receipt is late; return whether any message of the run has no receipt."""
+        """Resend the messages whose receipt is late. Return whether any message of the run still has no receipt."""
         now = self._clock()
         due: list[tuple[str, _Unacknowledged]] = []
         waits = False
@@ -164,7 +164,7 @@ class Sending:
             logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
 
     def problems(self, run_id: str) -> list[str]:
-        """For each shard to which the last message of a run could not be sent, why."""
+        """Return, for each shard to which the last message of a run could not be sent, the reason."""
         with self._lock:
             shards = self._runs.get(run_id, {}).items()
             return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]
@@ -185,22 +185,26 @@ class _Incoming:
 
 
 class Arrivals:
-    """The messages that have arrived for runs, in order, each once. Only the worker's event loop uses it."""
+    """The messages that have arrived for runs: in order, each once. Only the worker's event loop uses this object."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._runs: dict[str, dict[str, _Incoming]] = {}
-        # the runs that have not started here, and when their first message came
+        # the runs that have not started on this shard, and when their first message arrived
         self._early: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
-        """Record the start of a run here: its messages are not dropped for other runs any more."""
+        """Record the start of a run on this shard. From now on, its messages are not dropped to make space for other
+        runs.
+        """
         self._runs.setdefault(run_id, {})
         self._early.pop(run_id, None)
 
     def hold(self, sender: str, message: Numbered) -> None:
-        """Keep a message until its turn; drop a duplicate, and any message above the limits, which will be resent."""
+        """Keep a message until its turn. Drop a duplicate, and drop a message above the limits, because it will be
+        resent.
+        """
         if message.id not in self._runs:
             self._early[message.id] = self._clock()
             if len(self._early) > MAX_HELD_RUNS:
@@ -209,15 +213,17 @@ class Arrivals:
         if message.number <= incoming.taken or message.number in incoming.held:
             return
         full = len(incoming.held) >= MAX_HELD_MESSAGES or self._bytes + message.size > MAX_BYTES
-        if full and message.number != incoming.taken + 1:  # the next message lets others be processed
+        if (
+            full and message.number != incoming.taken + 1
+        ):  # the next message in order is kept even then, because it lets the others be processed
             return
         incoming.held[message.number] = message
         self._bytes += message.size
 
     def expire(self) -> float | None:
-        """Drop old messages of runs that have not started; return the seconds until more are due, None: no message.
+        """Drop old messages of runs that have not started. Return the seconds until the next ones are due, or None.
 
-        No message is lost: without a receipt, a running part resends it.
+        No message is lost: the sender resends it, because it has no receipt.
         """
         oldest = self._clock() - EARLY_SECONDS
         while self._early:
@@ -228,7 +234,7 @@ class Arrivals:
         return None
 
     def due(self, run_id: str, sender: str) -> list[Any]:
-        """The messages of a sender that are next in order; they count as processed from now on."""
+        """Return the messages of a sender that are next in order. They count as processed from now on."""
         incoming = self._runs.get(run_id, {}).get(sender)
         found = []
         while incoming is not None and incoming.taken + 1 in incoming.held:

@@ -1,13 +1,15 @@
-"""Runs over all shards: each shard runs the plan's stages on its own records, and boundaries move records.
+"""Runs over all shards: each shard runs the plan's stages on its own records, and boundaries move records between
+shards.
 
-The origin sends the plan, with one map of slots for the whole run, to all primaries. A *repartition* sends a record to
-the owner of its key's slot, a *collect* to the origin. A shard that has finished a stage sends an end marker to all
-shards that may have received records from it. A stage ends when all its markers have arrived.
+The origin sends the plan to all primaries, with one table of slots that is valid for the whole run. A *repartition*
+sends a record to the owner of its key's slot. A *collect* sends it to the origin. A shard that has finished a stage
+sends an end marker to all shards that may have received records from it. A stage ends when all its markers have
+arrived.
 
-The bus loses messages when a link breaks, and in a young cluster. So messages are resent until they are acknowledged.
-A run starts once on each shard (`invitations.py`), and its messages are processed once and in order (`delivery.py`). A
-run without progress for `ExecutionMaxIdleTime` ends with an error on every shard. A part whose origin is gone also
-ends, even if its functions still run (`origin.py`).
+The bus loses messages when a link breaks, and in a new cluster. So messages are resent until they are acknowledged. A
+run starts once on each shard (`invitations.py`), and its messages are processed once and in order (`delivery.py`). If a
+run makes no progress for `ExecutionMaxIdleTime`, it ends with an error on every shard. If the origin of a part no
+longer exists, the part ends, even if its functions still run (`origin.py`).
 """
 
 from __future__ import annotations
@@ -47,14 +49,14 @@ RECEIPT_SECONDS = 0.05
 
 
 class Planned(Protocol):
-    """A registration; this room needs only its plan."""
+    """A registration, of which this room needs only the plan."""
 
     def plan(self) -> ExecutionPlan:
         """The plan that each of its events runs."""
 
 
 class Sessions(Protocol):
-    """The sessions of this shard. Runs of other shards use their functions."""
+    """The sessions of this shard, whose functions are used by runs of other shards."""
 
     def get(self, session_id: str) -> Owner | None:
         """The session with this id; None if it is missing."""
@@ -139,10 +141,10 @@ class Distributor:
         records: AsyncIterable[Any] | None = None,
         registration_id: str = "",
     ) -> None:
-        """Run a plan to its end; the execution gets the results and errors.
+        """Run a plan to its end. The results and errors go to the execution.
 
-        `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
-        For a plan of a registration, each other shard uses its own copy of the functions.
+        If `records` are given, they are the only input (the event of a registration). Otherwise every shard reads the
+        source. If the plan belongs to a registration, each other shard uses its own copy of the functions.
         """
         if execution.end_if_aborted():
             return
@@ -181,7 +183,7 @@ class Distributor:
         return execution.strand
 
     def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
-        """The time limit of work without a client, if it has one; a client's job has its own limit."""
+        """Start the time limit of work without a client, if there is a limit. A client's job has its own limit."""
         if execution.pool is FunctionPool.CLIENTS or not self._host.background_seconds:
             return None
         seconds = self._host.background_seconds
@@ -190,7 +192,7 @@ class Distributor:
 
     @staticmethod
     def leaves_shard(plan: ExecutionPlan, records: AsyncIterable[Any] | None) -> bool:
-        """Whether other shards of a cluster take part in the run of a plan."""
+        """Whether other shards of a cluster take part in a run of the plan."""
         if plan.mode != "async":
             return False
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
@@ -230,7 +232,7 @@ class Distributor:
     async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
         try:
             await self._invitations.send(node, request)
-        except Exception as error:  # after any error, the run must not wait for this shard
+        except Exception as error:  # after any error, the other shards must not wait for this shard
             part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
         else:
             part.last_progress = time.monotonic()
@@ -243,12 +245,12 @@ class Distributor:
         await part.all_done.wait()
 
     async def _with_watchdog(self, part: RunPart, work: Any) -> None:
-        """Do a part's work until it ends or makes no progress for too long."""
+        """Do a part's work until it ends. End it earlier if it makes no progress for too long."""
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # The origin decides for all parts: another part may wait for the records of a part that is at work. A part
-        # decides for itself only if its origin does not answer whether it leads the run.
+        # The origin decides for all parts, because another part may wait for the records of a part that is working. A
+        # part decides for itself only if its origin does not reply whether it leads the run.
         patience = part.start.max_idle_seconds
         if not part.is_origin:
             patience = max(2 * patience, SILENCE_SECONDS)
@@ -322,9 +324,10 @@ class Distributor:
                     await part.turns.yield_now()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
-        """Take part in a run of another shard (message ``run``) if it names this worker; return this worker's name.
+        """Take part in a run of another shard (message ``run``), if the request names this worker. Return this worker's
+        name.
 
-        If the request names another worker, the answer comes at once, before the answers to all later messages.
+        If the request names another worker, the reply is sent at once, before the replies to all later messages.
         """
         own = self._invitations.worker
         return self._join(sender, request) if request.worker == own else own
@@ -419,7 +422,7 @@ class Distributor:
         return replace(start.plan, steps=registration.plan().steps)
 
     def _refuse(self, run_id: str, origin: str, error: Exception) -> None:
-        """Take no part in a run, and tell its origin why."""
+        """Take no part in a run, and tell its origin the reason."""
         self._ended.add(run_id)
         self._arrivals.forget(run_id)
         line = error_line(error)
@@ -439,7 +442,7 @@ class Distributor:
             logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:
-        """Resend unacknowledged messages, also after this shard's part of the run has ended."""
+        """Resend messages until they are acknowledged, even after this shard's part of the run has ended."""
         deadline = self._host.loop.time() + seconds
         try:
             while self._sending.resend(run_id) and self._host.loop.time() < deadline:
@@ -477,7 +480,7 @@ class Distributor:
             self._expire_early()
 
     def _expire_early(self) -> None:
-        """Drop old messages of runs that have not started here, now and again when more are due."""
+        """Drop old messages of runs that have not started on this shard, and repeat this when more are due."""
         if self._expiring is None and (left := self._arrivals.expire()) is not None:
             self._expiring = self._host.loop.call_later(left, self._expire_again)
 
@@ -486,7 +489,7 @@ class Distributor:
         self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
-        """Process the messages of a shard that are next in order, and acknowledge several together."""
+        """Process the messages of a shard that are next in order. One receipt acknowledges several messages."""
         for message in self._arrivals.due(part.start.id, sender):
             if isinstance(message, PartState):
                 self._note(part, sender, message)
@@ -559,7 +562,7 @@ class Distributor:
 
 
 async def _on(strand: Strand, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work on the threads of a strand."""
+    """Do work on the threads of a strand."""
     try:
         await strand.run(work)
     except TooManyCalls as error:

@@ -1,7 +1,7 @@
-"""Lets functions work beyond their step: with futures that suspend a record, and with scheduled coroutines.
+"""Lets functions work longer than their step: with futures that suspend a record, and with scheduled coroutines.
 
-A coroutine that a function schedules still belongs to the function's execution and has its rights. The client of a
-hooked command gets its answer when the last of these coroutines has ended.
+A coroutine that a function schedules belongs to the function's execution and has its rights. The client of a hooked
+command gets its reply when the last of these coroutines has ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ step_slot: ContextVar[StepSlot | None] = ContextVar("step_slot", default=None)
 
 
 class GearsFuture:
-    """Suspends a step that returns it; `continueRun` and `continueFailed` set the step's result, from any thread.
+    """Suspends the step that returns it. `continueRun` and `continueFailed` set the step's result, from any thread.
 
     >>> def step(record):  # doctest: +SKIP
     ...     future = gearsFuture()
@@ -50,7 +50,7 @@ class GearsFuture:
     """
 
     def __init__(self) -> None:
-        # set before the checks, because __del__ also runs for an object that they refuse
+        # set before the checks, because __del__ also runs if a check refuses the object
         self._continued = True
         self._execution = current.get()
         self._step = step_slot.get() or self._execution
@@ -96,7 +96,7 @@ class GearsFuture:
 
 
 class SessionHandle:
-    """The execution that a function belongs to, kept beyond the function (`getGearsSession`)."""
+    """A reference to an execution, which may live longer than the function that got it (`getGearsSession`)."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -106,18 +106,21 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """The caller's execution, or None outside of one. Its hooked command is not answered while the handle exists."""
+    """Return the caller's execution; None if there is none.
+
+    While the handle exists, the hooked command gets no reply.
+    """
     execution = current.get()
     return SessionHandle(execution) if execution is not None else None
 
 
 def set_gears_session(session: SessionHandle | None) -> None:
-    """Make the current thread or coroutine part of that execution; None: of no execution."""
+    """Make the current thread or coroutine part of an execution. None: of no execution."""
     current.set(session.execution if session is not None else None)
 
 
 class GearsSession:
-    """`with GearsSession(session):` makes its block part of an execution, from `getGearsSession`."""
+    """`with GearsSession(session):` runs a block as part of an execution, which comes from `getGearsSession`."""
 
     def __init__(self, session: SessionHandle | None) -> None:
         self._session = session
@@ -138,9 +141,9 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the loop of the coroutines, from any thread; `f`, a future or None, gets its outcome.
+    """Schedule a coroutine on the loop of the coroutines, from any thread. If `f` is a future, it gets the outcome.
 
-    It starts after `delay` seconds, as part of the execution of `session` or, without one, of the caller's.
+    The coroutine starts after `delay` seconds, as part of the execution of `session`, or of the caller's execution.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine needs a coroutine, got {type(coroutine).__name__}")

@@ -1,6 +1,6 @@
-"""Keeps the executions that commands can show: all running ones, and a limited number of finished ones.
+"""Keeps the executions that commands can show: all running executions, and a limited number of finished ones.
 
-As in RedisGears, a run whose client waits for it leaves the list when it ends, because the client gets its results.
+As in RedisGears, a run whose client waits for it is removed when it ends, because the client gets its results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MISSING_EXECUTION = "execution does not exist"
 
 
 class ExecutionHistory:
-    """All running executions, and the last finished ones, as many as RedisGears' settings allow."""
+    """All running executions, and the last finished ones, in the numbers that RedisGears' settings allow."""
 
     def __init__(self) -> None:
         self.max_executions = MAX_EXECUTIONS

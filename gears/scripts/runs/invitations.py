@@ -1,12 +1,13 @@
-"""Makes the other shards take part in a run, each with exactly one worker, over a bus that loses messages.
+"""Invites the other shards to a run, so that exactly one worker of each takes part, over a bus that loses messages.
 
-A worker starts a run once, even if the request arrives twice: it remembers the newest ids. But a shard may get a new
-worker, which does not know the runs of its predecessor. So every worker has a unique name, and a request names the
-worker that is to start the run. Any other worker answers with its own name and does not start the run.
+A worker starts a run once, even if the request arrives twice, because it remembers the newest ids. But a shard may get
+a new worker, which does not know the runs of its predecessor. So every worker has a unique name, and a request names
+the worker that must start the run. Any other worker replies with its own name and does not start the run.
 
-The origin may name another worker only if the first one has not started the run. That is certain in one case: the
-origin has sent the first name once, and the other worker has answered that message. The bus does not duplicate
-messages, so the first worker never got it. In all other cases, the run ends with an error, so that it cannot run twice.
+The origin may name another worker only if the first one has not started the run. This is certain in one case: the
+origin has sent the first name once, and the other worker has replied to that message. The bus does not duplicate
+messages, so the first worker never received it. In all other cases, the run ends with an error, so that it cannot run
+twice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ AGAIN_SECONDS = 1.0
 @sent
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pickled `StartRun`, the session that a shard needs to read it, and the worker that is to start it."""
+    """A pickled `StartRun`, the session that a shard needs to unpickle it, and the name of the worker that must start
+    it.
+    """
 
     id: str
     session_id: str | None
@@ -46,7 +49,7 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard takes part; GearsError if it is unsafe to ask another worker."""
+        """Send a request until a worker of the shard takes part. GearsError if it is not safe to ask another worker."""
         worker = self._workers.get(node) or await self._name(node)
         while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
             worker = taker
@@ -82,7 +85,7 @@ class Invitations:
         return name
 
     def take(self, request: RunRequest) -> bool:
-        """Whether this worker is to start a run now: the request names it, and it has not started the run before."""
+        """Whether this worker must start a run now: the request names it, and it has not started the run before."""
         if request.worker != self.worker or request.id in self._begun:
             return False
         self._begun.add(request.id)

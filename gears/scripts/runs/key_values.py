@@ -1,4 +1,4 @@
-"""Reads the shard's keys and values for functions: it scans by pages and reads in few round trips."""
+"""Reads the shard's keys and values for functions: in pages, with few round trips."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY_TYPES = _BUILT_IN_TYPES | {"module", "empty"}
 
 
 def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
-    """The keys of this shard that match a glob pattern, in pages; each page examines about `count` keys."""
+    """Yield the keys of this shard that match a glob pattern, in pages. A page examines about `count` keys."""
     cursor: bytes = b"0"
     while True:
         cursor, keys = host.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
@@ -33,7 +33,9 @@ def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[li
 
 
 def type_name(reply: bytes) -> str:
-    """The key type as functions see it: the server's name, ``module`` for module types, ``empty`` for no key."""
+    """Return the key type as functions see it: the server's name, ``module`` for module types, ``empty`` if the key is
+    missing.
+    """
     name = reply.decode()
     if name == "none":
         return "empty"
@@ -60,7 +62,7 @@ def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: 
     )
     values: dict[int, Any] = {}
     for (index, kind), reply in zip(readable, replies, strict=True):
-        # a key may have changed its type since that was read: then it has no value of the old type
+        # The key may have changed its type since the type was read. Then it has no value of the old type.
         values[index] = None if isinstance(reply, Exception) else _value(kind, reply)
     return [
         {"key": decode_reply(key), "value": values.get(index), "type": types[index], "event": event}
@@ -76,8 +78,9 @@ def read_types(host: ScriptHost, keys: list[bytes]) -> list[str]:
 class PagedValues:
     """Reads the values of many keys, page by page.
 
-    Neighbours in a scan mostly have the same type. So the keys of a page are read, in one round trip, as the type that
-    most keys of the previous page had. Types are read only for keys that have another type or do not exist any more.
+    Keys that a scan returns together mostly have the same type. So all keys of a page are read, in one round trip, as
+    the type that most keys of the previous page had. The type is then read only for keys that have another type or no
+    longer exist.
     """
 
     def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:
@@ -109,7 +112,7 @@ class PagedValues:
             return [None] * len(keys)
         command, arguments = _READ_COMMANDS[kind]
         replies = self._host.execute_many([(command, key, *arguments) for key in keys])
-        # an empty reply means that the key does not exist: there are no empty hashes or lists
+        # an empty reply means that the key does not exist, because there are no empty hashes or lists
         return [
             {"key": decode_reply(key), "value": _value(kind, reply), "type": kind, "event": None}
             if isinstance(reply, bytes) or (reply and isinstance(reply, list))

@@ -1,7 +1,7 @@
-"""Ends the parts of runs whose origin is gone: its worker was replaced, or its host is down.
+"""Ends the parts of runs whose origin no longer exists: its worker was replaced, or its host is down.
 
-A part may work for any time, so its progress does not show this. Every part periodically asks its origin whether it
-leads the run. A new worker of that shard does not know the runs of its predecessor.
+A part may work for any time, so it cannot notice this by its progress. So every part asks its origin periodically
+whether it leads the run. A new worker of the origin's shard does not know the runs of its predecessor.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ SILENCE_SECONDS = 20.0
 async def abandoned(
     peers: Peers, origin: str, run_id: str, patience_seconds: float, led: Callable[[], None] = lambda: None
 ) -> str:
-    """Wait until the origin no longer leads a run; return the reason. Call `led` at each answer that it does."""
+    """Wait until the origin no longer leads a run; return the reason.
+
+    Call `led` whenever the origin says that it does.
+    """
     patience = max(SILENCE_SECONDS, patience_seconds)
     silent = 0.0
-    # requests are counted instead of time: a worker that was stopped itself has missed the answers
+    # Requests are counted instead of time, because a worker that was stopped has itself missed the replies.
     while silent < patience:
         await asyncio.sleep(ASK_SECONDS)
         silent += ASK_SECONDS

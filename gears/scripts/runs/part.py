@@ -37,16 +37,16 @@ class StartRun:
     max_idle_seconds: float
     user: str
     pool: FunctionPool = FunctionPool.RUNS
-    # the registration whose steps run instead of the steps of `plan`; empty: the steps of `plan`
+    # the registration whose steps run; empty: the steps of `plan` run
     registration_id: str = ""
-    # whether the shards list it only while it runs
+    # whether the shards list the run only while it is running
     until_end: bool = False
 
 
 @sent
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Pickled records for a stage. Without records, it is the end marker of one shard."""
+    """Pickled records for a stage. A packet without records is the end marker of one shard."""
 
     id: str
     stage: int
@@ -62,10 +62,10 @@ class Packet:
 @sent
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
+    """A shard's report to the origin: whether it is alive or done, its errors, and the first error as one line.
 
     A shard that has `refused` takes no part, and sends no records and end markers. A report that a shard is alive has
-    no number: the next report replaces it.
+    no number, because the next report replaces it.
     """
 
     id: str
@@ -82,7 +82,7 @@ class PartState:
 
 
 class RunPart:
-    """This shard's part of a run; its functions run on the strand, all other work on the worker's event loop."""
+    """This shard's part of a run. Its functions run on the strand; all other work runs on the worker's event loop."""
 
     def __init__(self, start: StartRun, own: str, execution: Execution, strand: Strand) -> None:
         self.start = start
@@ -95,12 +95,12 @@ class RunPart:
         self.turns = Turns()
         self.last_progress = time.monotonic()
         self.last_led = 0.0  # when its origin last said that it leads the run
-        # two numbers, because one is counted by the worker's event loop and the other by the strand
+        # two numbers, because the worker's event loop counts one and the strand counts the other
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
         self.responding: set[str] = set()
         self.all_done = asyncio.Event()
-        # set when a shard takes no part; None if its worker has already reported the error
+        # set when a shard takes no part; None if the shard's worker has already reported the error
         self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
         self.receipts_due = False
         self.beginning = False  # whether it waits for `onRegistered` of its registration
@@ -115,7 +115,7 @@ class RunPart:
         return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
-        """End the run, because a shard takes no part."""
+        """End the run, because a shard takes no part in it."""
         if not self.refusal.done():
             self.refusal.set_result(error)
 
@@ -124,7 +124,7 @@ class RunPart:
         return self._inboxes.setdefault(stage, asyncio.Queue())
 
     def put(self, stage: int, records: bytes | None) -> None:
-        """Take a packet; GearsError if more than `MAX_WAITING_BYTES` of records wait."""
+        """Add a packet for a stage. GearsError if more than `MAX_WAITING_BYTES` of records are waiting."""
         self.last_progress = time.monotonic()
         self.arrived_bytes += len(records or b"")
         if self.arrived_bytes - self.taken_bytes > MAX_WAITING_BYTES:

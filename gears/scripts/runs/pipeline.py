@@ -1,10 +1,10 @@
-"""Runs a plan on one shard: it pushes records through its steps, one after the other.
+"""Runs a plan on one shard: it pushes records through the steps, one after the other.
 
-A `Chain` runs the steps of one stage. Inside one shard a boundary moves no records, so a local run is one chain. A
-record whose step raises is dropped, its error is kept, and the run continues. Bulk runs yield to their event loop every
-few milliseconds.
+A `Chain` runs the steps of one stage. On one shard a boundary moves no records, so a local run is one chain. If a step
+raises an error for a record, the record is dropped, the error is kept, and the run continues. Long runs yield to their
+event loop every few milliseconds.
 
-Records whose steps wait (for a coroutine or a future) wait together, and continue in the order in which they came.
+Several records may wait for a coroutine or a future at the same time. They continue in the order in which they came.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _UNKNOWN = object()
 _now = time.perf_counter
 
 
-# module variables, because looking up or hashing a member of an enumeration takes longer than many steps
+# module variables, because looking up or hashing an enumeration's member takes longer than many steps
 _MAP, _FILTER, _FOREACH = StepKind.MAP, StepKind.FILTER, StepKind.FOREACH
 _ACCUMULATE, _GROUP, _LIMIT = StepKind.ACCUMULATE, StepKind.GROUP, StepKind.LIMIT
 _REPARTITION, _COLLECT, _FLATMAP = StepKind.REPARTITION, StepKind.COLLECT, StepKind.FLATMAP
 
 
 def key_text(value: object) -> str:
-    """An extractor's result as text: routing and grouping compare text."""
+    """Return an extractor's result as text, because routing and grouping compare text."""
     if isinstance(value, str):
         return value
     if inspect.iscoroutine(value):
@@ -50,7 +50,7 @@ def key_text(value: object) -> str:
 
 
 class Turns:
-    """Yields to the event loop when a run has kept it for a while."""
+    """Yields to the event loop when a run has used it for some time."""
 
     __slots__ = ("_since", "pushed")
 
@@ -75,12 +75,12 @@ class Chain:
     `first` is the number of the first step in the plan. `sink` takes the records that have passed all steps. If the
     stage ends at a boundary (`moves`), `sink` forwards the records, and its time counts for the boundary's step.
 
-    Most functions return at once, so a coroutine for each record would cost time. Records are pushed by plain calls.
-    Such a call returns a coroutine only if a step has to wait. The caller awaits the coroutine, or passes it to
+    Most functions return at once, so a coroutine for each record would cost too much time. Records are pushed by plain
+    calls. Such a call returns a coroutine only if a step has to wait. The caller awaits the coroutine, or passes it to
     `suspend` and pushes the next record.
 
-    The clock is read once per step: a step lasts from the end of the previous step. `clocked` is the last reading. A
-    step at which records wait lasts from the start of the first wait to the end of the last wait.
+    The clock is read once per step: a step lasts from the end of the previous step. `clocked` is the last reading. If
+    records wait at a step, the step lasts from the start of the first wait to the end of the last wait.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Chain:
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Push a record through the steps from `index` on. If a coroutine is returned, the caller must run it.
 
-        The execution keeps the error of a step that fails.
+        If a step fails, the error goes to the execution.
         """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
@@ -144,16 +144,16 @@ class Chain:
         except asyncio.CancelledError:
             if self.suspended.ending:
                 raise
-            # the run continues: what the function waited for was cancelled
+            # The run continues, because only what the function waited for was cancelled.
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
     async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine of a waiting record in the background; return when the next record may be pushed."""
+        """Run the coroutine of a waiting record in the background. Return when the next record may be pushed."""
         self.suspended.add(self._alone(rest))
         await self.suspended.capacity()
 
     async def finish(self) -> None:
-        """Push the accumulated state of each step to the following steps, after the last record."""
+        """After the last record, push the state that each step has accumulated to the following steps."""
         for index, step in enumerate(self._steps):
             if step.kind is not _ACCUMULATE and step.kind is not _GROUP:
                 continue
@@ -230,7 +230,7 @@ class Chain:
     # ---- Steps that wait ----
 
     def _future(self, waits: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-        """Count a record that waits for a future, until it has continued."""
+        """Run `waits`, and count its record as waiting for a future until the record has continued."""
         self.suspended.futures += 1
         return self._counted(waits)
 
@@ -248,7 +248,7 @@ class Chain:
         return gate
 
     def _pass(self, position: int, gate: Gate) -> None:
-        """Open the gate of a record, so that the records behind that record can pass the step."""
+        """Open the gate of a record, so that the next records can pass the step."""
         gate.open()
         if self._gates.get(position) is gate and gate.passed.done():
             del self._gates[position]
@@ -270,7 +270,8 @@ class Chain:
                 awaited = await settled(awaited)
             if isinstance(awaited, GearsFuture):
                 suspended = awaited.suspended()
-                # this reference must not keep alive a future that no other code can continue: __del__ fails the step
+                # This reference must not keep alive a future that no other code can continue. If the future is freed,
+                # its __del__ fails the step.
                 del awaited
                 return await settled(suspended)
             return await settled(awaited) if isinstance(awaited, Awaitable) else awaited
@@ -318,9 +319,9 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step; return a coroutine if the record has to wait.
+        """Add a record to the state of a step. Return a coroutine if the record has to wait.
 
-        A step adds one record at a time, and the later records wait. This includes records of different groups: as in
+        A step adds one record at a time, and later records wait, even records of other groups. The reason: as in
         RedisGears, the functions of all groups may share a global without a lock.
         """
         key = ""
@@ -391,7 +392,7 @@ class Chain:
     # ---- Items of a flatmap ----
 
     def _spread(self, records: Any, position: int, *, held: bool) -> Coroutine[Any, Any, None] | None:
-        """Push the items of a list. `held`: the list's record is the first record that waits at this step."""
+        """Push the items of a list. `held`: the record with the list is the first record that waits at this step."""
         if not isinstance(records, (list, tuple, set, frozenset)) and not hasattr(records, "__next__"):
             return self._advance(records, position + 1, self.clocked)
         items = iter(records)
@@ -408,9 +409,9 @@ class Chain:
     async def _spread_on(
         self, task: asyncio.Task[None], items: Iterator[Any], position: int, gate: Gate | None
     ) -> None:
-        """Push the rest of a list's items, as earlier items finish."""
+        """Push the remaining items of a list, as earlier items finish."""
         try:
-            # not `capacity`: records that use capacity must not wait for it
+            # this does not wait for `capacity`, because records that use capacity must not wait for it
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)
@@ -429,7 +430,7 @@ class Chain:
         return bool(step.start < self._state[position] <= step.start + step.length)
 
     def _call_of(self, position: int, step: Step) -> Callable[..., Any] | None:
-        """The function of a step; None for kinds of steps without one."""
+        """Return the function of a step; None for kinds of steps without a function."""
         kind, function, key = step.kind, step.function, step.key
         if kind is _LIMIT:
             return lambda _: self._within_limit(position)
@@ -438,7 +439,7 @@ class Chain:
         if kind is _REPARTITION:
 
             def extract(record: Any) -> str:
-                # inside one shard the record stays, but the extractor has its effects and may refuse the record
+                # On one shard the record stays, but the extractor may have effects, or may refuse the record.
                 self._execution.step_future = OUTSIDE  # it must not return a future
                 return key_text(key(record))  # type: ignore[misc]
 

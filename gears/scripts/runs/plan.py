@@ -1,7 +1,7 @@
-"""The plan of a run: the source of its records, and the steps that they go through.
+"""The plan of a run: the source of its records, and the steps that the records go through.
 
-A plan is data: it is pickled, with its functions, for the other shards and in stored registrations. It is divided into
-stages at its *boundaries*, the steps that move records between shards (repartition, collect).
+A plan is data. It is pickled, with its functions, for the other shards and in stored registrations. It is divided into
+stages at its *boundaries*: steps that move records between shards (repartition, collect).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Step:
     start: int = 0
     length: int = 0
 
-    # what an execution keeps of the step, (kind, name of the function); computed once because events run plans often
+    # (kind, name of the function), which an execution keeps; computed once, because events run plans often
     outline: tuple[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Step:
 
 
 def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
-    """The stages of a plan: the steps of each, and the boundary that ends it or None."""
+    """Return the stages of a plan: for each stage its steps, and the boundary that ends it or None."""
     stages: list[tuple[list[Step], Step | None]] = []
     stage: list[Step] = []
     for step in steps:
@@ -65,7 +65,7 @@ def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """What `run()` or an event of a registration runs."""
+    """The plan that `run()` or an event of a registration runs."""
 
     source: RecordSource
     steps: tuple[Step, ...]

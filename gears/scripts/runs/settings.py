@@ -1,4 +1,4 @@
-"""RedisGears' settings (`RG.CONFIGSET`) that concern the worker, read again from the module when they are old."""
+"""RedisGears' settings (`RG.CONFIGSET`) that the worker uses. They are read again from the module when they are old."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULTS = {
 
 
 class GearsSettings:
-    """The settings as last read; `read` runs a command on the shard."""
+    """The settings as they were last read. `read` runs a command on the shard."""
 
     def __init__(self, read: Callable[..., Any], history: ExecutionHistory) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class GearsSettings:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read the settings now; a value that is not a number counts as its default."""
+        """Read the settings now. If a value is not a number, its default is used."""
         reply = self._read("RG.CONFIGGET", *_DEFAULTS)
         for (name, default), value in zip(_DEFAULTS.items(), reply, strict=True):
             text = str(decode_reply(value))

@@ -1,8 +1,8 @@
 """The sources of a pipeline's records, in runs and in registrations.
 
-RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data (it is pickled with the
-plan); it reads through the worker's `ScriptHost`. A registration's arguments go to the module as the fields of
-`QA.REGISTER`.
+RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data, because it is pickled
+with the plan. It reads through the worker's `ScriptHost`. The arguments of a registration are sent to the module as
+fields of `QA.REGISTER`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Match:
 
 
 def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
-    """The key as a page of its own; no page if another shard has its slot."""
+    """Return one page with only this key; no page if another shard has the key's slot."""
     name = key.encode("utf-8", "surrogateescape")
     if host.info.cluster:
         (answer,) = host.execute_many([(b"TYPE", name)])
@@ -52,7 +52,7 @@ def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class KeysSource:
-    """Keys of the shard: scanned in a run, reported by events in a registration."""
+    """Keys of the shard. A run scans them; in a registration, events report them."""
 
     pattern: str = "*"
     no_scan: bool = False
@@ -79,10 +79,13 @@ class KeysSource:
                     yield {"key": decode_reply(key), "event": None}
 
     def event_record(self, host: ScriptHost, key: bytes, event: str) -> dict[str, Any] | None:
-        """The record of an event, with the key's current value; None if the key's type is not one of `keyTypes`."""
+        """Return the record of an event, with the key's current value.
+
+        None if the key's type is not one of `keyTypes`.
+        """
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
-        # most keys are strings: their value is read together with the type
+        # most keys are strings, so the value is read together with the type
         commands: list[tuple[bytes, ...]] = [(b"TYPE", key)]
         if self.read_value:
             commands.append((b"GET", key))
@@ -170,7 +173,7 @@ class ShardsIDSource:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """The entries of a stream after an id in a run; the entries of all matching streams in a registration."""
+    """Entries of streams. A run reads one stream after an id; a registration reads all matching streams."""
 
     stream: str
     from_id: str = "0-0"
@@ -203,7 +206,7 @@ class StreamSource:
 
 
 def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, Any]:
-    """An entry of a stream as functions see it."""
+    """Return an entry of a stream in the form that functions get."""
     values = decode_reply(fields)
     pairs = zip(values[::2], values[1::2], strict=True)
     return {"key": key, "id": entry_id.decode(), "value": {hashable(name): value for name, value in pairs}}
@@ -220,7 +223,7 @@ class CommandSource:
     name = "CommandReader"
 
     def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Refuse: commands come from clients only."""
+        """Refuse to run: calls come only from clients."""
         raise GearsError("Given reader do not support run or not exists")
 
     def match(self) -> Match:
@@ -233,7 +236,7 @@ class CommandSource:
 
 @dataclass(frozen=True, slots=True)
 class CommandCall:
-    """One call of a trigger: its name and arguments, on every shard that the call runs on."""
+    """One call of a trigger: its name and arguments. Every shard that takes part in the call gets them."""
 
     arguments: tuple[Any, ...]
     name = "CommandReader"

@@ -1,4 +1,4 @@
-"""The waiting records of a run: each is a task, so that the coroutines and futures of an execution run together."""
+"""The waiting records of a run. Each is a task, so that several coroutines and futures of an execution run at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_FUTURES = 100_000
 
 
 class Suspended:
-    """The tasks of one stage's waiting records. Their coroutines keep their own errors, and so do not raise."""
+    """The tasks of one stage's waiting records. Their coroutines store their errors, so they do not raise."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -27,11 +27,11 @@ class Suspended:
 
     @property
     def full(self) -> bool:
-        """Whether no further record should start to wait."""
+        """Whether no more records should start to wait."""
         return len(self._tasks) >= min(MAX_SUSPENDED + self.futures, MAX_FUTURES)
 
     def add(self, rest: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let a record continue by itself."""
+        """Start a task in which a record continues."""
         task = asyncio.get_running_loop().create_task(rest)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -44,7 +44,7 @@ class Suspended:
             self._capacity.set_result(None)
 
     async def capacity(self) -> None:
-        """Return when another record may start to wait."""
+        """Wait until another record may start to wait."""
         while self.full:
             self._capacity = asyncio.get_running_loop().create_future()
             await self._capacity
@@ -67,13 +67,15 @@ class Suspended:
         self.ending = True
         while self._tasks:
             self.cancel()
-            # a run that is cancelled again still waits: its functions still run
+            # even if the run is cancelled again, this waits, because its functions are still running
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)
 
 
 class Gate:
-    """A record's position among the records that wait at a step. `passed` is set when it reaches the next step."""
+    """The position of a record among the records that wait at a step. `passed` is set when the record reaches the next
+    step.
+    """
 
     __slots__ = ("before", "passed")
 
@@ -82,12 +84,12 @@ class Gate:
         self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def turn(self) -> None:
-        """Return when the previous record has passed."""
+        """Wait until the previous record has passed."""
         if self.before is not None:
             await asyncio.shield(self.before.passed)
 
     def open(self) -> None:
-        """Let the next record pass, after the previous record has passed."""
+        """Let the next record pass, as soon as the previous record has passed."""
         if self.before is not None and not self.before.passed.done():
             self.before.passed.add_done_callback(lambda _: self._set())
         else:

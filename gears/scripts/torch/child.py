@@ -1,7 +1,7 @@
 """The program of a TorchScript's own process: ``python -m qa_cluster.gears.scripts.torch.child``.
 
-It is an inference worker that also compiles and calls scripts. A script's commands and runs of models go to the worker
-of the shard, which runs them with the rights of the script's caller.
+It is an inference worker that also compiles and calls scripts. A script may run commands and models. These requests go
+to the shard's worker, which runs them with the rights of the script's caller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .script_caller import ScriptCaller, pack, unpack
 
 
 class _LoadedScript:
-    """A compiled script in the place of a model: it has no inputs and outputs of its own."""
+    """A compiled script, used like a model. It has no inputs and outputs of its own."""
 
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
@@ -84,7 +84,7 @@ class ScriptChild(InferenceChild):
             del self._answers[number]
 
     def ask(self, number: int, request: Any, arrays: Sequence[Array] = ()) -> tuple[Any, list[Array]]:
-        """Send a request of a running call to the worker, and wait for its reply."""
+        """Send a request of a running call to the worker; wait for the reply and return it."""
         self._send({"id": number, "command": True}, [pack(request), *arrays])
         reply = self._answers[number].get()
         value, error = unpack(reply[0])
@@ -112,7 +112,9 @@ def _as_tuples(value: Any) -> Any:
 
 
 def unpack_script(data: bytes) -> tuple[str, list[str]]:
-    """Return the source and the entry points of a script's file, whose first line has the entry points as JSON."""
+    """Return the source and the entry points of a script's file. The first line of the file has the entry points as
+    JSON.
+    """
     entry_points, _, source = data.decode().partition("\n")
     return source, json.loads(entry_points)
 

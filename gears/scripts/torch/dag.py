@@ -1,7 +1,7 @@
-"""Runs models and scripts that depend on each other: each step starts, on its device, when its inputs exist.
+"""Runs models and scripts that depend on each other. A step starts on its device when its inputs exist.
 
-Slots hold tensors and are written once. After the first failure, no further step starts, and running steps continue to
-their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions use it.
+Slots hold tensors and are written once. After the first failure, no other step starts, but running steps continue to
+their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner for functions use this.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Dag:
 
 
 async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
-    """Cancel steps and wait until all have ended, even if the run itself is cancelled again meanwhile."""
+    """Cancel steps and wait until all have ended, even if the run is cancelled again while it waits."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()

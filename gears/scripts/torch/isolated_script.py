@@ -48,7 +48,7 @@ class IsolatedScript:
         self._process.close()
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
-        """Call a function; its commands are run on this thread, through `caller`."""
+        """Call a function. `caller` runs the commands of the script, on this thread."""
         request = pack([call.function, list(call.keys), list(call.arguments), call.n_outputs])
         return self._process.ask({"op": "call"}, [request, *call.tensors], partial(_answer, caller))
 

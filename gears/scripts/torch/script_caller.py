@@ -1,4 +1,4 @@
-"""What a running TorchScript may ask its shard for: commands and runs of models, with the rights of its caller.
+"""What a running TorchScript may request from its shard: commands and model runs, with the rights of its caller.
 
 A script in a process of its own sends these requests to the worker as arrays: JSON first, then tensors (`pack`).
 """
@@ -32,7 +32,9 @@ class ScriptCaller(Protocol):
 
 
 class ShardCaller:
-    """Reaches the shard from the worker, on the thread that calls it, for `user` (empty: with the worker's rights)."""
+    """Reaches the shard from the worker, on the calling thread, with the rights of `user` (empty: the worker's
+    rights).
+    """
 
     def __init__(self, host: ScriptHost, find_model: Callable[[int], ServedModel], user: str) -> None:
         self._host = host
@@ -49,7 +51,7 @@ class ShardCaller:
             raise GearsError(f"{_FAILED}ERR the reply to {words[0]} is not UTF-8 text") from error
 
     def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
-        """Run a model on this thread, because the model's device may be the script's own, which the script occupies."""
+        """Run a model on this thread. The model's device may be the script's own device, which the script is using."""
         try:
             if self._user:
                 self._execute(("AI.MODELGET", key, "META"))  # may this user use the model?
@@ -69,7 +71,7 @@ class ShardCaller:
 
 
 def _value(reply: Reply) -> Any:
-    """A reply as a value for torch; lists become tuples, whose parts may differ in type."""
+    """Convert a reply to a value for torch. Lists become tuples, because their items may have different types."""
     if isinstance(reply, bytes):
         return reply.decode()
     if isinstance(reply, list):

@@ -1,4 +1,4 @@
-"""Holds the shard's TorchScripts: compiles them off the event loop, calls them on device threads.
+"""The shard's TorchScripts: compiles them off the event loop, and calls their functions on device threads.
 
 Each script runs in a process of its own, unless `qa.model-processes` is 0.
 """
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class ScriptStore:
-    """Compiled TorchScripts by reference; they share devices and loading thread with `models`, which they can run."""
+    """Compiled TorchScripts by reference.
+
+    They share devices and the loader thread with `models`, which they can run.
+    """
 
     def __init__(self, host: ScriptHost, models: ModelStore) -> None:
         self._host = host

@@ -1,7 +1,7 @@
 """Provides `redis.execute`, `redis.asList` and `redisAI.model_execute` to TorchScripts, as operators of torch.
 
-A call reaches the shard through the script's caller (`script_caller`), on the thread that runs the script. Because
-TorchScript has no variable argument lists, `redis.execute` is one operator per number of arguments.
+A call reaches the shard through the script's caller (`script_caller`), on the thread that runs the script. TorchScript
+has no variable argument lists, so `redis.execute` is a separate operator for each number of arguments.
 """
 
 from __future__ import annotations

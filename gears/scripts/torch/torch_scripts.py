@@ -1,7 +1,7 @@
-"""Compiles TorchScripts from source, checks their entry points and calls their functions with tensors.
+"""Compiles TorchScripts from source, checks their entry points, and calls their functions with tensors.
 
-A script can name only parts of TorchScript: torch's operators and types, exceptions, and the commands of
-torch_operators. It cannot name Python's own functions, because torch would call them with the rights of the worker's
+A script can use only parts of TorchScript: torch's operators and types, exceptions, and the commands of
+torch_operators. It cannot use Python's own functions, because torch would call them with the rights of the worker's
 process.
 """
 
@@ -28,7 +28,7 @@ _SUBMODULES = ("linalg", "special", "fft")
 
 
 def _operators_of(source: Any, name: str) -> ModuleType:
-    """A copy of one of torch's modules with only the names that TorchScript knows."""
+    """Return a copy of one of torch's modules, with only the names that TorchScript knows."""
     shown = ModuleType(name)
     for attribute in dir(source):
         value = getattr(source, attribute, None)
@@ -97,7 +97,7 @@ class TorchScript:
             )
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
-        """Call a function, on a thread of the script's device; it reaches the shard through `caller`."""
+        """Call a function, on a thread of the script's device. `caller` is the script's access to the shard."""
         function = self._unit.find_function(call.function)
         if function is None:
             raise GearsError(f"ERR Function does not exist: {call.function}")
@@ -127,7 +127,9 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """The arguments of a function that is not an entry point: tensors; a last List[Tensor] takes the rest."""
+    """Return the arguments of a function that is not an entry point. They are tensors. A last List[Tensor] takes the
+    rest.
+    """
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"
     fixed = len(kinds) - variadic
