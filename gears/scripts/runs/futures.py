@@ -106,7 +106,7 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """Return the caller's execution; None if there is none.
+    """Return the execution of the caller, or None.
 
     While the handle exists, the hooked command gets no reply.
     """
