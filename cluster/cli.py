@@ -42,7 +42,7 @@ _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out,"
     " 130 interrupted (Ctrl-C)."
 )
-# Shared options that take a value. Users may also write them after the subcommand.
+# Shared options with a value. Users may also write them after the subcommand.
 _CLUSTER_TLS = ("--cluster-tls-ca", "--cluster-tls-cert", "--cluster-tls-key")
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, "--log-level", "--set")
 

@@ -1,7 +1,7 @@
-"""Stores the documents of a backup like new documents, so the shards rebuild indexes, tokens and answers.
+"""Stores the documents of a backup like new documents, so that the shards rebuild indexes, tokens and answers.
 
-It compares the version of each document before it sends the text. A document that the cluster already has costs only a
-few bytes, so a repeated restore quickly continues where the interrupted one stopped.
+The restore compares the version of each document before it sends the text. If the cluster already has this version, the
+document costs only a few bytes. So a repeated restore quickly reaches the point where an interrupted one stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ POLICIES = (FAIL, SKIP, REPLACE)
 
 _CONCURRENT = 16
 _BATCH_DOCUMENTS, _BATCH_CHARS = 64, 1 << 20
-# Files that are read at the same time. Each file holds one partition, and shards index partitions in parallel.
+# The number of files that are read at the same time. Each file has one partition, and shards index partitions in
+# parallel.
 _FILES = 16
 _POLL_SECONDS = 0.2
 _TRIES = 3
@@ -40,7 +41,9 @@ _Line = dict[str, Any]
 
 @dataclass(slots=True)
 class RestoredDocuments:
-    """How many documents were restored; the names of refused documents, and of documents with a new version."""
+    """The number of restored documents, the names of refused documents, and the names of documents with a new
+    version.
+    """
 
     new: int = 0
     replaced: int = 0
@@ -51,7 +54,7 @@ class RestoredDocuments:
 
     @property
     def done(self) -> int:
-        """The number of handled documents."""
+        """The number of documents that have been handled."""
         return self.new + self.replaced + self.unchanged + self.skipped + len(self.refused)
 
 
@@ -75,7 +78,7 @@ class DocumentRestoring:
         self.restored = RestoredDocuments()
 
     async def differing(self) -> list[str]:
-        """The documents that the cluster has in another version than the backup. It writes nothing."""
+        """Return the documents whose version in the cluster differs from the backup. This writes nothing."""
         found = []
         async for batch in self._batches():
             versions = await self._versions(batch)
@@ -112,7 +115,7 @@ class DocumentRestoring:
                 restored.unchanged += 1
                 return
             if version and policy != REPLACE:
-                if policy == FAIL:  # another client has written it since the call of `differing`
+                if policy == FAIL:  # another client has written the document since the call of `differing`
                     raise VersionConflict(f"not replaced: another client wrote version {version} meanwhile")
                 restored.skipped += 1
                 return
@@ -163,7 +166,7 @@ class DocumentRestoring:
                     yield batch
 
     async def _wait_indexed(self) -> None:
-        """Wait until no document is pending, including documents that other clients write meanwhile."""
+        """Wait until no document is pending. This includes documents that other clients write in the meantime."""
         tags = partition_tags(self._engine.partitions)
         keys = [pending_key(tag) for tag in tags]
         before, until = -1, monotonic() + self._patience

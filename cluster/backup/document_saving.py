@@ -1,20 +1,21 @@
 """Writes the documents of a cluster to a backup, as a consistent snapshot of each shard.
 
-The shard serves meanwhile, and nothing is locked:
+The shard continues to serve clients, and nothing is locked:
 
-1. Read the epochs of all partitions of the shard and all documents.
-2. Read the epochs again. Compare each partition whose epoch has changed with the written documents, and read the
-   differences.
+1. Read the epochs of all partitions of the shard, and then all documents.
+2. Read the epochs again. If the epoch of a partition has changed, compare the partition with the written documents, and
+read the differences.
 3. Repeat step 2 until no epoch has changed.
 
-An epoch changes with every write and never takes a value twice. So when step 3 ends, there was a moment at which every
-partition was as it is in the backup.
+An epoch changes with every write and never has the same value twice. So when step 3 ends, all partitions had, at one
+moment, exactly the documents of the backup.
 
-If clients write to the shard without a pause, step 3 does not end. After `patience` seconds, the documents stay as they
-were read: each document is complete, but the backup says that they are from different moments. With `hold_seconds`, the
-shard instead blocks writes (`CLIENT PAUSE .. WRITE`) for at most this time, so that step 3 ends.
+If clients write to the shard without a pause, step 3 does not end. After `patience` seconds, the backup keeps the
+documents as they were read. Each document is then complete, and the backup says that the documents are from different
+moments. With `hold_seconds`, the shard instead blocks writes (`CLIENT PAUSE .. WRITE`) for at most this time, so that
+step 3 ends.
 
-In memory are the names and versions of the documents of one shard, and a few megabytes of texts.
+The memory holds the names and versions of the documents of one shard, and a few megabytes of texts.
 """
 
 from __future__ import annotations
@@ -65,18 +66,18 @@ _READ_ATTEMPTS = 20
 _PAUSE_SECONDS = 0.02
 _FIELDS = ("title", "metadata", "version", "source")
 
-# The epoch of each collection in a partition.
+# The epoch of each collection in a partition, by the name of the collection.
 _Epochs = dict[str, bytes | None]
 
 
 @dataclass(slots=True)
 class SavedDocuments:
-    """The written documents.
+    """The result of saving the documents.
 
     Attributes:
         collections: all collections except the default collection.
-        meanwhile: how often a document was found written or deleted after it had been read.
-        unreadable: documents that are not saved, because the text is not UTF-8 or too long, or the metadata not JSON.
+        meanwhile: how often a document was written or deleted after it had been read.
+        unreadable: documents that were not saved: the text is not UTF-8 or is too long, or the metadata is not JSON.
     """
 
     documents: int = 0
@@ -92,8 +93,8 @@ class _Partition:
     """The file of a partition.
 
     Attributes:
-        known: for each document, its version, the number of its line, and the bytes of its text.
-        dead: the lines whose documents have changed since.
+        known: for each document, its version, the number of its line, and the size of its text in bytes.
+        dead: the lines whose documents have changed since they were written.
         epochs: the epochs for which the file is correct; None if it must be compared again.
     """
 
@@ -171,7 +172,10 @@ class DocumentSaving:
         self.saved.shards.append(ShardState(str(shard.address), tuple(tags), documents, exact))
 
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
-        """The names of documents by partition, from all keys of a shard: some documents are not indexed or pending."""
+        """Return the names of the documents of a shard, by partition.
+
+        This scans all keys of the shard, because some documents are not indexed and not pending.
+        """
         wanted = frozenset(tags)
 
         async def attempt() -> dict[str, set[str]]:
@@ -201,7 +205,9 @@ class DocumentSaving:
         return result
 
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
-        """Read differences until the partitions are a consistent snapshot; return whether they are."""
+        """Read differences until the partitions are a consistent snapshot. Return False if the time is over before
+        that.
+        """
         until = monotonic() + self._patience
         held: Shard | None = None
         try:
@@ -231,9 +237,9 @@ class DocumentSaving:
         return shard
 
     async def _epochs(self, tags: Sequence[str]) -> dict[str, _Epochs]:
-        """The epochs of each partition, without collections that are being deleted.
+        """Return the epochs of each partition, without collections that are being deleted.
 
-        The commands also name the flight key of the partition, so that they wait while its slot is migrating.
+        Each command also names the flight key of the partition, so that it waits while the slot is migrating.
         """
         lists = await self._shards.execute_many(
             [(collections_key(tag), ("HGETALL", collections_key(tag))) for tag in tags]
@@ -257,7 +263,7 @@ class DocumentSaving:
         return self._chosen is None or collection in self._chosen
 
     async def _catch_up(self, partition: _Partition, names: Iterable[str] = ()) -> None:
-        """Update the file of a partition. `names` are further documents that may be in the partition."""
+        """Update the file of a partition. `names` are additional documents that may be in the partition."""
         tag, first = partition.tag, partition.epochs is None and not partition.known
         before = (await self._epochs([tag]))[tag]
         candidates = set(names) | set(partition.known) | await self._listed(tag, before)
@@ -291,7 +297,7 @@ class DocumentSaving:
         return found
 
     async def _differing(self, partition: _Partition, names: Sequence[str]) -> AsyncIterator[list[str]]:
-        """The documents that differ from the written ones, in batches that can be read together."""
+        """Yield the documents that differ from the file, in batches that can be read together."""
         batch: list[str] = []
         size = 0
         for at in range(0, len(names), _NAMES):
@@ -316,7 +322,7 @@ class DocumentSaving:
             yield batch
 
     async def _read(self, tag: str, names: Sequence[str]) -> dict[str, _ReadDocument]:
-        """Read documents, each complete and consistent, without deleted and unreadable documents."""
+        """Read documents, each complete and consistent. Leave out documents that are deleted or unreadable."""
         found: dict[str, _ReadDocument] = {}
         left = list(names)
         for attempt in range(_READ_ATTEMPTS + 1):
@@ -333,8 +339,8 @@ class DocumentSaving:
                 if document is None:
                     self.saved.unreadable[DocumentName(name).id] = None
                 elif values[2] in (None, document.line["version"].encode()) or attempt == _READ_ATTEMPTS:
-                    # At the last attempt, a plain SET has changed the text and no worker has run yet: its record will
-                    # get this version.
+                    # In the last attempt, a plain SET has changed the text and no worker has indexed it yet. The record
+                    # of the document will get this version.
                     found[name] = document
                 else:
                     mixed.append(name)
@@ -346,14 +352,14 @@ class DocumentSaving:
 
     @staticmethod
     def _decode(name: str, record: Sequence[bytes | None], text: bytes) -> _ReadDocument | None:
-        """A document from its record and its text, with the version of both; None if it is unreadable."""
+        """Return a document from its record and its text, with the version of both; None if it is unreadable."""
         parsed = DocumentName(name)
         title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)
         try:
             plain, about = text.decode(), json.loads(metadata or "{}")
             what = f"of document {parsed.id[:100]!r}"
             version = document_version(title, canonical_metadata(about, what), plain)
-            if record[2] != version.encode():  # a text from a plain SET was not checked before
+            if record[2] != version.encode():  # the text comes from a plain SET, so it has not been checked
                 check_document_id(parsed.id)
                 check_length(plain, what)
         except (ValueError, RequestError):

@@ -1,11 +1,11 @@
-"""The folder of a backup. It gets its name when the backup is complete on the disk.
+"""The folder of a backup. It gets its final name when the backup is complete on the disk.
 
-Before that, its files are in a temporary folder next to it, whose name starts with a dot. The process that writes the
-backup locks this folder. If the process is killed, the folder stays, and the next backup to the same path removes it.
+Before that, the files are in a temporary folder next to it, whose name starts with a dot. The process that writes the
+backup locks this folder. If the process is killed, the folder stays. The next backup to the same path removes it.
 
-To replace an earlier backup takes two renames. Between them, the earlier backup has a temporary name, too; after an
-interruption, the next command renames it back. A backup that is being restored is locked and cannot be replaced:
-otherwise, the restore would continue with the files of another backup.
+Two renames replace an earlier backup. Between them, the earlier backup also has a temporary name. After an
+interruption, the next command renames it back. A backup that is being restored is locked and cannot be replaced.
+Otherwise, the restore would continue with the files of another backup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IN_USE = "{!r} is being restored: use another folder, or repeat the command whe
 
 
 class BackupFolder:
-    """A backup that is being written. `files` has the entries of the completed files."""
+    """A backup that is being written. `files` lists the completed files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,16 +86,16 @@ class BackupFolder:
 
 @contextmanager
 def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFolder, Callable[[BackupManifest], Path]]]:
-    """A folder to write to, and a function that completes the backup and moves it to `target`.
+    """Create a folder to write to; yield it, and a function that completes the backup and moves it to `target`.
 
-    Without this call, or after an error, nothing is left. `force` allows it to replace an earlier backup. ConfigError
-    if `target` is anything else.
+    If the function is not called, or after an error, nothing is left on the disk. With `force`, an earlier backup may
+    be replaced. ConfigError if `target` is anything else.
     """
     target = target.resolve()
     if target.parent.is_dir():
         _remove_leftovers(target)
     check_target(target, force=force)
-    # The path is known before the folder exists, so that an interrupt right after mkdir removes the folder, too.
+    # The path is known before the folder exists. So an interrupt right after mkdir also removes the folder.
     path = _sibling(target, _UNFINISHED)
     folder = BackupFolder(path)
 
@@ -110,7 +110,7 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
     try:
         path.mkdir(_FOLDER_MODE)
         with _locked(path, fcntl.LOCK_EX) as free:
-            if not free:  # `_remove_leftovers` of another command ran between the two lines
+            if not free:  # `_remove_leftovers` of another command ran between the two lines above
                 raise ConfigError(f"another backup to {str(target)!r} started at the same moment: repeat the command")
             yield folder, finish
     finally:
@@ -134,7 +134,7 @@ def _locked(folder: Path, how: int) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-            free = os.path.samestat(os.fstat(handle), folder.stat())  # it was not renamed meanwhile
+            free = os.path.samestat(os.fstat(handle), folder.stat())  # false if the folder was renamed in the meantime
         except (BlockingIOError, FileNotFoundError):
             free = False
         except OSError:
@@ -202,7 +202,10 @@ def _sibling(target: Path, what: str) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed commands have left next to `target`, except folders that other commands are writing."""
+    """Remove the folders next to `target` that killed commands have left.
+
+    Keep folders that other commands are writing.
+    """
     for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _REPLACED))]:
         if not target.exists() and (left / MANIFEST_FILE).exists():
             left.rename(target)
@@ -232,7 +235,9 @@ def _sync(folder: Path) -> None:
 
 
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
-    """Compare every file with its entry; DamagedBackup names the first different file. Progress is in bytes."""
+    """Compare every file with its entry. DamagedBackup names the first file that differs. `on_progress` gets a number
+    of bytes.
+    """
     done = 0
     for name, entry in sorted(manifest.files.items()):
         path = folder / name

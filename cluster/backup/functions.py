@@ -1,9 +1,9 @@
-"""User functions in a backup: the source of each script that `RG.PYEXECUTE` received.
+"""User functions in a backup: the source of each script that `RG.PYEXECUTE` has received.
 
-The shards store a function as bytecode of one Python version with the classes of one qa-cluster version. A backup
-therefore has the source, and a restore runs the script again, without its `run()`. The backup does not have the values
-of globals, nor functions that other functions have registered. A registration that was unregistered alone is registered
-again with its session.
+The shards store a function as bytecode of one Python version, with the classes of one qa-cluster version. So a backup
+has the source instead. A restore runs the script again, but ignores its `run()`. The backup does not have the values of
+globals, nor functions that other functions have registered. If a single registration was unregistered, the restore of
+its session registers it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoredFunctions:
     """A session of user functions.
 
     Attributes:
-        paused: whether each registration, in order, was paused; only registrations on streams can be paused.
+        paused: for each registration, in order, whether it was paused. Only registrations on streams can be paused.
     """
 
     id: str
@@ -62,7 +62,7 @@ class StoredFunctions:
 
 
 def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[str, ...]]]:
-    """The sessions of user functions on a shard by id, each with the ids of its registrations."""
+    """Return the sessions of user functions on a shard by id, each with the ids of its registrations."""
     found = {}
     for row in _decoded(command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES")):
         session = _pairs(row)
@@ -82,7 +82,7 @@ def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[s
 
 
 def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> str:
-    """Run the script of a session under its id; `upgrade` replaces the session with this id in the cluster.
+    """Run the script of a session under its id. With `upgrade`, replace the session with this id in the cluster.
 
     Returns:
         The problem, or an empty string if the session is restored.
@@ -108,8 +108,13 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
 
 
 def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
-    """Pause the registrations of `present`, with these `ids`, that are paused in the backup but not in the cluster."""
-    if len(ids) != len(stored.paused):  # some were unregistered since, so the registrations cannot be matched
+    """Pause the registrations of `present` that are paused in the backup but not in the cluster.
+
+    `ids` are their ids.
+    """
+    if len(ids) != len(
+        stored.paused
+    ):  # some were unregistered since the backup, so the registrations cannot be matched
         return
     pairs = zip(ids, stored.paused, present.paused, strict=True)
     if pausing := [name for name, wanted, paused in pairs if wanted and not paused]:

@@ -1,6 +1,6 @@
-"""Pins, synonyms, feedback and unanswered questions in a backup: one JSON line for each.
+"""Pins, synonyms, feedback and unanswered questions in a backup, with one JSON line for each.
 
-A restore never loses newer entries of a stream: it adds the entries that are missing, in the order of their ids.
+A restore does not remove newer entries of a stream. It adds the missing entries, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SavedGuidance:
 
 
 async def save(engine: Engine, folder: BackupFolder, chosen: frozenset[str] | None) -> None:
-    """Save what all collections have, or the `chosen` collections."""
+    """Save pins, synonyms and streams of all collections, or of the `chosen` collections."""
     writer = folder.lines(GUIDANCE_FILE)
     for name in await engine.collections.searchable():
         if chosen is None or name in chosen:
@@ -73,7 +73,7 @@ def _of(saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> Itera
 
 
 async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> list[str]:
-    """The pins and synonyms that the cluster has with another content."""
+    """Return the pins and synonyms whose content in the cluster differs from the backup."""
     found: list[str] = []
     present = await engine.collections.searchable()
     for each in _of(saved, chosen):
@@ -85,7 +85,9 @@ async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Coll
 async def restore(
     engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None, *, replace: bool
 ) -> list[str]:
-    """Restore, and return what was kept because the cluster has another content."""
+    """Restore pins, synonyms and streams. Return the names of those that were kept because the cluster has another
+    content.
+    """
     kept: list[str] = []
     streams: dict[str, dict[str, bytes]] = {}
     for each in _of(saved, chosen):

@@ -14,7 +14,7 @@ from typing import Any
 
 from .manifest import DamagedBackup, FileEntry
 
-# Enough for a document of 5,000,000 escaped code points, with title and metadata.
+# Enough for a document of 5,000,000 escaped code points with title and metadata, in bytes.
 MAX_LINE_BYTES = 64 << 20
 FILE_MODE = 0o600
 _LEVEL = 6

@@ -1,7 +1,7 @@
-"""The manifest of a backup, `manifest.json`, with the digest of every file and of itself.
+"""The manifest of a backup, `manifest.json`, with the digest of every file and of the manifest itself.
 
-A backup has only sources. A restore rebuilds indexes, tokens and answers from them, so the number of shards and the
-version of the backed-up cluster do not matter.
+A backup has only sources. A restore rebuilds indexes, tokens and answers from them. So the number of shards and the
+version of the saved cluster do not matter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SavedReader:
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """The documents of a shard.
+    """The documents of a shard in a backup.
 
     Attributes:
         partitions: the tags of the partitions of the shard.
@@ -154,7 +154,9 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Whether a damaged file was the manifest of a backup, which has a field for its own digest."""
+    """Whether the file, which may be damaged, was the manifest of a backup: such a manifest has a field for its own
+    digest.
+    """
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()
     except OSError:

@@ -42,7 +42,10 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
 
 
 def _folder_of(reader: ReaderFiles) -> str:
-    """A name from the contents: the manifest has the digests of the two other files."""
+    """Return the folder name, which is computed from the manifest.
+
+    The manifest has the digests of the two other files.
+    """
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 
 
@@ -59,7 +62,7 @@ def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
 
 
 class ReaderRestoring:
-    """Restores readers from a backup: loads missing readers and, on request, readers with another manifest."""
+    """Restores readers from a backup: loads missing readers and, if requested, readers with another manifest."""
 
     def __init__(self, operation: ClusterOperation, backup: Path, readers: tuple[SavedReader, ...]) -> None:
         self._operation = operation
@@ -68,7 +71,7 @@ class ReaderRestoring:
         self.loaded = 0
 
     def differing(self) -> list[str]:
-        """The readers that are on the shards under the same name but with another manifest."""
+        """Return the readers that are on the shards under the same name but with another manifest."""
         present = self._manifests()
         return [
             stored.name
@@ -77,9 +80,9 @@ class ReaderRestoring:
         ]
 
     def run(self, *, replace: bool, default: bool) -> None:
-        """Load the missing readers and, with `replace`, the differing readers; `loaded` counts them.
+        """Load the missing readers, and with `replace` the readers that differ. `loaded` counts them.
 
-        With `default`, the default reader of the backup becomes the default; the current default stays loaded.
+        With `default`, the default reader of the backup becomes the default. The previous default stays loaded.
         """
         present = self._manifests()
         differing = self.differing() if replace else []

@@ -1,8 +1,9 @@
-"""A lease that allows one restore of a cluster at a time: a key in the cluster names the restoring process.
+"""A lease that allows only one restore of a cluster at a time. A key in the cluster names the process that has the
+lease.
 
 Two restores at the same time would mix two backups, and each would report a complete restore. (Other clients may write
-during a restore.) The key has a TTL, and a thread renews the lease. After a restore was killed, the key expires within
-seconds; a command on the same machine sees at once that the process has ended.
+during a restore.) The key has a TTL, and a thread renews it. If a restore is killed, the key expires within seconds. A
+command on the same machine knows at once that the process has ended.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class OtherRestore(RequestError):
 
 
 class RestoreLock:
-    """The lease, as a context manager. OtherRestore names the process that holds it."""
+    """The lease, as a context manager. OtherRestore names the process that has it."""
 
     def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
         self._settings = settings
@@ -83,14 +84,18 @@ class RestoreLock:
         self._client.close()
 
     def check(self) -> None:
-        """Raise OtherRestore if this restore lost the lease to another one, because it could not renew it in time."""
+        """Raise OtherRestore if this restore has lost the lease to another one, because it could not renew the lease in
+        time.
+        """
         if self._lost:
             raise OtherRestore(
                 f"{self._lost}; this restore has stopped, because it could not renew its lease for {LIFE_SECONDS:g} s"
             )
 
     def _acquire(self) -> None:
-        """Set the key. If its process has ended, replace it at once, or wait until it expires."""
+        """Set the key. If another process has set it, replace the key if that process has ended, or wait until the key
+        expires.
+        """
         left_before = 0
         while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):
             held, left = self._client.get(RESTORING_KEY), self._client.pttl(RESTORING_KEY)
@@ -112,7 +117,8 @@ class RestoreLock:
                 life = int(LIFE_SECONDS * 1000)
                 if self._client.eval(_REPLACE, 1, RESTORING_KEY, self._own, self._own, life):
                     continue
-                # without a key no other restore runs: a failover has lost it, or this process was suspended
+                # If the key is missing, no other restore is running: a failover has lost the key, or this process was
+                # suspended.
                 if not self._client.set(RESTORING_KEY, self._own, nx=True, px=life):
                     self._lost = _described(self._client.get(RESTORING_KEY) or b"{}")
                     return
@@ -134,7 +140,9 @@ def _this_process() -> dict[str, Any]:
 
 
 def _system() -> str:
-    """Identifies a set of process ids: the boot of this machine, and the pid namespace of a container."""
+    """Return a text that identifies a set of process ids: the boot of this machine, and the pid namespace of a
+    container.
+    """
     try:
         return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:
@@ -142,7 +150,7 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since the boot; empty if it is not running."""
+    """Return when a process started, in clock ticks since the boot; empty if it is not running."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,6 +1,6 @@
 """Restores a backup: checks everything first, then restores API keys, readers, collections, documents and functions.
 
-API keys come first, so that a REST service on the new cluster requires keys before it has documents. Functions come
+API keys are first, so that a REST service on the new cluster requires keys before there are documents. Functions are
 last, so that the restored documents do not trigger them.
 """
 
@@ -43,12 +43,12 @@ _MAX_LISTED = 5
 
 
 class Conflict(RequestError):
-    """The cluster has different contents than the backup under the same name."""
+    """The contents of the cluster and of the backup differ under the same name."""
 
 
 @dataclass
 class RestoreOutcome:
-    """The numbers of restored items, and the names of kept and failed items."""
+    """The numbers of restored items, and the names of items that were kept or failed."""
 
     documents: RestoredDocuments = field(default_factory=RestoredDocuments)
     collections: int = 0
@@ -60,12 +60,14 @@ class RestoreOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether no item failed and no document was refused. Skipped items do not count as failed or refused."""
+        """Whether no item failed and no document was refused. Skipped items do not count."""
         return not self.failed and not self.documents.refused
 
 
 class Restoring:
-    """The restore of a backup to the cluster of the settings: everything, or the documents of `chosen` collections."""
+    """The restore of a backup to the cluster of the settings: of everything, or of the documents in `chosen`
+    collections.
+    """
 
     def __init__(
         self,
@@ -109,9 +111,10 @@ class Restoring:
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
-        """Restore, after `check`. With the policy `fail`, Conflict names the differences, and nothing is written.
+        """Restore the backup; call `check` before. With the policy `fail`, Conflict names the differences, and nothing
+        is written.
 
-        `on_begin` is called before the first write. After an error, `outcome` has what was restored until then.
+        `on_begin` is called before the first write. After an error, `outcome` has what was restored before it.
         """
         self._settings = with_cluster(self._settings)
         check_storable(self._settings)
@@ -273,7 +276,9 @@ class Restoring:
                 for stored in self._sessions:
                     present = sessions.get(stored.id)
                     if present is not None and stored.same_as(present[0]):
-                        if self._policy != SKIP:  # an interrupted restore may have stopped before the pause
+                        if (
+                            self._policy != SKIP
+                        ):  # an interrupted restore may have stopped before it paused the functions
                             functions.pause(client, stored, *present)
                         continue
                     if present is not None and self._policy != REPLACE:
@@ -289,5 +294,5 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Whether a key needs no restore: it is unchanged, or was revoked since the backup and stays revoked."""
+    """Whether a key needs no restore: it is unchanged, or was revoked after the backup and stays revoked."""
     return present == key or (present.revoked is not None and key.revoked is None)

@@ -98,7 +98,7 @@ class _Measurements(TypedDict):
 
 
 class _CommonOptions(TypedDict):
-    """The options of a plan for plain questions and of a plan for questions with contexts."""
+    """The options that plain questions and questions with contexts have in common."""
 
     file: Path
     settings: Settings

@@ -14,7 +14,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from ..servers.local import with_cluster
 from .shared_options import CollectionOption, load_settings
 
-# The adapter is imported by name: nothing else of qa-cluster depends on it, and it needs the extra `mcp`.
+# The adapter is imported by its name, because nothing else of qa-cluster depends on it, and it needs the extra `mcp`.
 _PROCESS = "qa_cluster.integrations.mcp.process"
 
 

@@ -82,7 +82,7 @@ def serve(
         service_context(settings.http_tls_cert, settings.http_tls_key)
     url = cluster_url(loaded.settings)
     command = service.command_line()
-    # The service replaces this process, so that a signal to this command stops the service.
+    # The service replaces this process, so a signal to this command stops the service.
     os.execve(command[0], command, dict(service.environment(loaded, url)))
 
 

@@ -55,7 +55,7 @@ def confirm_deletion(what: str, yes: bool) -> None:
 
 
 def file_option(help: str) -> Any:
-    """An option that takes a file."""
+    """Return an option that takes a file."""
     return typer.Option(help=help, metavar="FILE", show_default=False)
 
 
@@ -76,14 +76,14 @@ def one_of(choices: Sequence[str]) -> Callable[[str], str]:
 
 
 def collection_name(text: str) -> str:
-    """The name of a collection, checked."""
+    """Check the name of a collection, and return it."""
     with refusals_as_usage():
         return check_collection(text)
 
 
 @contextmanager
 def refusals_as_usage(kind: type[RequestError] = RequestError, option: str | None = None) -> Iterator[None]:
-    """Turn an error about the request into wrong usage of the command line, or of one `option`."""
+    """Turn a RequestError into an error about the command line, or about one `option` of it."""
     try:
         yield
     except kind as error:
@@ -133,7 +133,9 @@ class SharedOptions:
 
 
 def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
-    """All settings of this run. `flags` are the options of the subcommand; None means not given."""
+    """Return all settings of this run. `flags` are the options of the subcommand; None means that an option is not
+    given.
+    """
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
     loaded = load(shared.config, flags=shared.flags | given)
@@ -144,7 +146,7 @@ def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
 
 @cache
 def _note_foreign(variables: tuple[str, ...]) -> None:
-    """Note the ignored environment variables, once for each process."""
+    """Log the environment variables that are ignored, once for each process."""
     names = ", ".join(variables)
     console.notice(f"ignored variables of other programs: {names}; `qa-cluster config` lists all settings")
 
@@ -162,7 +164,10 @@ class Audit:
 
 
 def audit_of(context: typer.Context) -> Audit:
-    """The audit log of the settings. A command opens it before any change, because opening can fail (ConfigError)."""
+    """Open the audit log of the settings.
+
+    A command opens it before any change, because opening can fail (ConfigError).
+    """
     return Audit(AuditLog(load_settings(context).settings.audit_log))
 
 

@@ -98,7 +98,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
         settings = without_password(settings)
     elif generate_password:
         settings = with_password(settings)
-    elif not given:  # an empty password in the settings is given, too: it means no password
+    elif not given:  # an empty password in the settings also counts as given: it means no password
         settings = with_local_password(settings)
     if tls:
         settings = with_tls(settings)

@@ -35,14 +35,16 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerRanks:
-    """The rank (from 0) of the first sentence that answers each question, and the number of sentences in the index."""
+    """For each question, the rank (from 0) of the first sentence that contains its answer. Also the number of
+    sentences.
+    """
 
     ranks: list[int | None]
     sentences: int
 
 
 def rank_all(settings: Settings, questions: QuestionSet, collection: str, advance: Advance) -> AnswerRanks:
-    """Rank the sentences of a collection for every question, as `ask` does."""
+    """Rank the sentences of a collection for every question, in the same way as `ask`."""
     ranks: dict[int, int | None] = {}
     sentences = 0
     numbers = iter(range(len(questions.examples)))
@@ -82,9 +84,10 @@ def ask_all(
     advance: Advance,
     top_k: int = 1,
 ) -> list[AskResult | RequestError]:
-    """Ask every question, without the answer caches. The result of a refused question is its error.
+    """Ask every question without the answer caches; return the results in order. If a question is refused, return its
+    error.
 
-    Each result has the best spans, even improbable ones, and says whether the question is answerable.
+    Each result has the best spans, even if they are improbable, and says whether the question is answerable.
     """
     results: dict[int, AskResult | RequestError] = {}
     numbers = iter(range(len(questions)))
@@ -125,7 +128,7 @@ def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
 
 
 def check_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
-    """Raise ClusterError unless the collection holds every document of the question set with the same text."""
+    """Raise ClusterError unless the collection has every document of the question set with the same text."""
     documents = iter(questions.documents)
     done = 0
 
@@ -150,9 +153,9 @@ def check_documents(settings: Settings, questions: QuestionSet, file: str, colle
 async def _in_parallel(
     settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
 ) -> None:
-    """Run the jobs with one client, as bulk work, which yields to the questions of users.
+    """Run the jobs with one client, as bulk work, which has a lower priority than the questions of users.
 
-    The first error ends all jobs and is raised without its exception group.
+    The first error ends all jobs, and is raised without its exception group.
     """
     async with AsyncClusterClient(settings) as client:
         with bulk_work():

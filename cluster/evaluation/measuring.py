@@ -127,7 +127,7 @@ def _on_a_cluster(
 
 @contextmanager
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
-    """The settings with the address of a cluster that holds the contexts, and the context budget of its reader.
+    """Yield the settings with the address of a cluster that has the contexts, and the context budget of its reader.
 
     The cluster is the running cluster, or a temporary cluster that ends with this block.
     """

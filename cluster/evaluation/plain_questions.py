@@ -184,7 +184,7 @@ def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The id, and the rest of the id after each `/` and `:`."""
+    """Yield the id, and each part of the id that follows a `/` or a `:`."""
     yield name
     yield from (name[index + 1 :] for index, letter in enumerate(name) if letter in "/:")
 

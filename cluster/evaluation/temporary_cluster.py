@@ -23,7 +23,8 @@ from ..terminal import console
 
 @contextmanager
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
-    """The settings with the address of a new cluster with this reader and no documents. It ends with the block.
+    """Start a new cluster with this reader and no documents; yield the settings with its address. It ends with the
+    block.
 
     The cluster also has the encoder and the second reader of the settings.
     """

@@ -1,7 +1,7 @@
-"""Connections to public addresses only, so that a page or a name in DNS cannot lead into a private network.
+"""Connections to public addresses only, so that neither a page nor a DNS name can lead into a private network.
 
-The check is made on the address of the connection itself. A name that changes its address between two look-ups (DNS
-rebinding) therefore does not pass.
+The check uses the address of the connection itself. So a name that changes its address between two look-ups (DNS
+rebinding) does not pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, also the address of IPv4 that an address of IPv6 contains.
+    """Whether an address belongs to the public internet. An IPv4 address inside an IPv6 address must be public, too.
 
     >>> is_public("93.184.216.34"), is_public("127.0.0.1"), is_public("::ffff:10.0.0.1"), is_public("100.64.0.1")
     (True, False, False, False)
@@ -28,7 +28,7 @@ def is_public(address: str) -> bool:
 
 
 def _inner(address: _Address) -> list[_Address]:
-    """The addresses of IPv4 that an address of IPv6 contains."""
+    """Return the IPv4 addresses that an IPv6 address contains."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
     inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -38,7 +38,7 @@ def _inner(address: _Address) -> list[_Address]:
 
 
 class _PublicBackend(httpcore.NetworkBackend):
-    """Looks a name up once, and connects to the first of its addresses, which must be public."""
+    """Resolves a name once, and connects to the first of its addresses. All addresses must be public."""
 
     def __init__(self) -> None:
         self._inner = httpcore.SyncBackend()

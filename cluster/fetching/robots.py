@@ -18,23 +18,26 @@ class Robots:
     """The rules for one program.
 
     Attributes:
-        rules: patterns of paths, each with whether it allows them.
-        delay: seconds between two requests, `MAX_DELAY_SECONDS` at most.
+        rules: patterns of paths; for each, whether it allows the paths.
+        delay: seconds between two requests, at most `MAX_DELAY_SECONDS`.
     """
 
     rules: list[tuple[str, bool]] = field(default_factory=list)
     delay: float = 0.0
 
     def allows(self, path: str) -> bool:
-        """Whether a path with its query may be fetched. The longest pattern that matches decides; `Allow` wins."""
+        """Whether a path with its query may be fetched. The longest pattern that matches decides. Of equal lengths,
+        `Allow` wins.
+        """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]
 
 
 def parse(text: str, agent: str) -> Robots:
-    """Return the rules for `agent`, a name in lower case, else the rules for all programs.
+    """Return the rules for `agent`, a name in lower case. If there are no such rules, return the rules for all
+    programs.
 
-    >>> rules = parse("User-agent: *\\nDisallow: /private/\\nAllow: /private/open$", "qa-cluster")
+    >>> rules = parse("User-agent: *\nDisallow: /private/\nAllow: /private/open$", "qa-cluster")
     >>> rules.allows("/private/a"), rules.allows("/private/open"), rules.allows("/")
     (False, True, True)
     """

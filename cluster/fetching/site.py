@@ -1,4 +1,4 @@
-"""Fetches pages one after the other: what `robots.txt` allows, from the host that was named, within limits."""
+"""Fetches pages one after the other, if `robots.txt` allows it, only from the given host, and within limits."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ AGENT = "qa-cluster"
 MAX_PAGES = 10_000
 MAX_SITEMAPS = 100
 MAX_REDIRECTS = 5
-# Seconds for one page, from the connection to its last byte.
+# The time limit for one page in seconds, from the connection to the last byte.
 PAGE_SECONDS = 60.0
 _NETWORK_SECONDS = 15.0
 _REDIRECTS = (301, 302, 303, 307, 308)
 _GONE = (404, 410)
 _MAX_PORT = 65_535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# Formats of media types. Other files are read by their names and contents.
+# The format of each media type. Other files are recognized by their names and contents.
 _FORMATS = {
     "text/html": "html",
     "application/xhtml+xml": "html",
@@ -60,11 +60,12 @@ class FetchedPage:
 
 @dataclass
 class Site:
-    """Fetches from the hosts of addresses that the user has named.
+    """Fetches pages from hosts that the user has given.
 
     Args:
         allow_private: whether addresses of private networks and of this machine are allowed.
-        max_pages: the most pages; more are an error, because a part of a site would look like a whole one.
+        max_pages: the maximum number of pages. More pages are an error, because a part of a site would look like a
+            whole site.
     """
 
     allow_private: bool = False
@@ -90,9 +91,9 @@ class Site:
         self._client.close()
 
     def listed(self, sitemap: str) -> list[str]:
-        """Return the addresses of pages in a sitemap and the sitemaps that it names, on the host of the sitemap.
+        """Return the addresses of pages in a sitemap, and in the sitemaps that it names, on the host of the sitemap.
 
-        Addresses of other hosts are counted in `left_out`.
+        `left_out` counts the addresses on other hosts.
 
         Raises:
             InvalidInput: a sitemap cannot be read, or there are too many sitemaps or pages.

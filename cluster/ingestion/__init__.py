@@ -1,1 +1,3 @@
-"""`qa-cluster ingest`: reads files, stores their documents, deletes what is gone, and reports."""
+"""`qa-cluster ingest`: reads files, stores their documents, deletes documents whose files no longer exist, and
+reports.
+"""

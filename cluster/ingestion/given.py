@@ -1,4 +1,4 @@
-"""Reads what is not a file or folder of this machine: pages of a web site, and standard input."""
+"""Reads input that is not a file or folder on this machine: pages of a web site, and standard input."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _RAW = (".txt", ".md", ".json", ".jsonl")
 
 @dataclass
 class GivenReading(SourceReading):
-    """The documents of files that `given` yields.
+    """Reads the documents of files that the iterator `given` yields.
 
     Attributes:
-        label: the source of the documents without a prefix.
+        label: the source of the documents, if there is no prefix.
         count: the number of files.
     """
 
@@ -94,7 +94,7 @@ def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
 
 
 def pages(site: Site, urls: Sequence[str], *, with_host: bool) -> Callable[[SourceReading], Iterator[SourceFile]]:
-    """Return a function that fetches pages one after the other, and notes the pages that cannot be fetched."""
+    """Return a function that fetches pages one after the other, and records the pages that cannot be fetched."""
 
     def fetched(reading: SourceReading) -> Iterator[SourceFile]:
         extractor = reading.extractor

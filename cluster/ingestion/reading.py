@@ -41,7 +41,9 @@ class SourceReading(ReadingObserver):
     _progress: FileProgress = field(default_factory=lambda: FileProgress(""))
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield the documents, each with its source: the prefix or, without a prefix, the full path of its PATH."""
+        """Yield the documents, each with its source: the prefix or, without a prefix, the full path of its PATH
+        argument.
+        """
         self._progress = progress
         if self.extractor is not None:
             self.extractor.on_page = progress.page
@@ -58,23 +60,23 @@ class SourceReading(ReadingObserver):
             yield self.prefix or name_of(path.resolve()), document
 
     def skipped(self, skip: Skip) -> None:
-        """Note and print it."""
+        """Record and print a document or folder that could not be read."""
         self.skips.append(skip)
         console.notice(f"skipped: {skip.error}")
 
     def refused(self, document: Document, error: RequestError) -> None:
-        """Note a document that the cluster refuses."""
+        """Record a document that the cluster has refused."""
         where = f"document {document.id!r}"
         self.skipped(Skip(where, type(error)(f"{where}: {error}"), document.id))
 
     def left_out(self, path: Path, reason: str) -> None:
-        """Note it."""
+        """Record a file or folder that is left out."""
         self.left_out_paths.setdefault(reason, []).append(path)
 
     def listed(self, files: Sequence[SourceFile]) -> None:
-        """Set the whole of the progress."""
+        """Set the total of the progress bar."""
         self._progress.expect(len(files), sum(file.size for file in files))
 
     def begun(self, file: SourceFile) -> None:
-        """Advance the progress."""
+        """Advance the progress bar, because the reading of a file starts."""
         self._progress.begin(file.name, file.size)

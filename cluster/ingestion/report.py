@@ -1,4 +1,4 @@
-"""Says what became of each file: on standard output the counts or JSON, on standard error the rest."""
+"""Reports the result for each file. Counts or JSON go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..provision.storing import StoredDocuments
 from ..terminal import console, tables
 from .reading import SourceReading
 
-# A message lists at most this many documents or files, and the table has at most this many rows; JSON has all.
+# A message lists at most this many documents or files. The table has at most this many rows. The JSON lists all.
 _MAX_LISTED = 5
 _MAX_ROWS = 50
-# What the command says about the files that are left out, by reason: the singular, the plural, and how to read them.
+# The messages about files that are left out, by reason: the singular, the plural, and how to read such files.
 _LEFT_OUT = {
     HIDDEN: ("hidden file or folder", "hidden files and folders", "left out"),
     GENERATED: ("generated folder", "generated folders", "left out (--no-ignore reads them)"),
@@ -46,11 +46,11 @@ class IngestReport:
     """The result of a run.
 
     Attributes:
-        dry_run: whether nothing was stored or deleted.
-        gone: the ids of the documents that are gone; with `dry_run`, they would be deleted.
+        dry_run: whether the run only reports, and stores and deletes nothing.
+        gone: the ids of documents whose files no longer exist; with `dry_run`, they would be deleted.
         moved: the ids of the adopted documents, which are now stored under the prefix.
-        deleted: the number of deleted documents, adopted documents included; None if the run does not delete.
-        kept: why nothing was deleted; empty if something was deleted, or is not gone.
+        deleted: the number of deleted documents, including adopted documents; None if the run does not delete.
+        kept: why no document was deleted; empty if some were deleted, or if there was nothing to delete.
     """
 
     stored: StoredDocuments
@@ -165,6 +165,6 @@ def _note_skips(skips: Sequence[Skip], failed: Mapping[str, str]) -> None:
 
 
 def some(texts: Sequence[str], between: str) -> str:
-    """The first texts, and the number of the others."""
+    """Return the first texts, and the number of the remaining texts."""
     more = len(texts) - _MAX_LISTED
     return between.join(texts[:_MAX_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

@@ -16,7 +16,7 @@ from .sync import Gone, Uncertain, compare, delete, find_gone
 class IngestRun:
     """One run of the command.
 
-    `store` stores the documents, then `remove` deletes the documents that are gone.
+    `store` stores the documents. Then `remove` deletes the documents whose files no longer exist.
     """
 
     source: SourceReading
@@ -46,7 +46,9 @@ class IngestRun:
         return IngestReport(stored, self.source)
 
     def remove(self, report: IngestReport, *, json: bool) -> bool:
-        """Delete what is gone; return false if it was not deleted although it is gone, or if the folder is unknown."""
+        """Delete the documents whose files no longer exist. Return False if they had to be kept, or if the folder is
+        unknown.
+        """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)
         if uncertain.everything:

@@ -1,11 +1,12 @@
-"""Finds and deletes the stored documents that a folder no longer has.
+"""Finds and deletes the stored documents whose files a folder no longer has.
 
-A document is gone if its id has the prefix of the folder, this run did not store it, and its file is missing, is left
-out, or holds no text. Other documents that this run did not store stay, because their files may be read next time:
+A document is *gone* if its id has the prefix of the folder, this run did not store it, and its file is missing, is left
+out, or has no text. The following documents stay, although this run did not store them, because the next run may read
+their files:
 
 - the document of a file that could not be read or stored,
 - all documents of a folder that could not be listed,
-- if a JSON file could not be read whole, all documents that are not the text of one file.
+- if a JSON file could not be read completely, all documents that are not the text of one file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Gone:
     """What a run with `--sync` deletes.
 
     Attributes:
-        documents: the documents that the folder no longer has.
+        documents: the documents whose files the folder no longer has.
         moved: the adopted documents, which this run has stored under the prefix.
         total: the number of documents in the collection.
     """
@@ -54,12 +55,15 @@ class Gone:
 
     @property
     def is_large(self) -> bool:
-        """Whether more than a tenth of the collection is gone. Moved documents do not count: they are not lost."""
+        """Whether more than a tenth of the collection is gone.
+
+        Moved documents do not count, because they are not lost.
+        """
         return len(self.documents) * LARGE_PART > self.total
 
 
 class Uncertain:
-    """The documents that are not stored by this run, and that may still be in the folder."""
+    """The documents that this run did not store, but that may still be in the folder."""
 
     def __init__(self, skips: Iterable[Skip], prefix: str) -> None:
         self._ids: set[str] = set()
@@ -89,13 +93,15 @@ def find_gone(  # noqa: PLR0917 - one step of one command
     uncertain: Uncertain,
     adopted_folder: Path | None = None,
 ) -> Gone:
-    """List all documents of the folder that are gone; with `adopted_folder`, also its documents without the prefix."""
+    """List the documents of the folder that are gone. With `adopted_folder`, also list its documents without the
+    prefix.
+    """
     formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.json_file else ()
     with ClusterClient(settings) as client:
 
         def listed(chosen: str) -> Iterator[DocumentEntry]:
             yield from client.list_documents(prefix=chosen, collection=collection, filter=formats)
-            if not formats:  # failed documents are in no index, so no filter selects them
+            if not formats:  # failed documents are not in an index, so no filter selects them
                 yield from client.list_documents(prefix=chosen, collection=collection, failed=True)
 
         gone = [entry for entry in listed(prefix) if entry.id not in stored and not uncertain.has(entry.id)]
@@ -119,10 +125,11 @@ def _adopted(  # noqa: PLR0917 - one step of one command
     folder: Path,
     stored: Collection[str],
 ) -> Iterator[tuple[DocumentEntry, str]]:
-    """The documents that were stored from the folder without a prefix, each with its id with the prefix.
+    """Yield the documents that were stored from the folder without a prefix, each with its new id, which has the
+    prefix.
 
     The record of a document has its source: the folder, or a path in it. A document without a source counts if the
-    folder has a file of its name.
+    folder has a file with its name.
     """
     root = name_of(folder.resolve())
 
@@ -143,7 +150,7 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 
 
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
-    """Delete listed documents, unless they were written since; return their number."""
+    """Delete the given documents, unless they were written after they were listed; return how many were deleted."""
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:
         for number, entry in enumerate(gone, start=1):
@@ -181,7 +188,7 @@ def compare(settings: Settings, documents: Iterable[tuple[str, Document]], colle
 def _replies(
     settings: Settings, items: Sequence[_T], id_of: Callable[[_T], str], command: Callable[[_T, str], tuple[Any, ...]]
 ) -> Iterator[tuple[_T, Any]]:
-    """Each item with the reply to its command, which gets the partition of the item's document."""
+    """Send a command for each item to the partition of the item's document; yield each item with the reply."""
     with cluster_client(settings, settings.cluster_url) as client:
         partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
         if not partitions:

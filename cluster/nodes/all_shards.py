@@ -1,4 +1,4 @@
-"""Runs a piece of work on all shards in parallel: once, or until it succeeds everywhere or the deadline passes."""
+"""Runs work on all shards in parallel: once, or repeatedly until it succeeds on every shard or the deadline passes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# Long enough for two retries of a worker.
+# How long `until_all` waits: long enough for two retries of a worker.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _TEMPORARY = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
-# redis-py removes the code from the text of the errors that it knows.
+# redis-py removes the error code from the text of the errors that it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
 _TEMPORARY_TYPES = (
     redis.exceptions.AskError,
@@ -40,7 +40,9 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports and retries. `until_all` waits `_GIVE_UP_SECONDS` for it."""
+    """A problem that a worker reports, and for which the worker itself retries. `until_all` waits `_GIVE_UP_SECONDS`
+    for it.
+    """
 
     __slots__ = ()
 
@@ -77,7 +79,7 @@ def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
 
 
 def in_words(problems: dict[str, str]) -> str:
-    """Describe each problem once, with its shards."""
+    """Describe each problem once, and name its shards."""
     addresses: dict[str, list[str]] = {}
     for address, problem in problems.items():
         addresses.setdefault(problem, []).append(address)
@@ -98,7 +100,10 @@ def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
 def at_once(
     shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
 ) -> list[Result]:
-    """Do `work` on these shards in parallel; return the results in order, or raise the first error at the end."""
+    """Do `work` on these shards in parallel; return the results in order.
+
+    An error is raised after all work has ended.
+    """
     with ThreadPoolExecutor(max_workers=max(1, min(len(shards), _THREADS))) as pool:
         running = [pool.submit(work, node, client) for node, client in shards]
         try:

@@ -1,7 +1,7 @@
 """The secrets that the servers of a cluster share: the password of replication, and the key of the bus.
 
-A server sends the password of replication to each server that claims to be its primary, and the cluster bus lets any
-server claim that. So replication has a user of its own, which can only replicate. The key signs messages between
+A server sends the replication password to each server that claims to be its primary, and the cluster bus lets any
+server claim that. So replication uses a separate user, which may only replicate. The bus key signs messages between
 servers and stored functions, and no server ever sends it.
 """
 
@@ -18,20 +18,23 @@ from qa_cluster.config import Settings
 from .node import command
 
 REPLICATION_USER = "qa-replication"
-# A replica sends PING, REPLCONF and PSYNC.
+# A replica sends only these commands: PING, REPLCONF and PSYNC.
 _RIGHTS = ("resetkeys", "resetchannels", "-@all", "+ping", "+replconf", "+psync")
 _COST = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 
 
 def replication_rule(password: str) -> tuple[str, ...]:
-    """The rights of the replication user, as words of ACL SETUSER or of the line `user` of a configuration file."""
+    """Return the rights of the replication user, as words of ACL SETUSER or of a `user` line in a configuration
+    file.
+    """
     return ("reset", "on", "#" + hashlib.sha256(password.encode()).hexdigest(), *_RIGHTS)
 
 
 def replication_password(settings: Settings) -> str:
-    """The password of replication for servers on several hosts; empty if the cluster has no password.
+    """Return the replication password for servers on several hosts; empty if the cluster has no password.
 
-    Without a setting, it is derived from the cluster's password, which it does not reveal. So all hosts have the same.
+    Without a setting, it is derived from the cluster's password, so all hosts have the same. It does not reveal the
+    cluster's password.
     """
     if not settings.cluster_password:
         return ""

@@ -36,7 +36,7 @@ class NotRunning(ClusterError):
 
 
 class TlsRefused(redis.exceptions.ConnectionError):
-    """A certificate was refused, or only one side uses TLS. A retry would not help."""
+    """A certificate was refused, or only one side uses TLS. Retrying would not help."""
 
 
 class _ClosedByServer(redis.exceptions.ConnectionError):
@@ -44,7 +44,8 @@ class _ClosedByServer(redis.exceptions.ConnectionError):
 
 
 class _TlsConnection(redis.SSLConnection):
-    """redis-py's connection with our TLS context, because redis-py's context also trusts the system's authorities.
+    """redis-py's connection with the TLS context of qa-cluster. The context of redis-py also trusts the authorities of
+    the system.
 
     It overrides two methods of redis-py 8; `tests/cluster/test_tls.py` fails if a later version changes them.
     """
@@ -58,7 +59,7 @@ class _TlsConnection(redis.SSLConnection):
             raise TlsRefused(f"{self.host}:{self.port}: {explain_failure(error)}") from error
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Log in. With TLS 1.3, a server refuses the certificate of a client only now."""
+        """Log in. With TLS 1.3, a server may refuse the client's certificate as late as this."""
         try:
             super().on_connect_check_health(check_health)
         except redis.exceptions.ConnectionError as error:
@@ -84,7 +85,9 @@ class _GuardedConnection(redis.Connection):
 
 
 def login(settings: Settings, url: str) -> dict[str, Any]:
-    """Keyword arguments of redis-py for the servers of the cluster at `url`. Never log them: they hold the password."""
+    """Return redis-py arguments for the servers of the cluster at `url`. Never log them, because they contain the
+    password.
+    """
     place = _place(settings, url)
     options: dict[str, Any] = {
         "username": place.login.username,
@@ -156,7 +159,9 @@ def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
 
 
 def _answers(client: redis.Redis) -> None:
-    """Raise unless the server answers. A server that cannot write to its disk answers, although it refuses PING."""
+    """Raise an error unless the server answers. A server that cannot write to its disk refuses PING, but counts as
+    answering.
+    """
     try:
         client.ping()
     except redis.exceptions.ResponseError as error:

@@ -17,13 +17,13 @@ from qa_cluster.keys import SLOTS
 from .node import command, nodes_of, text_of
 from .polling import POLL_SECONDS
 
-MEET_AGAIN_SECONDS = 3.0  # a server forgets a handshake that failed
-# How the result of `incomplete` starts when all slots are served but a node is down.
+MEET_AGAIN_SECONDS = 3.0  # a server needs this long to forget a handshake that failed
+# The start of the text that `incomplete` returns if all slots are served but a node is down.
 UNREACHABLE = "not reachable: "
 
 
 def slot_ranges(shards: int) -> list[tuple[int, int]]:
-    """The slot range of each of `shards` primaries, spread evenly.
+    """Return the slot range of each of `shards` primaries. The slots are divided evenly.
 
     >>> slot_ranges(3)
     [(0, 5460), (5461, 10922), (10923, 16383)]

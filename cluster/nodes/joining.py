@@ -1,7 +1,7 @@
-"""Forms one cluster from servers on any hosts, and introduces them again after their addresses have changed.
+"""Forms one cluster from servers on any hosts. Also connects them again after their addresses have changed.
 
-Each step asks the servers what is missing and adds only that. It can therefore be repeated, interrupted, and run twice
-at the same time. `formation` forms the local cluster, in one go.
+Each step asks the servers what is missing, and adds only that. So a step can be repeated, interrupted, or run twice at
+the same time. In contrast, `formation` forms the local cluster in one go.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _addresses(settings: Settings) -> list[Address]:
 
 
 def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
-    """The node id of each server. It waits for servers that do not answer yet."""
+    """Return the node id of each server. Wait for servers that do not answer yet."""
     found: dict[Address, str] = {}
     for address, client in clients.items():
         while address not in found:
@@ -94,7 +94,7 @@ def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
 
 
 def _need_empty_or_joined(address: Address, client: redis.Redis) -> None:
-    """Raise ClusterError if a server outside a cluster holds keys: their slots will belong to other servers."""
+    """Raise ClusterError if a server outside a cluster has keys, because their slots will belong to other servers."""
     nodes = nodes_of(client)
     if len(nodes) == 1 and not nodes[0].slots and client.dbsize():
         raise ClusterError(
@@ -138,7 +138,7 @@ def _resolved(address: Address) -> str:
 
 def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:
     """Give each primary its even share of the slots, unless a server already owns a slot of this share."""
-    # Each server is asked for its own slots: it knows them best.
+    # Each server is asked for its own slots, because it knows them best.
     owned = [span for client in clients for span in _own(client).slots]
     taken = {slot for first, last in owned for slot in range(first, last + 1)}
     for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):
@@ -151,7 +151,9 @@ def _own(client: redis.Redis) -> Node:
 
 
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
-    """Make the servers after the first `shards` replicas in turn, unless they already are, or own slots (failover)."""
+    """Make the servers after the first `shards` replicas in turn. Skip servers that already are replicas, or own slots
+    (failover).
+    """
     for index, client in enumerate(clients[shards:]):
         own = _own(client)
         if own.primary_id or own.slots:

@@ -14,7 +14,7 @@ from qa_cluster.hashtags import shard_tag
 
 @dataclass(frozen=True)
 class Node:
-    """A node in the view of one server. `slots` are inclusive ranges; `primary_id` is empty for a primary."""
+    """A node, in the view of one server. `slots` are inclusive ranges. `primary_id` is empty for a primary."""
 
     id: str
     host: str
@@ -23,9 +23,9 @@ class Node:
     primary_id: str
     connected: bool
     slots: tuple[tuple[int, int], ...]
-    # Slots that are migrating to another node, with the id of that node; only the source itself reports them.
+    # The slots that are migrating to another node, with the id of that node. Only the source node reports them.
     leaving: tuple[tuple[int, str], ...] = ()
-    # The server raises it when the node receives slots.
+    # The configuration epoch. The server raises it when the node receives slots.
     config_epoch: int = 0
 
     @property
@@ -45,7 +45,7 @@ class Node:
 
     @property
     def tag(self) -> str:
-        """The hash tag of the shard, which is the tag of its lowest slot, as RedisGears' ``hashtag()``."""
+        """The hash tag of the shard: the tag of its lowest slot, like RedisGears' ``hashtag()``."""
         return shard_tag(list(self.slots))
 
     @property
@@ -62,7 +62,7 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
         if len(fields) < 8:
             raise ClusterError(f"the server sent a line of CLUSTER NODES with fewer than 8 fields: {line!r}")
         host, _, port = fields[1].split(",")[0].partition("@")[0].rpartition(":")
-        # [slot->-node] and [slot-<-node] mark a migration; the slot itself is listed too.
+        # [slot->-node] and [slot-<-node] mean that a slot is migrating. The slot is also listed on its own.
         ranges = [word.partition("-") for word in fields[8:] if not word.startswith("[")]
         opened = [word.strip("[]").partition("->-") for word in fields[8:] if word.startswith("[")]
         nodes.append(

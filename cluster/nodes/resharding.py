@@ -1,4 +1,4 @@
-"""Moves slots between the primaries of a cluster while it serves, until each primary has its share.
+"""Moves slots between the primaries of a cluster, while the cluster serves, until each primary has its share.
 
 The steps are the same as in ``redis-cli --cluster rebalance``:
 
@@ -6,8 +6,8 @@ The steps are the same as in ``redis-cli --cluster rebalance``:
 2. Migrate its keys in batches.
 3. Tell every server the new owner.
 
-A run first completes slots that an interrupted run left in migration, so it can be repeated. It takes slots from the
-upper end of each shard, so that the keys under the hash tag of its lowest slot do not move.
+A run first completes the slots that an interrupted run has left in migration, so it can be repeated. It takes slots
+from the upper end of each shard. So the keys under the hash tag of the shard's lowest slot do not move.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from .polling import POLL_SECONDS
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined, or has lost contact for a moment, refuses keys until it is in contact with the others.
+# A server that has just joined, or that has lost contact for a moment, refuses keys until it has contact with the
+# others.
 PATIENCE_SECONDS = 60.0
 TEMPORARY = ("CLUSTERDOWN", "LOADING", "IOERR")
 
@@ -83,7 +84,9 @@ def move_slots(
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Carry out moves: slots with keys one by one, so that each migrates only briefly; empty slots in batches."""
+    """Make moves. Slots with keys are moved one by one, so that each migrates only briefly. Empty slots are moved in
+    batches.
+    """
     done = 0
     for batch in _batches(moves, shards):
         _move(batch, shards, password)
@@ -133,7 +136,8 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
             _move_keys(source, number, target_node, password)
-        # The target is told first: if this process dies between two servers, the slot has an owner with all its keys.
+        # The target learns it first. So if this process dies between two servers, the slot has an owner with all its
+        # keys.
         for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
             _set_slots(client, numbers, "NODE", target_id)
     except redis.exceptions.RedisError as error:
@@ -144,8 +148,8 @@ def _wait_for_epoch(source_id: str, source: redis.Redis, target: redis.Redis) ->
     """Wait until the target knows the configuration epoch of the source, for at most `PATIENCE_SECONDS`.
 
     As the new owner, the target chooses an epoch above all epochs that it knows. A source that has just received slots
-    has a new epoch. If the target did not know this epoch, an old message of the source would outrank the target: the
-    target would return the slot, the source would not accept it, and no server would serve the slot.
+    has a new epoch. If the target does not know this epoch, an old message of the source wins over the target. Then the
+    target returns the slot, the source does not accept it, and no server serves the slot.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -183,7 +187,8 @@ def _move_keys(source: redis.Redis, number: int, target: Node, password: str) ->
 
 def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:
     login = ("AUTH", password) if password else ()
-    # An interrupted run can leave a key on both sides. The source still serves the key, so its value is the right one.
+    # An interrupted run can leave a key on both servers. The source still serves the key, so its value is the valid
+    # one.
     try:
         command(source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, *login, "KEYS", *names)
     except redis.exceptions.ResponseError as error:

@@ -1,7 +1,7 @@
 """Waits until the workers of the shards have started, as long as they make progress.
 
-A slow machine takes longer to start a worker and to load its models. So the time limit counts from the last progress: a
-new worker process, or used CPU time. A worker that ends repeatedly makes no progress.
+A slow machine takes longer to start a worker and to load its models. So the time limit starts again with each sign of
+progress: a new worker process, or used CPU time. A worker that ends repeatedly makes no progress.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .connect import ShardClient
 from .polling import POLL_SECONDS
 
 MOST_RESTARTS = 5
-# A worker that only sends heartbeats uses less than this within minutes.
+# A worker that only sends heartbeats uses less CPU time than this within minutes.
 _PROGRESS_SECONDS = 0.5
 _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
@@ -30,10 +30,10 @@ def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None
 
 
 class WorkerStart:
-    """The progress of one starting worker, from repeated INFO of its shard."""
+    """The progress of one worker that is starting, from repeated INFO replies of its shard."""
 
     def __init__(self, worker: str, patience_seconds: float, most_restarts: int = MOST_RESTARTS) -> None:
-        """`worker` names the worker in errors."""
+        """Create the state. `worker` names the worker in errors."""
         self._worker = worker
         self._patience_seconds = patience_seconds
         self._most_restarts = most_restarts

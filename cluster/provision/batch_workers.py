@@ -1,8 +1,9 @@
-"""Runs batches (`POST /v1/batches`): worker processes of rq, and the loop that gives them the owners with open batches.
+"""Runs batches (`POST /v1/batches`): worker processes of rq, and a loop that queues the owners of open batches.
 
-The cluster has the batches and says who runs them. A job in rq only says "run the batches of this owner now". So jobs
-may be lost or doubled: the loop queues an owner again while it has an open batch and no worker has the lease for it.
-The REST service does not write to the queue, because a client of the queue decides what the workers call.
+The cluster stores the batches and who runs them. A job in rq only says "run the batches of this owner now". So jobs may
+be lost or duplicated: as long as an owner has an open batch and no worker has the lease for it, the loop queues the
+owner again. The REST service does not write to the queue, because a client of the queue decides which functions the
+workers call.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from . import jobs
 BATCH_QUEUE = "qa-cluster-batches"
 JOB_FUNCTION = "qa_cluster.api.batches.job.run"
 POLL_SECONDS = 1.0
-# A worker claims an owner some time after its job was queued.
+# A worker claims an owner only some time after its job was queued.
 _CLAIM_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _RESTART_SECONDS = 1.0
-# The job ends after a minute, and after the last request, which is retried for `batch_retry_s`.
+# The job ends after a minute, when its last request has ended. A request is retried for `batch_retry_s`.
 _JOB_MARGIN_SECONDS = 600
 
 _log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class BatchWorkers:
             await self._pause(_RESTART_SECONDS)
 
     async def _dispatch(self) -> None:
-        """Queue the owners with open batches; delete what has expired."""
+        """Queue the owners with open batches, and delete expired batches."""
         said = ""
         while not self.stopping.is_set():
             try:

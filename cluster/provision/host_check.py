@@ -49,7 +49,7 @@ _FACTS = (
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; `said` describes what was found, or what is wrong and what to do."""
+    """The result of one check. `said` says what was found, or what is wrong and what to do."""
 
     what: str
     ok: bool
@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The server to run on this host: its address and port, and the name or address for other servers."""
+    """A server for this host: its address and port, and the name or address under which other servers reach it."""
 
     settings: Settings
     host: str

@@ -27,7 +27,7 @@ from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_tag
 from .writability import write_refusal
 
-# A running server answers within milliseconds; users should not wait long for a server that is down.
+# A running server answers within milliseconds. Users should not wait long for a server that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
 _SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
@@ -40,11 +40,12 @@ class ShardReport:
     Attributes:
         collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
         earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
-        failed: the documents that are not indexed and not tried again, as `<collection>/<id>: <reason>`; the
-            collection is left out for the default collection.
-        unembedded: the number of documents without vectors of the shard's encoder, which are made in the background.
+        failed: the documents that are not indexed and not tried again, as `<collection>/<id>: <reason>`; for the
+            default collection, `<id>: <reason>`.
+        unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
+            background.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
-        obstacles: the problems that prevent the storing of documents.
+        obstacles: the problems that prevent storing documents.
     """
 
     address: str
@@ -159,7 +160,7 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
 
 
 def reindexing(settings: Settings, url: str) -> str:
-    """`ClusterReport.reindexing` without a whole inspection; empty if a shard cannot be asked."""
+    """Return `ClusterReport.reindexing` without inspecting everything else; empty if a shard does not answer."""
     try:
         with ExitStack() as stack:
             shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
@@ -167,7 +168,7 @@ def reindexing(settings: Settings, url: str) -> str:
             tags = keys.partition_tags(partitions) if partitions else ()
             earlier = sum(at_once(shards, lambda node, client: _earlier(client, _own(node, tags))))
             return _reindexing_note(earlier, partitions)
-    except (ClusterError, redis.exceptions.RedisError):  # a note is not worth an error
+    except (ClusterError, redis.exceptions.RedisError):  # the note is not important enough for an error
         return ""
 
 
@@ -203,7 +204,9 @@ def missing_commands(client: redis.Redis) -> list[str]:
 
 
 def reader_in_use(client: redis.Redis) -> str:
-    """``<id>@<revision>`` of the reader that a shard uses now, wherever its keys are; empty without a reader."""
+    """Return ``<id>@<revision>`` of the reader that a shard uses now, even if its keys are on another shard; empty
+    without a reader.
+    """
     try:
         (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
@@ -267,7 +270,7 @@ def _inspect_functions(
     facts["model"] = model_tag(client, node.tag)
     in_use = "" if facts["model"] else reader_in_use(client)
     if in_use:
-        # The keys of the reader are migrating: the shard answers from memory, and will store a copy soon.
+        # The keys of the reader are migrating. The shard answers from memory, and will soon store a copy.
         facts["model"], facts["has_reader"] = in_use, True
     else:
         _inspect_reader(node, client, facts, problems)
@@ -332,7 +335,9 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 
 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
-    """The failed documents of partitions, with the reasons. A document that was written again has no mark any more."""
+    """Yield the failed documents of partitions with the reasons. If a document was written again, it is no longer
+    marked as failed.
+    """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hkeys(keys.failures_key(tag))

@@ -1,10 +1,11 @@
 """Runs background jobs, such as `prepare`, with rq: a separate jobs server and one worker process.
 
 rq does not support clusters, so the jobs server is outside the cluster. A client that can write to an rq queue decides
-what the worker calls, and the worker knows the password of the cluster. Therefore:
+which functions the worker calls, and the worker knows the password of the cluster. Therefore:
 
-- The jobs server listens on a unix socket of this user and, if configured, on loopback. It requires this password.
-- A server in `jobs_url` must be on loopback or use TLS, and must have a password if the cluster has one.
+- The jobs server listens on a unix socket of this user and, if configured, on loopback. It requires the cluster's
+  password.
+- A server in `jobs_url` must be on loopback or use TLS. If the cluster has a password, the server must have one, too.
 - Arguments are JSON, never pickles.
 """
 
@@ -44,7 +45,7 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class JobReport:
-    """A background job as `status` shows it."""
+    """A background job, as `status` shows it."""
 
     id: str
     what: str
@@ -54,7 +55,9 @@ class JobReport:
 
 
 def directory(settings: Settings) -> Path:
-    """The folder of the jobs server and its worker; in the command line of the worker, it identifies the process."""
+    """Return the folder of the jobs server and its worker. The command line of the worker contains it, which identifies
+    the process.
+    """
     return data_folder(settings) / "jobs"
 
 
@@ -160,7 +163,8 @@ def progress(settings: Settings) -> list[JobReport]:
 
     with connection(settings) as client:
         jobs = queue(client)
-        # Read the lists in the order of the states, so that a job that changes its state meanwhile is in a later list.
+        # Read the lists in the order in which a job passes them, so that a job that changes its state is found in a
+        # later list.
         queued = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
         started = [id for registry in registries for id in registry.get_job_ids()]

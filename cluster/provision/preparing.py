@@ -1,4 +1,4 @@
-"""Starts the preparation of all documents on all shards, and follows it through their progress keys."""
+"""Starts the preparation of all documents on all shards, and reads its progress from the progress keys."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class PreparedDocuments:
 def prepare(
     settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
 ) -> PreparedDocuments:
-    """Store the missing tokens (with `force`, all tokens) and vectors of every shard, and wait until this is done.
+    """Store the missing tokens (with `force`, all tokens) and the missing vectors on every shard, and wait for the end.
 
     Args:
         collection: the collection to prepare; empty for all collections.
-        on_progress: receives the number of completed steps and their total number. A document has one step for its
-            tokens and one for its vectors.
+        on_progress: is called with the number of completed steps and the total. A document has one step for its tokens
+            and one for its vectors.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:

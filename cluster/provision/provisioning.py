@@ -1,6 +1,6 @@
-"""Sets a running cluster up to answer questions: partitions, readers on every shard, and own functions.
+"""Sets up a running cluster to answer questions: partitions, readers on every shard, and own functions.
 
-It is idempotent and only adds what is missing. After slots were moved, it stores the readers on the shards that lack
+It is idempotent and adds only what is missing. After slots were moved, it stores the readers on the shards that lack
 them.
 """
 
@@ -36,9 +36,10 @@ _PARTITIONS_SECONDS = 8.0
 
 
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
-    """Add what the cluster lacks.
+    """Add everything that the cluster lacks.
 
-    Store the readers and encoders of some shards on all shards. Without any, store the bundled models.
+    Readers and encoders that only some shards have are stored on all shards. If no shard has any, the bundled models
+    are stored.
     """
     report = inspect_cluster(settings, url)
     reader = None
@@ -54,7 +55,7 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 
 def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
-    """Store the encoder and the second reader of the settings if the cluster at `url` has none; return the operation.
+    """Store the encoder and the second reader of the settings, if the cluster at `url` has none; return the operation.
 
     The workers warm the encoder in the background.
     """
@@ -151,9 +152,10 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
-    """Wait until the shard knows the number of partitions: it may have to ask another shard first.
+    """Wait until the shard knows the number of partitions, because it may have to ask another shard first.
 
-    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS`, only the first question waits.
+    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS` this returns anyway, and only
+    the first question waits.
     """
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:

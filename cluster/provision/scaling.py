@@ -86,7 +86,7 @@ def _make_replicas(found: list[ShardClient], shards: int) -> None:
 
 
 def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
-    """Wait until each shard without slots has functions and a reader from the other shards."""
+    """Wait until each shard without slots has received functions and a reader from the other shards."""
     for node, client in primaries:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:

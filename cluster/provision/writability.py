@@ -1,4 +1,4 @@
-"""Finds out why a running server refuses writes, without writing: its disk, its memory or its replicas."""
+"""Finds out why a running server refuses writes: its disk, its memory or its replicas. It writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_refusal(client: redis.Redis) -> str:
 
 
 def cannot_write(reason: str) -> str:
-    """Describe the problem, from the error text of the server."""
+    """Describe the problem in words, from the error text of the server."""
     return WRITE_REFUSED + remedy(reason)
 
 

@@ -1,9 +1,9 @@
 """Makes a stored reader the default of every shard, even while slots move and replicas are promoted.
 
 The default of a shard is in keys with the tag of its lowest slot. If this slot moves, the shard copies the default of
-another shard, which may still be the previous one. If the command then finds another default than it has set, it checks
-the slots of the shard. If they have changed, it sets the default again. If not, another command has set the default,
-and this command fails.
+another shard, which may still be the previous default. So if the command finds another default than the one that it has
+set, it checks the slots of the shard. If the slots have changed, the command sets the default again. Otherwise, another
+command has set the default, and this command fails.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def change(operation: ClusterOperation, name: str) -> None:
 
 
 class _Change:
-    """One change of the default, with the slots that each shard had when its default was set."""
+    """A change of the default, and the slots that each shard had when its default was set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -55,7 +55,7 @@ class _Change:
         return problem
 
     def answers(self, node: Node, client: redis.Redis) -> str:
-        """The problem that prevents a shard from answering only with the new default, if any."""
+        """Return the problem that prevents a shard from answering only with the new default; empty if it does."""
         stored = shard_readers.default_on(node, client)
         if stored not in ("", self._name):
             now = next(found for found in nodes_of(client) if "myself" in found.flags)
@@ -69,7 +69,7 @@ class _Change:
 
 
 def _layout(node: Node) -> _Layout:
-    """The slots of a node and its epoch, which changes even if slots move away and back."""
+    """Return the slots of a node and its epoch. The epoch changes even if slots move away and back."""
     return node.slots, node.config_epoch
 
 

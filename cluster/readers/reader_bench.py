@@ -43,7 +43,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """The figures of a shard. `reading` is for a question and `sentences` sentences; None without documents."""
+    """The figures of a shard.
+
+    `reading` is the time for a question with `sentences` sentences; None without documents.
+    """
 
     shard: str
     runs: list[Timing]

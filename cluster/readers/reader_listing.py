@@ -27,9 +27,9 @@ def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
 
 
 def find(found: dict[str, list[ShardReader]], model: str) -> str:
-    """The full name of the loaded reader that `model` (id or id@revision) means.
+    """Return the full name of the loaded reader that `model` means: an id or id@revision.
 
-    NotFound names all loaded readers; InvalidInput names the matching revisions if there are several.
+    NotFound names all loaded readers. InvalidInput names the revisions if several match.
     """
     names = sorted({entry.name for entries in found.values() for entry in entries})
     matching = _matching(names, model)
@@ -41,15 +41,16 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
 
 
 def _matching(names: Iterable[str], model: str) -> list[str]:
-    """The names that `model` means: only the name itself if it is a full name."""
+    """Return the names that `model` means. A full name means only itself."""
     matching = [name for name in names if model in (name, name.rpartition("@")[0])]
     return [model] if model in matching else matching
 
 
 def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Readers whose model is on some shards but which are not in `found`, with the addresses of these shards.
+    """Return the readers whose model is on some shards but which are not in `found`, with the addresses of these
+    shards.
 
-    They are being loaded, or a killed command left them behind.
+    Either they are being loaded, or a killed command has left them.
     """
     known = {address: {entry.name for entry in entries} for address, entries in found.items()}
     holding: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
 """Loads a reader or an encoder on all shards, makes a reader the default, or removes a model.
 
-Loading stores the reader next to the readers in use, and the worker of each shard compiles it. One script for each
-shard then renames its keys to make it the default. Before the renaming nothing changes for users. So the command undoes
-a load that fails or is interrupted before that. It cannot undo the renaming on a shard that cannot be reached: repeat
-the command to complete the change.
+A load stores the new reader under its own keys, alongside the readers in use, and the worker of each shard compiles it.
+To make it the default, one script for each shard renames its keys. Before the renaming, users notice no change. So if
+the load fails or is interrupted before that, the command undoes it. It cannot undo the renaming on a shard that cannot
+be reached. Then repeat the command to complete the change.
 
 An encoder never becomes the default. After its load, the previous encoders are removed.
 """
@@ -31,7 +31,7 @@ from .reader_listing import find, find_incomplete, incomplete_readers, listing
 from .shard_readers import ShardReader
 
 _UNDO_SECONDS = 20.0
-# The context has several windows, which a worker reads in one batch.
+# A context with several windows, which a worker reads in one batch.
 _TRIAL = json.dumps(
     {
         "inputs": {"question": "a", "context": "b c d e f g h i j k l m n o p q r s t u v w x y z"},
@@ -134,7 +134,7 @@ def spread(operation: ClusterOperation) -> None:
     for name in sorted(names):
         lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
         reader = read_loaded(operation, name) if lacking else None
-        if reader is not None:  # otherwise only a worker's memory has it, and its shard stores it soon
+        if reader is not None:  # otherwise only a worker's memory has the reader, and its shard will soon store it
             operation.on_step(f"storing {name} on {', '.join(lacking)}")
             _store(operation, reader)
 
@@ -151,7 +151,7 @@ def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
 
 
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
-    """The name in the keys of a reader on a shard: empty for the default reader."""
+    """Return the name of a reader in the keys of a shard. For the default reader, this is ""."""
     return "" if shard_readers.default_on(node, client) == name else name
 
 
@@ -231,7 +231,7 @@ def _undo(operation: ClusterOperation, name: str) -> None:
 
 
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
-    """Read a passage for a trial. This finds faults that warming does not: wrong output shapes, and NaN logits."""
+    """Read a passage as a trial. This finds faults that warming does not find: wrong output shapes, and NaN logits."""
     try:
         command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:

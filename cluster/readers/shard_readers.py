@@ -22,9 +22,9 @@ from .reader_files import ReaderFiles
 
 # Models are sent in parts: a server closes the connection if an argument exceeds 512 MB (proto-max-bulk-len).
 _PART_BYTES = 64 << 20
-# Errors while the worker of the shard is starting or being replaced.
+# Errors that occur while the worker of the shard is starting or being replaced.
 _NO_WORKER = ("NOWORKER", "WORKERLOST")
-# The error of a registration that the worker of another shard does not acknowledge in time.
+# The error of a registration that another shard's worker has not acknowledged in time.
 _OTHER_WORKER = "did not answer within"
 
 
@@ -150,7 +150,9 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove other default readers, which came with slots under other tags: they could become the default again."""
+    """Remove other default readers, which came with slots under other tags. Otherwise they could become the default
+    again.
+    """
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:
             client.unlink(*(key(tag) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)))
@@ -191,7 +193,8 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def retry_while_starting(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat a command while its shard, the worker of its shard, or a worker of another shard is starting.
+    """Repeat an attempt while its shard, the worker of its shard, or a worker of another shard is starting; return its
+    result.
 
     On a busy machine, the servers of a new cluster may lose contact for a moment.
     """

@@ -1,7 +1,7 @@
 """Creates a certificate authority and the certificates of a local cluster with TLS, with the program `openssl`.
 
-All files are in one folder that only this user can enter; it appears only when it is complete. All servers share one
-certificate, for clients and for each other. All clients share a second certificate.
+All files are in one folder that only this user can enter. The folder appears only when it is complete. All servers
+share one certificate, which they show to clients and to each other. All clients share a second certificate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .server_process import ServerTls
 DAYS = 3650
 _SECONDS = 60
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-# The configuration for `openssl`, which then does not read the configuration of the system.
+# The configuration for `openssl`. Because of it, `openssl` does not read the configuration of the system.
 _CONFIGURATION = f"""
 [req]
 distinguished_name = name
@@ -62,7 +62,9 @@ def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
 
 
 def need_files(data_dir: Path, settings: Settings) -> None:
-    """Raise ConfigError if TLS files of the local cluster are missing: it must not continue without TLS."""
+    """Raise ConfigError if TLS files of the local cluster are missing, because the cluster must not continue without
+    TLS.
+    """
     tls = server_tls(data_dir, settings)
     if tls is None:
         return

@@ -54,7 +54,7 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `options` are further configuration lines, which load the module.
+    """The cluster in ``settings.data_dir``. `options` are additional configuration lines, which load the module.
 
     A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder belongs to
     another user (`data_folder`).
@@ -176,7 +176,7 @@ class LocalCluster:
         return self.settings.replication_password or stored_password(replication_file(self.data_dir))
 
     def _prepare_running(self, state: ClusterState) -> None:
-        """Give the running servers the replication user, for the servers that are about to start.
+        """Create the replication user on the running servers, because the servers that are about to start need it.
 
         A server that an earlier version has started does not have the user yet.
         """
@@ -191,7 +191,7 @@ class LocalCluster:
             raise ClusterError(f"a running server refused the user of replication: {error}") from error
 
     def _end_adoption(self, specs: Sequence[ServerSpec]) -> None:
-        """Turn off `qa.adopt-registrations`, which holds for one start."""
+        """Turn off `qa.adopt-registrations`, because it is valid for one start only."""
         for spec in specs:
             if (ADOPT_SETTING, "yes") in spec.options:
                 with connect(spec) as client:
@@ -214,7 +214,7 @@ class LocalCluster:
         return failure
 
     def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
-        """The state of a new cluster, after the servers and folders of an unfinished creation were removed."""
+        """Return the state of a new cluster. First remove the servers and folders of an unfinished creation."""
         if unfinished is not None:
             specs = self.specs(unfinished)
             stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
@@ -300,7 +300,8 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 
 
 def with_local_password(settings: Settings) -> Settings:
-    """The settings with the password of the local cluster. A new cluster gets a generated one, if none is given.
+    """Return the settings with the password of the local cluster. A new cluster gets a generated password if none is
+    given.
 
     A cluster that was created without a password stays without one.
     """
@@ -345,9 +346,9 @@ def _is_created(folder: Path) -> bool:
 
 
 def with_password(settings: Settings) -> Settings:
-    """The settings with the generated password of the local cluster; it is generated if it is missing.
+    """Return the settings with the generated password of the local cluster. If it is missing, generate it.
 
-    ConfigError if the cluster is not local, if a password is given, or if servers are running without one.
+    ConfigError if the cluster is not local, if a password is given, or if servers are running without a password.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -370,7 +371,7 @@ def with_password(settings: Settings) -> Settings:
 
 
 def with_tls(settings: Settings) -> Settings:
-    """The settings with the certificates of the local cluster, which are created if they are missing.
+    """Return the settings with the certificates of the local cluster. If they are missing, create them.
 
     ConfigError, without any change, if the cluster is not local, if servers are running without TLS, if the server
     program has no TLS, or if `openssl` is missing.

@@ -21,11 +21,11 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def run_to_its_end(*arguments: str) -> int:
-    """Run a program that saves its work when it is stopped, and return its exit code.
+    """Run a program that saves its work when it is stopped; return its exit code.
 
     subprocess.run would kill the program shortly after Ctrl-C.
     """
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal also sends it to the program
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends the signal to the program, too
     with subprocess.Popen(command_line(*arguments)) as program:
         signal.signal(signal.SIGTERM, lambda *_: program.terminate())
         return program.wait()

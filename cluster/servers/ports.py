@@ -1,7 +1,7 @@
-"""Finds free loopback ports for cluster nodes: the port itself and its bus port, which is 10000 higher.
+"""Finds free loopback ports for cluster nodes. A node needs its port and its bus port, which is 10000 higher.
 
-A port is free if it can be bound now. If another program takes it before the server does, the server fails to start,
-and `LocalCluster.up` tries another port.
+A port is free if it can be bound now. If another program takes the port before the server does, the server fails to
+start, and `LocalCluster.up` tries another port.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 def node_ports_near(used: Collection[int], count: int) -> list[int]:
-    """`count` free ports for further nodes of a cluster: the next ports after those in use, then those before them."""
+    """Return `count` free ports for additional nodes of a cluster: the next ports after those in use, then the ports
+    before them.
+    """
     taken = {port for each in used for port in (each, each + BUS_OFFSET)}
     found: list[int] = []
     for port in (*range(max(used) + 1, HIGHEST + 1), *range(min(used) - 1, _LOWEST_NEAR - 1, -1)):

@@ -1,7 +1,7 @@
-"""Starts and stops processes, which it identifies by their pid and by a marker in their command line.
+"""Starts and stops processes. A process is identified by its pid and by a marker in its command line.
 
-A pid alone is not enough, because another program may have the pid since. So a signal is sent only if the command line
-of the pid contains the marker, a path that is unique to our process. No process is found by its name.
+A pid alone is not enough, because another program may have the same pid later. So a signal is sent only if the command
+line of the pid contains the marker: a path that is unique to our process. No process is found by its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..nodes.polling import POLL_SECONDS
 _PROC = Path("/proc")  # does not exist on macOS
 _EXEC_SECONDS = 0.5
 _KILL_WAIT_SECONDS = 5.0
-# A server that is writing its first append-only file ignores SIGTERM, so the signal is repeated.
+# A server that is writing its first append-only file ignores SIGTERM. So the signal is repeated.
 _SIGNAL_AGAIN_SECONDS = 0.5
 
 
@@ -55,7 +55,7 @@ def command_line(pid: int) -> str:
                 return line.replace(b"\0", b" ").decode(errors="surrogateescape")
         except OSError:
             return ""
-        # A live process without a command line is executing exec.
+        # A process that is alive but has no command line is executing exec.
         if time.monotonic() > deadline:
             return ""
         time.sleep(0.001)
@@ -84,7 +84,9 @@ def python_module(module: str, *arguments: str, python: str = sys.executable) ->
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """The command line of a program that receives this signal when this process dies (on Linux)."""
+    """Return the command line that starts a program which receives the signal `number` when this process dies (on
+    Linux).
+    """
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
 

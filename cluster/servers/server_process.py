@@ -1,9 +1,9 @@
-"""One server process: its configuration file, start, liveness and stop.
+"""One server process: its configuration file, its start, whether it is running, and its stop.
 
-The server runs in the foreground in its own session and logs to a file. Its pid file and its command line together
-identify it: the command line has the path of its configuration file (``set-proc-title no`` keeps it). So another
-program with the same pid is never mistaken for the server. Servers listen on `host`, by default loopback, and on a unix
-socket that only the owner can open.
+The server runs in the foreground in its own session and logs to a file. Its pid file and its command line identify it:
+the command line contains the path of its configuration file (``set-proc-title no`` keeps it there). So another program
+with the same pid is not mistaken for the server. Servers listen on `host`, by default loopback, and on a unix socket
+that only the owner can open.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_TLS = ("connection type tls", "Failed finding TLS support", "Bad directive")
 
 @dataclass(frozen=True)
 class ServerTls:
-    """The files of a server that accepts only TLS, and whether its clients must show a certificate."""
+    """The files of a server that accepts only TLS, and whether its clients must present a certificate."""
 
     ca: Path
     cert: Path
@@ -233,7 +233,7 @@ def launch(spec: ServerSpec) -> ProcessRef:
     pid = spawn(
         [spec.program, str(spec.config_path)],
         log=spec.log_path,
-        # The server reads the password from its configuration file; user functions must not see it.
+        # The server reads the password from its configuration file. User functions must not see the password.
         environment=without_passwords(os.environ),
         tether_signal=signal.SIGTERM if spec.tethered else None,
     )
@@ -241,9 +241,9 @@ def launch(spec: ServerSpec) -> ProcessRef:
 
 
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
-    """Wait until the server answers and has loaded its data; otherwise, ClusterError shows the end of its log.
+    """Wait until the server answers and has loaded its data. Otherwise, ClusterError shows the end of its log.
 
-    The time limit does not include the time in which the server loads its data.
+    The time in which the server loads its data does not count against the time limit.
     """
     patience_seconds = deadline - time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Makes signals interrupt a command as Ctrl-C does, so that it stops the servers that it has started."""
+"""Makes signals interrupt a command like Ctrl-C, so that the command stops the servers that it has started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is not None:
             cancel = partial(loop.call_soon_threadsafe, task.cancel)  # call_soon_threadsafe wakes the loop
-        if signalled:  # before there was a task to cancel
+        if signalled:  # the signal arrived before there was a task to cancel
             raise asyncio.CancelledError
         try:
             await work
@@ -64,7 +64,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         work.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if signalled:  # after the work had ended
+    if signalled:  # the signal arrived after the work had ended
         raise KeyboardInterrupt
 
 

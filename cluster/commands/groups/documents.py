@@ -105,7 +105,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
-    """Up to `limit` documents, from as many pages of the cluster as needed."""
+    """Return up to `limit` documents, from as many pages of the cluster as are needed."""
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:
@@ -116,7 +116,7 @@ def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArgumen
 
 
 def _short(text: str) -> str:
-    """The beginning of a text, in one line; the JSON has the whole text."""
+    """Return the start of a text, on one line. The JSON has the whole text."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_SHOWN_CHARS else line[: _MAX_SHOWN_CHARS - 2] + ".."
 
@@ -189,7 +189,7 @@ def show(
 
 
 def _file(metadata: Mapping[str, Any]) -> str:
-    """The source file of a document and the sizes of its source map; empty without a source map."""
+    """Return the source file of a document and the sizes of its source map; empty if it has no source map."""
     if FIELD not in metadata:
         return ""
     size = f"{len(json_module.dumps(metadata[FIELD], ensure_ascii=False).encode()):,} bytes in metadata.{FIELD}"

@@ -134,7 +134,8 @@ def answer(
             "buffer": buffer or 8 * concurrency,
             "attempts": attempts,
             "exactly_once": exactly_once,
-            # an interrupted question changes nothing: its next owner asks it again
+            # if the process ends during a question, nothing has changed, and the next owner of the partition asks it
+            # again
             "revoke_seconds": 2.0,
             "linger_seconds": linger_ms / 1000,
             "drain_seconds": drain_seconds,

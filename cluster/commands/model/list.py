@@ -1,4 +1,4 @@
-"""`qa-cluster model list`: lists the readers and encoders on the shards."""
+"""Return whether a reader is the default on all shards, on some (after an incomplete change), or on no shard."""
 
 from __future__ import annotations
 
