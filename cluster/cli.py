@@ -133,7 +133,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of the process for an error."""
+    """Return the exit code of the process for an error."""
     if isinstance(error, ConfigError):
         return USAGE
     if isinstance(error, CannotWrite):

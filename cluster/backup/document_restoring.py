@@ -149,7 +149,7 @@ class DocumentRestoring:
         return [NO_VERSION if reply is None else reply.decode() for reply in replies]
 
     async def _batches(self) -> AsyncIterator[list[_Line]]:
-        """The documents of all files, in batches from several files in turn."""
+        """Yield the documents of all files, in batches from several files in turn."""
         with ExitStack() as stack:
             left = iter(self._files)
             opened: deque[Generator[_Line, None, None]] = deque()
@@ -202,7 +202,7 @@ def _close(lines: Generator[_Line, None, None]) -> None:
 
 
 def documents_in(path: Path, chosen: frozenset[str] | None = None) -> Generator[_Line, None, None]:
-    """The checked lines of a file of documents: all lines, or the lines of the `chosen` collections."""
+    """Yield the checked lines of a file of documents: all lines, or the lines of the `chosen` collections."""
     for number, line in enumerate(read_lines(path), start=1):
         texts = [line.get(name) for name in ("id", "collection", "title", "text", "version", "source")]
         if not all(isinstance(text, str) for text in texts) or not isinstance(line.get("metadata"), dict):

@@ -282,7 +282,7 @@ class DocumentSaving:
         partition.epochs = before if after == before else None
 
     async def _listed(self, tag: str, epochs: _Epochs) -> set[str]:
-        """The names of the indexed, pending and failed documents of a partition."""
+        """Return the names of the indexed, pending and failed documents of a partition."""
         pending = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
         failed = await self._shards.execute(failures_key(tag), "HKEYS", failures_key(tag))
         found = {name.decode() for name in (*pending, *failed) if name}

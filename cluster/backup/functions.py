@@ -36,7 +36,7 @@ class StoredFunctions:
     paused: tuple[bool, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The object for the line in the backup."""
+        """Return the object for the line in the backup."""
         return asdict(self)
 
     @classmethod
@@ -53,7 +53,7 @@ class StoredFunctions:
         return cls(identity, description, source, requirements, paused)
 
     def same_as(self, other: Self) -> bool:
-        """Whether both sessions have the same script, description and requirements."""
+        """Return whether both sessions have the same script, description and requirements."""
         return (self.source, self.description, self.requirements) == (
             other.source,
             other.description,
@@ -122,7 +122,7 @@ def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions
 
 
 def _decoded(value: Any) -> Any:
-    """A reply with all bytes decoded to text."""
+    """Return a reply with all bytes decoded to text."""
     if isinstance(value, dict):
         return {_decoded(name): _decoded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -39,7 +39,7 @@ class SavedGuidance:
     id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The line as JSON-ready values."""
+        """Return the line as JSON-ready values."""
         return {"collection": self.collection, "kind": self.kind, "id": self.id, "value": self.value.to_dict()}
 
     @classmethod
@@ -106,7 +106,7 @@ async def restore(
 
 
 async def _kept(engine: Engine, each: SavedGuidance) -> bool:
-    """Whether the cluster has another pin of the question, or other synonyms."""
+    """Return whether the cluster has another pin of the question, or other synonyms."""
     if each.kind == PIN:
         pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}
         return bool(pins.get(fold(each.value.question), each.value) != each.value)

@@ -100,7 +100,7 @@ def without(path: Path, dead: Collection[int]) -> FileEntry:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file; DamagedBackup if it cannot be read."""
+    """Yield the lines of a file; DamagedBackup if it cannot be read."""
     try:
         with gzip.open(path, "rb") as file:
             while line := file.readline(MAX_LINE_BYTES + 1):
@@ -112,7 +112,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in the lines of a file; DamagedBackup names the first line that is not an object."""
+    """Yield the objects in the lines of a file; DamagedBackup names the first line that is not an object."""
     for number, line in enumerate(raw_lines(path), start=1):
         try:
             value = json.loads(line)

@@ -115,7 +115,7 @@ class BackupManifest:
         return sorted(name for name in self.files if name.startswith(f"{DOCUMENTS_FOLDER}/"))
 
     def to_json(self) -> bytes:
-        """The text of the file."""
+        """Return the text of the file."""
         value = {"format": FORMAT, **asdict(self)}
         value[_DIGEST] = _digest(value)
         return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
@@ -154,8 +154,8 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Whether the file, which may be damaged, was the manifest of a backup: such a manifest has a field for its own
-    digest.
+    """Return whether the file, which may be damaged, was the manifest of a backup: such a manifest has a field for its
+    own digest.
     """
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()

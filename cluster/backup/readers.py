@@ -50,7 +50,7 @@ def _folder_of(reader: ReaderFiles) -> str:
 
 
 def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
-    """The manifest of a reader in a backup; DamagedBackup if this version cannot use it."""
+    """Return the manifest of a reader in a backup; DamagedBackup if this version cannot use it."""
     path = backup / stored.folder / MANIFEST_FILE
     try:
         found = load_manifest(path)
@@ -100,7 +100,7 @@ class ReaderRestoring:
         return all(any(e.default and e.name == name for e in entries) for entries in listing(self._operation).values())
 
     def _manifests(self) -> dict[str, AnyManifest]:
-        """The manifests of the readers that are on all shards."""
+        """Return the manifests of the readers that are on all shards."""
         by_shard: dict[str, dict[str, AnyManifest]] = {}
 
         def read(node: Node, client: redis.Redis) -> str:

@@ -159,7 +159,7 @@ def _started(pid: int) -> str:
 
 
 def _is_gone(held: bytes) -> bool | None:
-    """Whether the process that holds the key has ended; None if this machine cannot tell."""
+    """Return whether the process that holds the key has ended; None if this machine cannot tell."""
     try:
         value = json.loads(held)
         if not value["system"] or value["system"] != _system():

@@ -294,5 +294,5 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Whether a key needs no restore: it is unchanged, or was revoked after the backup and stays revoked."""
+    """Return whether a key needs no restore: it is unchanged, or was revoked after the backup and stays revoked."""
     return present == key or (present.revoked is not None and key.revoked is None)

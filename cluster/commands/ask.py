@@ -129,7 +129,9 @@ def notice_partial(index: Index) -> None:
 
 
 def where(found: Answer | Hit) -> str:
-    """The section, position and page of an answer or hit: ``OPTIONS > -f, line 120``; empty if all are unknown."""
+    """Return the section, position and page of an answer or hit: ``OPTIONS > -f, line 120``; empty if all
+    are unknown.
+    """
     position = ""
     if found.source is not None and found.source.line:
         position = f"line {found.source.line}"

@@ -117,7 +117,7 @@ def _ask_all(address: str) -> Iterator[dict[str, Any]]:
 
 
 def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
-    """The answer to a question and the milliseconds until it arrived."""
+    """Return the answer to a question and the milliseconds until it arrived."""
     began = time.perf_counter()
     response = client.get("/qa", params={"question": question})
     elapsed_ms = (time.perf_counter() - began) * 1000

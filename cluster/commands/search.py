@@ -130,7 +130,7 @@ def show(result: SearchResult, *, filtered: bool = False) -> None:
 
 
 def pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
-    """The text of a hit with its neighbouring sentences, in pieces; True marks a matching word."""
+    """Yield the text of a hit with its neighbouring sentences, in pieces; True marks a matching word."""
     text, begin = (hit.text, hit.start) if hit.passage is None else (hit.passage.text, hit.passage.start)
     line = _SPACE.sub(" ", text)
     done = 0

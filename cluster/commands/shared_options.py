@@ -65,7 +65,7 @@ ServerOption = Annotated[
 
 
 def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """A parser for an option that takes one of some words."""
+    """Return a parser for an option that takes one of some words."""
 
     def parse(text: str) -> str:
         if text not in choices:
@@ -101,7 +101,7 @@ CollectionOption = Annotated[
 
 
 def collections_option(help: str) -> Any:
-    """An option that takes several collections."""
+    """Return an option that takes several collections."""
     return typer.Option(help=help, parser=collection_name, metavar="NAME", show_default=False)
 
 
@@ -179,7 +179,7 @@ def _user() -> str:
 
 
 def client_of(context: typer.Context) -> ClusterClient:
-    """A client of the cluster, for a `with` block."""
+    """Return a client of the cluster, for a `with` block."""
     # most commands need no client, and its import would slow down their start
     from qa_cluster.clients.cluster_client import ClusterClient
 

@@ -134,7 +134,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
 
 
 def _interrupted(settings: Settings, started: bool) -> str:
-    """The state in which an interrupted `up` leaves the cluster."""
+    """Return the state in which an interrupted `up` leaves the cluster."""
     if settings.cluster_url:
         return "interrupted: the cluster is not completely set up; repeat the command to continue"
     if started:

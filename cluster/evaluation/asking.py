@@ -69,7 +69,7 @@ def rank_all(settings: Settings, questions: QuestionSet, collection: str, advanc
 
 
 def _sentence(questions: QuestionSet, document_id: str, passage_id: str) -> str:
-    """The text of a ranked sentence; empty if its document is not part of the question set."""
+    """Return the text of a ranked sentence; empty if its document is not part of the question set."""
     sentences, number = questions.sentences.get(document_id, []), int(passage_id.rpartition(":")[2])
     return sentences[number] if number < len(sentences) else ""
 
@@ -163,7 +163,7 @@ async def _in_parallel(
 
 
 def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
-    """The best answer to every question; a refused question has no answer."""
+    """Return the best answer to every question; a refused question has no answer."""
     return [
         GivenAnswer("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
@@ -187,7 +187,7 @@ class JudgedRun:
         return cls(name, given, judge(questions.examples, given), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
-        """The figures as JSON-ready values."""
+        """Return the figures as JSON-ready values."""
         examples = questions.examples
         trusted = trust(self.given, examples)
         by_type = figures_by_type(examples, self.verdicts, seed=seed)
@@ -206,7 +206,7 @@ class JudgedRun:
 
 
 def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
-    """The differences between every run and every reference, paired by question."""
+    """Return the differences between every run and every reference, paired by question."""
     return [
         {
             "of": run.name,

@@ -87,7 +87,7 @@ def _head(plan: EvaluationPlan) -> dict[str, Any]:
 
 
 def _questions_cut(plan: EvaluationPlan) -> int:
-    """The number of questions that are longer than the limit of the reader."""
+    """Return the number of questions that are longer than the limit of the reader."""
     tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
     cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
     if cut:

@@ -129,7 +129,7 @@ def _recall(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _interval(found: Mapping[str, float]) -> str:
-    """A mean with its interval, such as "0.623 [0.590, 0.655]"."""
+    """Return a mean with its interval, such as "0.623 [0.590, 0.655]"."""
     return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
 

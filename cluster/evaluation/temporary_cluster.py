@@ -49,7 +49,7 @@ def make_vectors(settings: Settings) -> None:
 
 
 def default_reader(settings: Settings) -> LoadedModel:
-    """The default reader of the cluster; ConfigError without one."""
+    """Return the default reader of the cluster; ConfigError without one."""
     with ClusterClient(settings) as client:
         default = next((model for model in client.models() if model.default), None)
     if default is None:

@@ -26,8 +26,8 @@ class Robots:
     delay: float = 0.0
 
     def allows(self, path: str) -> bool:
-        """Whether a path with its query may be fetched. The longest pattern that matches decides. Of equal lengths,
-        `Allow` wins.
+        """Return whether a path with its query may be fetched. The longest pattern that matches decides. Of equal
+        lengths, `Allow` wins.
         """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]
@@ -74,7 +74,9 @@ def _seconds(value: str) -> float:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Whether a pattern matches the start of a path; ``*`` stands for any characters, and a last ``$`` for the end."""
+    """Return whether a pattern matches the start of a path; ``*`` stands for any characters, and a last
+    ``$`` for the end.
+    """
     is_whole = pattern.endswith("$")
     first, *others = pattern.removesuffix("$").split("*")
     if not path.startswith(first):

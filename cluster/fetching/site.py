@@ -153,7 +153,7 @@ class Site:
         raise InvalidInput(f"{url}: is redirected more than {MAX_REDIRECTS} times")
 
     def _rules(self, url: httpx.URL) -> robots.Robots:
-        """The rules of a host, which are fetched once."""
+        """Return the rules of a host, which are fetched once."""
         origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
         if origin not in self._robots:
             self._robots[origin] = self._fetched_rules(httpx.URL(f"{origin}/robots.txt"))
@@ -178,7 +178,7 @@ class Site:
         raise InvalidInput(f"{url}: leads nowhere on its host, so it is unknown what may be fetched")
 
     def _get(self, url: httpx.URL, limit: int) -> FetchedPage | httpx.URL:
-        """The page at an address, or the address to which it is redirected."""
+        """Return the page at an address, or the address to which it is redirected."""
         shown, deadline = _shown(url), time.monotonic() + PAGE_SECONDS
         try:
             with self._client.stream("GET", url) as response:
@@ -225,7 +225,7 @@ def checked_url(url: str) -> httpx.URL:
 
 
 def is_same_host(one: httpx.URL, other: httpx.URL) -> bool:
-    """Whether two addresses have the same host and port; the default ports of http and https count as one."""
+    """Return whether two addresses have the same host and port; the default ports of http and https count as one."""
 
     def port(url: httpx.URL) -> int:
         given = url.port or _DEFAULT_PORTS[url.scheme]

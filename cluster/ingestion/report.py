@@ -62,7 +62,7 @@ class IngestReport:
     kept: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-ready values."""
+        """Return the report as JSON-ready values."""
         extractor = self.source.extractor
         return {
             "dry_run": self.dry_run,
@@ -146,7 +146,7 @@ def _note_left_out(left_out: Mapping[str, Sequence[Path]]) -> None:
 
 
 def _endings(paths: Sequence[Path]) -> list[str]:
-    """The endings of the names, each with its number: `.png (12)`."""
+    """Return the endings of the names, each with its number: `.png (12)`."""
     counts = Counter(path.suffix.lower() or path.name for path in paths)
     return [f"{name_of(ending)} ({count})" for ending, count in counts.most_common()]
 

@@ -81,7 +81,7 @@ class Uncertain:
         self.everything = prefix in self._folders
 
     def has(self, document_id: str) -> bool:
-        """Whether this document may be in the folder."""
+        """Return whether this document may be in the folder."""
         return document_id in self._ids or document_id.startswith(tuple(self._folders))
 
 

@@ -58,7 +58,7 @@ class ClusterOperation:
 
     @classmethod
     def begin(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> ClusterOperation:
-        """An operation with a time limit that starts now."""
+        """Return an operation with a time limit that starts now."""
         return cls(settings, url, time.monotonic() + seconds, on_step)
 
 

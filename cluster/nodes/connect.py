@@ -105,7 +105,7 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
 
 @cache
 def _driver() -> redis.DriverInfo:
-    """What redis-py tells servers about itself. Cached, because redis-py computes it slowly for each client."""
+    """Return what redis-py tells servers about itself. Cached, because redis-py computes it slowly for each client."""
     return redis.DriverInfo()
 
 
@@ -114,7 +114,7 @@ def _place(settings: Settings, url: str) -> ClusterAddress:
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
-    """A client of one server, without retries: callers report a server that is down."""
+    """Return a client of one server, without retries: callers report a server that is down."""
     options = login(settings, url) | changes
     if "connection_class" in options:
         pool = redis.ConnectionPool(host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **options)
@@ -123,7 +123,7 @@ def server_client(settings: Settings, url: str, address: Address, **changes: Any
 
 
 def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
-    """A client of the first server in `url` that answers; NotRunning if no server answers.
+    """Return a client of the first server in `url` that answers; NotRunning if no server answers.
 
     `changes` override arguments of `redis.Redis`.
     """
@@ -149,7 +149,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
 
 
 def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
-    """Why a server could not be reached, without its address."""
+    """Return why a server could not be reached, without its address."""
     if found := explain_failure(error):
         return found
     if ended := _ENDED.match(str(error)):
@@ -183,7 +183,7 @@ def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
 
 
 def shards_of(settings: Settings, url: str) -> list[ShardClient]:
-    """The primaries of the cluster in the order of their slots, each with a client."""
+    """Return the primaries of the cluster in the order of their slots, each with a client."""
     with seed_client(settings, url) as seed:
         try:
             found = primaries(nodes_of(seed))

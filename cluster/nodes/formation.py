@@ -71,7 +71,7 @@ def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> N
 
 
 def incomplete(client: redis.Redis, nodes: int = 0) -> str:
-    """What the cluster lacks in the view of one server; empty if it lacks nothing."""
+    """Return what the cluster lacks in the view of one server; empty if it lacks nothing."""
     info = text_of(command(client, "CLUSTER", "INFO"))
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     if facts.get("cluster_state") != "ok":

@@ -59,7 +59,7 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
 
 
 def _addresses(settings: Settings) -> list[Address]:
-    """The servers in `cluster_url`; ConfigError unless their number fits `shards` and `replicas`."""
+    """Return the servers in `cluster_url`; ConfigError unless their number fits `shards` and `replicas`."""
     found = list(address_of(settings).seeds)
     wanted = settings.shards * (1 + settings.replicas)
     if len(set(found)) != len(found) or len(found) != wanted:
@@ -128,7 +128,7 @@ def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Addres
 
 
 def _resolved(address: Address) -> str:
-    """The IP address of a server, because CLUSTER MEET accepts no host names."""
+    """Return the IP address of a server, because CLUSTER MEET accepts no host names."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -88,17 +88,17 @@ def command(client: redis.Redis, *words: str | bytes | memoryview | int) -> Any:
 
 
 def nodes_of(client: redis.Redis) -> list[Node]:
-    """All nodes in the view of the server behind `client`."""
+    """Return all nodes in the view of the server behind `client`."""
     reply = command(client, "CLUSTER", "NODES")
     host = str(client.connection_pool.connection_kwargs.get("host", "127.0.0.1"))
     return parse_nodes(text_of(reply), host)
 
 
 def text_of(reply: object) -> str:
-    """A reply as text."""
+    """Return a reply as text."""
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
 def primaries(nodes: Sequence[Node]) -> list[Node]:
-    """The primaries that own slots, in the order of their slots."""
+    """Return the primaries that own slots, in the order of their slots."""
     return sorted((node for node in nodes if node.is_primary), key=lambda node: node.slots[0])

@@ -46,7 +46,7 @@ class Move:
 
 
 def plan(nodes: Sequence[Node]) -> list[Move]:
-    """The smallest set of moves after which every primary in `nodes`, even one without slots, has its share.
+    """Return the smallest set of moves after which every primary in `nodes`, even one without slots, has its share.
 
     >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
     >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
@@ -117,7 +117,7 @@ def _left_open(shards: Sequence[ShardClient]) -> list[Move]:
 
 
 def _without(node: Node, moves: Sequence[Move]) -> Node:
-    """The node with the slots that it has after `moves`."""
+    """Return the node with the slots that it has after `moves`."""
     slots = {slot for first, last in node.slots for slot in range(first, last + 1)}
     slots -= {move.slot for move in moves if move.source == node.id}
     slots |= {move.slot for move in moves if move.target == node.id}
@@ -200,5 +200,5 @@ def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], pa
 
 
 def all_primaries(client: redis.Redis) -> list[Node]:
-    """All running primaries of the cluster, including primaries without slots."""
+    """Return all running primaries of the cluster, including primaries without slots."""
     return [node for node in nodes_of(client) if not node.primary_id and not node.failed]

@@ -43,7 +43,7 @@ class WorkerStart:
         self._moved_at = time.monotonic()
 
     def is_over(self, info: Mapping[str, Any]) -> bool:
-        """Whether the worker is ready; ClusterError if it makes no progress."""
+        """Return whether the worker is ready; ClusterError if it makes no progress."""
         state = info.get("qa_worker_state")
         if state == "ready":
             return True

@@ -33,5 +33,5 @@ def documents() -> Iterator[Document]:
 
 
 def _is_part(lines: set[str], longer: set[str]) -> bool:
-    """Whether the longer topic has nearly all lines; underlines of headings may differ."""
+    """Return whether the longer topic has nearly all lines; underlines of headings may differ."""
     return len(lines & longer) >= 0.95 * len(lines)

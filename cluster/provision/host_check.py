@@ -188,7 +188,7 @@ def _ports(plan: HostPlan) -> str:
 
 
 def _has_module(plan: HostPlan) -> bool:
-    """Whether a server with the module listens on the port."""
+    """Return whether a server with the module listens on the port."""
     host = plan.announce or ("127.0.0.1" if plan.host in ("0.0.0.0", "::") else plan.host)
     scheme = "rediss" if plan.settings.server_tls_cert else "redis"
     try:

@@ -109,7 +109,7 @@ class ClusterReport:
         return _reindexing_note(sum(shard.earlier for shard in self.shards), self.partitions)
 
     def all_problems(self) -> list[str]:
-        """All problems, each as one line; the problems of a shard start with its address."""
+        """Return all problems, each as one line; the problems of a shard start with its address."""
         return [*self.problems, *(f"{shard.address}: {text}" for shard in self.shards for text in shard.problems)]
 
 
@@ -197,7 +197,7 @@ def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
 
 
 def missing_commands(client: redis.Redis) -> list[str]:
-    """The commands of the native module that the server does not have."""
+    """Return the commands of the native module that the server does not have."""
     # "COMMAND INFO" as one word: redis-py parses the reply to COMMAND, and fails on unknown commands.
     rows = command(client, "COMMAND INFO", *_NEEDED_COMMANDS)
     return [name for name, row in zip(_NEEDED_COMMANDS, rows, strict=True) if not row]
@@ -216,12 +216,12 @@ def reader_in_use(client: redis.Redis) -> str:
 
 
 def registrations(client: redis.Redis) -> list[dict[str, Any]]:
-    """The functions registered on a shard, as RG.DUMPREGISTRATIONS lists them."""
+    """Return the functions registered on a shard, as RG.DUMPREGISTRATIONS lists them."""
     return [pairs(row) for row in command(client, "RG.DUMPREGISTRATIONS")]
 
 
 def pairs(reply: Any) -> dict[str, Any]:
-    """A flat array of names and values, or a map, as a dictionary of text."""
+    """Return a flat array of names and values, or a map, as a dictionary of text."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
     return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
@@ -290,7 +290,7 @@ def _inspect_functions(
 
 
 def worker_problem(info: Mapping[str, Any]) -> str:
-    """Why the worker of a shard cannot read, from the fields of INFO; empty if it can."""
+    """Return why the worker of a shard cannot read, from the fields of INFO; empty if it can."""
     if info.get("qa_worker_state", "ready") != "ready":
         return f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})"
     if int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
@@ -357,12 +357,12 @@ def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
 
 
 def _own(node: Node, tags: Sequence[str]) -> list[str]:
-    """The partitions whose slots the shard owns."""
+    """Return the partitions whose slots the shard owns."""
     return [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
 
 
 def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
-    """The number of these partitions that an earlier version has indexed."""
+    """Return the number of these partitions that an earlier version has indexed."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hget(keys.layout_key(tag), "analyzer")
@@ -375,7 +375,7 @@ def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
 
 
 def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:
-    """The numbers of documents and sentences of a collection in these partitions."""
+    """Return the numbers of documents and sentences of a collection in these partitions."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             command(pipeline, "QA.INDEX.INFO", keys.index_key(tag, collection))
@@ -384,7 +384,7 @@ def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """The partitions with documents on a shard that a short scan of its keys finds."""
+    """Return the partitions with documents on a shard that a short scan of its keys finds."""
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1

@@ -95,7 +95,7 @@ def start_server(settings: Settings) -> None:
 
 
 def _requires_password(spec: ServerSpec) -> bool:
-    """Whether a running server accepts the password of `spec` and refuses clients without a password."""
+    """Return whether a running server accepts the password of `spec` and refuses clients without a password."""
     if not _admits(spec):
         return False
     return not spec.password or not _admits(replace(spec, password=""))
@@ -107,7 +107,7 @@ def _admits(spec: ServerSpec) -> bool:
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Why a server refuses the login of the client; None if it accepts the login.
+    """Return why a server refuses the login of the client; None if it accepts the login.
 
     Retries are off, because redis-py retries a refused login for seconds.
     """
@@ -155,7 +155,7 @@ def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool
 
 
 def progress(settings: Settings) -> list[JobReport]:
-    """The queued, running and ended jobs; empty without a running jobs server."""
+    """Return the queued, running and ended jobs; empty without a running jobs server."""
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []
     from rq.job import Job
@@ -194,7 +194,7 @@ def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
 
 
 def connection(settings: Settings) -> redis.Redis:
-    """A client of the jobs server.
+    """Return a client of the jobs server.
 
     ConfigError if `jobs_url` is not allowed; ClusterError if the server refuses the login.
     """
@@ -236,7 +236,7 @@ def _client_of(settings: Settings) -> redis.Redis:
 
 
 def queue(client: redis.Redis, name: str = QUEUE) -> Queue:
-    """A queue on a jobs server."""
+    """Return a queue on a jobs server."""
     from rq import Queue
     from rq.serializers import JSONSerializer
 
@@ -244,7 +244,7 @@ def queue(client: redis.Redis, name: str = QUEUE) -> Queue:
 
 
 def _spec(settings: Settings, program: str) -> ServerSpec:
-    """The jobs server of the data folder, which requires the password of the cluster, if it has one."""
+    """Return the jobs server of the data folder, which requires the password of the cluster, if it has one."""
     _, password = credentials_of(settings)
     return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False, password=password)
 

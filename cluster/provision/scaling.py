@@ -69,7 +69,7 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
 
 
 def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClient]:
-    """All running nodes, in the order of their folders, each with a client."""
+    """Return all running nodes, in the order of their folders, each with a client."""
     addresses = address_of(replace(settings, cluster_url=url)).seeds
     clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
     # Only a node itself reports which of its slots are migrating.

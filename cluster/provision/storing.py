@@ -58,7 +58,7 @@ class StoredDocuments:
             self.replaced[written.id] = written.source_before
 
     def source_of(self, document: Document) -> str:
-        """The source of a document that is not stored yet."""
+        """Return the source of a document that is not stored yet."""
         return self.sources.get(document.id, "")
 
 

@@ -12,7 +12,7 @@ WRITE_REFUSED = "cannot write: "
 
 
 def write_refusal(client: redis.Redis) -> str:
-    """Why a server refuses writes, and what to do; empty if it accepts writes.
+    """Return why a server refuses writes, and what to do; empty if it accepts writes.
 
     The reply to PING says whether the server can write its data set to disk.
     """
@@ -36,7 +36,7 @@ def cannot_write(reason: str) -> str:
 
 
 def _can_evict(client: redis.Redis, policy: str) -> bool:
-    """Whether the server can evict a key to make a write possible; with `volatile-..`, only keys with a TTL."""
+    """Return whether the server can evict a key to make a write possible; with `volatile-..`, only keys with a TTL."""
     if policy.startswith("volatile-"):
         return any(int(database["expires"]) for database in client.info("keyspace").values())
     return policy != "noeviction"

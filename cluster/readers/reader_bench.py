@@ -123,7 +123,7 @@ class _Tensors:
 
 
 def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Timing:
-    """The times of `AI.MODELEXECUTE` on stored tensors."""
+    """Return the times of `AI.MODELEXECUTE` on stored tensors."""
     batch, length = tensors.batch, tensors.length
     inputs, outputs = tensors.inputs, tensors.outputs
     try:
@@ -141,7 +141,7 @@ def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Tim
 
 
 def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: int) -> Timing:
-    """The times of the trigger `qa.read`, for questions whose answers are not cached."""
+    """Return the times of the trigger `qa.read`, for questions whose answers are not cached."""
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     before = {sentence: _answers(client, sentence) for sentence in sentences}
@@ -155,12 +155,12 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
 
 
 def _answers(client: redis.Redis, sentence: SentenceRef) -> set[bytes | str]:
-    """The keys of the cached answers for the document of a sentence."""
+    """Return the keys of the cached answers for the document of a sentence."""
     return set(client.smembers(keys.answers_key(sentence.document, sentence.tag)))
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
-    """Some sentences of one partition: all keys of a command must be in one slot."""
+    """Return some sentences of one partition: all keys of a command must be in one slot."""
     found: list[SentenceRef] = []
     for key in islice(client.scan_iter(match=f"{keys.DOCUMENT_PREFIX}*", count=500), 200):
         parsed = keys.parse_tagged(key.decode(errors="replace"), keys.DOCUMENT_PREFIX)

@@ -42,12 +42,12 @@ class ReaderFiles:
 
 
 def model_file(manifest: AnyManifest) -> str:
-    """The name of the ONNX file that belongs to a manifest."""
+    """Return the name of the ONNX file that belongs to a manifest."""
     return ENCODER_FILE if isinstance(manifest, EncoderManifest) else MODEL_FILE
 
 
 def budget_of(settings: Settings) -> int | None:
-    """The context budget in the settings; None means the budget of the manifest."""
+    """Return the context budget in the settings; None means the budget of the manifest."""
     return None if settings.context_tokens < 0 else settings.context_tokens
 
 
@@ -79,7 +79,7 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
 
 
 def _read(files: Path, folder: Path) -> tuple[AnyManifest, bytes, bytes]:
-    """The manifest, the ONNX file and the tokenizer in `files`, which is `folder` or its unpacked copy."""
+    """Return the manifest, the ONNX file and the tokenizer in `files`, which is `folder` or its unpacked copy."""
     from qa_cluster.reading.tokenization import ReaderTokenizer  # few commands need this slow import
 
     if not (files / MANIFEST_FILE).is_file():
@@ -121,7 +121,7 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """The inputs and outputs of a model by name, with their shapes (None: any), from the runtime of a worker."""
+    """Return the inputs and outputs of a model by name, with their shapes (None: any), from the runtime of a worker."""
     from qa_cluster.reading.lean_openvino import openvino
 
     try:

@@ -15,7 +15,7 @@ from .shard_readers import ShardReader
 
 
 def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
-    """The readers of each shard, by its address; ClusterError if a worker does not answer in time."""
+    """Return the readers of each shard, by its address; ClusterError if a worker does not answer in time."""
     found: dict[str, list[ShardReader]] = {}
 
     def read(node: Node, client: redis.Redis) -> str:
@@ -65,7 +65,7 @@ def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardR
 
 
 def find_incomplete(left: dict[str, list[str]], model: str) -> str:
-    """The full name of an incompletely stored reader, empty without one; InvalidInput if several match."""
+    """Return the full name of an incompletely stored reader, empty without one; InvalidInput if several match."""
     matching = _matching(left, model)
     if len(matching) > 1:
         raise InvalidInput(f"model {model!r} is stored in {len(matching)} revisions, choose one: {', '.join(matching)}")

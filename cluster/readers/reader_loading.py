@@ -140,7 +140,7 @@ def spread(operation: ClusterOperation) -> None:
 
 
 def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
-    """The files of a reader from the first shard that stores it; None if only workers have it in memory now."""
+    """Return the files of a reader from the first shard that stores it; None if only workers have it in memory now."""
     with ExitStack() as stack:
         for node, client in shards_of(operation.settings, operation.url):
             stack.enter_context(client)

@@ -54,18 +54,22 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """The readers of a shard's worker, the default reader first; redis' ResponseError if the worker does not answer."""
+    """Return the readers of a shard's worker, the default reader first; redis' ResponseError if the worker
+    does not answer.
+    """
     (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """The name of the default reader in the keys of the shard; empty without one."""
+    """Return the name of the default reader in the keys of the shard; empty without one."""
     return manifest_name(client, node.tag)
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The name in a stored manifest: of the reader `name`, or of the default reader; empty without a manifest."""
+    """Return the name in a stored manifest: of the reader `name`, or of the default reader; empty without a
+    manifest.
+    """
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
 
@@ -77,7 +81,7 @@ def _name_of(manifest: Any) -> str:
 
 
 def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
-    """The files of a reader on a shard; without a name, of the default reader."""
+    """Return the files of a reader on a shard; without a name, of the default reader."""
     reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
     model = b"".join(reply) if isinstance(reply, list) else reply
     manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
@@ -115,7 +119,7 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
 
 
 def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The TAG of a model on a shard, ``<id>@<revision>``; empty without a model."""
+    """Return the TAG of a model on a shard, ``<id>@<revision>``; empty without a model."""
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
     except redis.exceptions.ResponseError:
@@ -159,7 +163,7 @@ def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
 
 
 def _stored(client: redis.Redis) -> list[tuple[str, str]]:
-    """The tag and name of every reader whose model is on this server; a default reader has an empty name."""
+    """Return the tag and name of every reader whose model is on this server; a default reader has an empty name."""
     found = []
     for key, _ in command(client, "AI._MODELSCAN"):
         try:
@@ -172,7 +176,7 @@ def _stored(client: redis.Redis) -> list[tuple[str, str]]:
 
 
 def named_models(client: redis.Redis) -> set[str]:
-    """The names of the readers, except default readers, whose model is on this server."""
+    """Return the names of the readers, except default readers, whose model is on this server."""
     return {name for _, name in _stored(client) if name}
 
 
@@ -214,5 +218,5 @@ def _is_starting(error: redis.exceptions.ResponseError) -> bool:
 
 
 def has_functions(client: redis.Redis) -> bool:
-    """Whether the functions of this version are registered on the shard, so that it can list its readers."""
+    """Return whether the functions of this version are registered on the shard, so that it can list its readers."""
     return not missing_functions(command(client, "RG.DUMPREGISTRATIONS"), [MODELS_TRIGGER])

@@ -44,12 +44,12 @@ extendedKeyUsage = clientAuth
 
 
 def tls_folder(data_dir: Path) -> Path:
-    """The folder for the certificates of the local cluster; it exists only with TLS."""
+    """Return the folder for the certificates of the local cluster; it exists only with TLS."""
     return data_dir / TLS_FOLDER
 
 
 def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
-    """The TLS files of the servers of the local cluster, existing or missing; None without TLS."""
+    """Return the TLS files of the servers of the local cluster, existing or missing; None without TLS."""
     folder = tls_folder(data_dir)
     if not folder.is_dir():
         return None

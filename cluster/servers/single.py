@@ -89,7 +89,7 @@ def need_password(settings: Settings, host: str) -> None:
 
 
 def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
-    """The TLS files of a server; None if the settings have no certificate.
+    """Return the TLS files of a server; None if the settings have no certificate.
 
     ConfigError if a file is missing or cannot be used, or if other servers or clients would refuse the certificate for
     `host`. Host names are not checked if `cluster_tls_check_host` is false.
@@ -116,7 +116,10 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
 
 
 def resolved(announce: str) -> str:
-    """The IP address of a name, because servers announce only addresses. ConfigError if it cannot be resolved."""
+    """Return the IP address of a name, because servers announce only addresses.
+
+    ConfigError if it cannot be resolved.
+    """
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:

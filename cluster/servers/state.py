@@ -37,7 +37,7 @@ class ClusterState:
 
 
 def data_folder(settings: Settings) -> Path:
-    """The full path of the folder of the local cluster and of its background jobs; it need not exist.
+    """Return the full path of the folder of the local cluster and of its background jobs; it need not exist.
 
     Files in this folder decide which programs run and which functions they load. So the default folder, which is in the
     current folder and was not chosen by the user, must belong to this user; otherwise ConfigError.
@@ -53,7 +53,7 @@ def data_folder(settings: Settings) -> Path:
 
 
 def read_state(data_dir: Path) -> ClusterState | None:
-    """The state in `data_dir`; None if no cluster was created there."""
+    """Return the state in `data_dir`; None if no cluster was created there."""
     path = data_dir / STATE_FILE
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -89,7 +89,7 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 
 
 def bus_key_file(data_dir: Path) -> Path:
-    """The file with the key that signs the messages between the servers of a local cluster; created if missing.
+    """Return the file with the key that signs the messages between the servers of a local cluster; created if missing.
 
     Only this user can read it. Running servers read the key again when the file changes.
     """
@@ -100,7 +100,7 @@ def bus_key_file(data_dir: Path) -> Path:
 
 
 def replication_file(data_dir: Path) -> Path:
-    """The file with the password of the replication user of a local cluster; created if missing."""
+    """Return the file with the password of the replication user of a local cluster; created if missing."""
     path = data_dir / REPLICATION_FILE
     if not path.exists():
         _write_secret(path)

@@ -43,7 +43,7 @@ def safe(text: str) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun in the singular or plural.
+    """Return a number with its noun in the singular or plural.
 
     >>> counted(1, "document"), counted(2, "document"), counted(3, "process", "processes")
     ('1 document', '2 documents', '3 processes')
@@ -82,7 +82,7 @@ def say_json(value: Any) -> None:
 
 
 def is_answered() -> bool:
-    """Whether a person can answer a question: standard input and standard error are a terminal."""
+    """Return whether a person can answer a question: standard input and standard error are a terminal."""
     return sys.stdin.isatty() and err.is_terminal
 
 

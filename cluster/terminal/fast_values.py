@@ -23,7 +23,7 @@ class FastCommand(typer.core.TyperCommand):
     """A command that converts simple values without pydantic."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options and arguments, `--help` included."""
+        """Return the options and arguments, `--help` included."""
         return bypassing_pydantic(super().get_params(ctx))
 
 

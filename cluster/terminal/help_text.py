@@ -9,7 +9,7 @@ from rich.markup import escape
 
 
 def help_of(command: Callable[..., object]) -> str:
-    """The docstring of a command as its help: each paragraph is one line, which the terminal wraps.
+    """Return the docstring of a command as its help: each paragraph is one line, which the terminal wraps.
 
     Brackets are escaped, so that Rich does not read ``[PATH]`` as markup.
 

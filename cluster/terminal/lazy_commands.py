@@ -26,7 +26,7 @@ class LazyCommand:
     context_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def command(self, name: str) -> Any:
-        """The subcommand as a click command."""
+        """Return the subcommand as a click command."""
         found = getattr(import_module(self.module), self.function)
         if isinstance(found, typer.Typer):
             found.info.name = name
@@ -55,7 +55,7 @@ class _LoadedCommands(Mapping[str, Any]):
 
 
 def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Typer:
-    """A command that only has subcommands; `description` is its help."""
+    """Return a command that only has subcommands; `description` is its help."""
     group = typer.Typer(
         cls=group_of(table), help=description, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
     )
@@ -65,7 +65,7 @@ def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Type
 
 
 def group_of(table: Mapping[str, LazyCommand]) -> type[typer.core.TyperGroup]:
-    """A group class with these subcommands, for `cls` of a Typer."""
+    """Return a group class with these subcommands, for `cls` of a Typer."""
 
     class Group(typer.core.TyperGroup):
         def __init__(self, **attributes: Any) -> None:

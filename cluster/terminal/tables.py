@@ -57,7 +57,7 @@ def table(
 
 
 def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
-    """The smallest width of a table that wraps only prose."""
+    """Return the smallest width of a table that wraps only prose."""
     width = _COLUMN_GAP * len(names)  # gaps between columns, and the edges
     for name in names:
         longest = max(cell_len(line) for text in (name, *(row[name] for row in cells)) for line in text.split("\n"))

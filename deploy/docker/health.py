@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks whether the server or the service in this container is alive: exit status 0, or 1 with the reason.
+"""Checks whether the server or the service in this container is alive. The exit status is 0, or 1 with the reason.
 
     qa-health          the server of QA_DATA_DIR if it exists, else the service
-    qa-health ready    the same, and it can answer now
+    qa-health ready    the same, and also that it can answer now
 
-A server is alive if it answers, even while it loads its data; it is ready when it has loaded its data. (The module
-supervises the worker.) A service is alive if it answers /livez; it is ready if /readyz succeeds.
+A server is alive if it answers, even while it loads its data. It is ready when it has loaded its data. (The module
+supervises the worker.) A service is alive if it answers /livez. It is ready if /readyz succeeds.
 """
 
 import os
@@ -20,7 +20,7 @@ SECONDS = 4.0
 
 
 def server_problem(path: Path, password: str, ready: bool) -> str:
-    """The problem of the server that listens on the unix socket `path`; empty without a problem."""
+    """Return the problem of the server that listens on the unix socket `path`; empty without a problem."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(SECONDS)
         link.connect(str(path))
@@ -37,10 +37,10 @@ def server_problem(path: Path, password: str, ready: bool) -> str:
 
 
 def service_problem(port: str, ready: bool) -> str:
-    """The problem of the service on this port; empty without a problem."""
+    """Return the problem of the service on this port; empty without a problem."""
     scheme = "https" if os.environ.get("QA_HTTP_TLS_CERT") else "http"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The service is on loopback, and its certificate is for other names.
+    # The service is on loopback, and its certificate is valid for other names.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = f"{scheme}://127.0.0.1:{port}/{'readyz' if ready else 'livez'}"
     try:

@@ -31,12 +31,12 @@ PARTS = (
 
 
 def sha256(data: bytes) -> list[dict[str, str]]:
-    """The `hashes` of a component."""
+    """Return the `hashes` of a component."""
     return [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]
 
 
 def dependencies(lock: Path) -> dict[str, Any]:
-    """The document with the packages of the lock file as components and the project as subject."""
+    """Return the document with the packages of the lock file as components and the project as subject."""
     command = [str(Path(sys.executable).with_name("cyclonedx-py")), "requirements", "--output-reproducible"]
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--short-PURLs", str(lock)]
     document: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -46,7 +46,7 @@ def dependencies(lock: Path) -> dict[str, Any]:
 
 
 def needed_first() -> set[str]:
-    """The normalised names of the direct dependencies of the project."""
+    """Return the normalised names of the direct dependencies of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {normal(re.split(r"[^\w.-]", text)[0]) for text in project["dependencies"]}
 
@@ -57,7 +57,7 @@ def normal(name: str) -> str:
 
 
 def bill(wheel: Path, lock: Path) -> dict[str, Any]:
-    """The bill of materials of `wheel`."""
+    """Return the bill of materials of `wheel`."""
     document = dependencies(lock)
     subject = document["metadata"]["component"]
     subject["hashes"] = sha256(wheel.read_bytes())

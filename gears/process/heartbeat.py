@@ -106,7 +106,7 @@ class Heartbeat:
             self._lost()
 
     def _values(self, loop_silence_ms: int) -> dict[str, int]:
-        """The values by their names in `QA.BEAT`."""
+        """Return the values by their names in `QA.BEAT`."""
         models, threads, inference = self._models, self._threads, self._models.worker_counts
         totals, isolated = models.totals, models.isolated
         return {

@@ -107,7 +107,7 @@ class JobTable:
         self.notifications.setdefault(kind, []).append(handler)
 
     def handler(self, job: Job) -> Handler:
-        """The handler of a job."""
+        """Return the handler of a job."""
         if self._is_own(job):
             return self._own[job.kind]
         found = self.handlers.get(job.kind)

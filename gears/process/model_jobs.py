@@ -23,7 +23,7 @@ def add_model_jobs(table: JobTable, models: ModelStore) -> None:
 
 
 def batching_of(size: Any, min_size: Any, min_timeout_ms: Any) -> Batching | None:
-    """The batching options of a job; None if it has none."""
+    """Return the batching options of a job; None if it has none."""
     return Batching(int(size), int(min_size), int(min_timeout_ms)) if int(size) > 0 else None
 
 

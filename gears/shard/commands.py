@@ -138,7 +138,7 @@ class ShardCommands:
         return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
 
     def config_get(self, key: str) -> str | None:
-        """An option of the module (`RG.CONFIGSET`); None if it is unset."""
+        """Return an option of the module (`RG.CONFIGSET`); None if it is unset."""
         reply = decode_reply(self._host.execute_own("RG.CONFIGGET", key))
         value = reply[0] if isinstance(reply, list) and reply else None
         if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
@@ -146,7 +146,7 @@ class ShardCommands:
         return str(value)
 
     def setting(self, name: str) -> str:
-        """A setting ``qa.*`` of the server, as it was when this worker started; empty if it is missing."""
+        """Return a setting ``qa.*`` of the server, as it was when this worker started; empty if it is missing."""
         return self._host.info.settings.get(name, "")
 
     def keyed_digest(self, text: str, size: int) -> str:
@@ -188,13 +188,13 @@ def _decoded(reply: Any) -> Any:
 
 
 def is_unknown_script(reply: Any) -> bool:
-    """Whether the server does not have the script of a call."""
+    """Return whether the server does not have the script of a call."""
     return isinstance(reply, GearsError) and str(reply).startswith("NOSCRIPT")
 
 
 def is_wrong_type(reply: Any) -> bool:
-    """Whether the reply means that a key has a value of the wrong type. A retry does not help until a client changes
-    the key.
+    """Return whether the reply means that a key has a value of the wrong type. A retry does not help until a client
+    changes the key.
     """
     return isinstance(reply, GearsError) and "WRONGTYPE" in str(reply)
 

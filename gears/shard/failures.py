@@ -21,13 +21,13 @@ class GearsError(Exception):
 
 
 def shown_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of an error that its report shows."""
+    """Return the frames of an error that its report shows."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
 
 
 def error_line(error: BaseException) -> str:
-    """The failure as one line that starts with a code.
+    """Return the failure as one line that starts with a code.
 
     >>> error_line(ValueError("no such sentence"))
     'ERR ValueError: no such sentence'
@@ -45,6 +45,6 @@ def error_line(error: BaseException) -> str:
 
 
 def _has_code(text: str) -> bool:
-    """Whether `text` already starts with an error code: one upper-case word followed by more."""
+    """Return whether `text` already starts with an error code: one upper-case word followed by more."""
     first, separator, _ = text.partition(" ")
     return bool(separator) and first.isalpha() and first.isupper()

@@ -25,7 +25,7 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Whether only worker and module may use a command: all `QA.*` except `QA.INDEX.*`."""
+    """Return whether only worker and module may use a command: all `QA.*` except `QA.INDEX.*`."""
     name = command.upper()
     return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 

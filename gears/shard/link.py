@@ -31,7 +31,7 @@ _BIG_CHUNK = 1 << 20
 
 
 def encode(arguments: Sequence[Argument]) -> bytes:
-    """A command as RESP."""
+    """Return a command as RESP."""
     packed: bytes
     try:
         # a memoryview with gaps would be packed wrongly
@@ -47,7 +47,7 @@ def _plain(arguments: Sequence[Argument]) -> tuple[str | bytes | int | float, ..
 
 
 def raise_on_error(reply: Reply) -> Reply:
-    """The reply itself; an error reply is raised as GearsError."""
+    """Return the reply itself; an error reply is raised as GearsError."""
     if isinstance(reply, hiredis.ReplyError):
         text = str(reply)
         if text.startswith(("MOVED ", "ASK ")):
@@ -72,7 +72,7 @@ class BlockingLink:
         self.info = ShardInfo.parse(self.execute("QA.HELLO", PROTOCOL_VERSION, start.token))
 
     def fileno(self) -> int:
-        """The descriptor of the connection."""
+        """Return the descriptor of the connection."""
         return self._socket.fileno()
 
     def execute(self, *arguments: Argument) -> Reply:
@@ -111,7 +111,7 @@ class BlockingLink:
             raise GearsError(f"WORKERLOST the link to the shard broke while a command was sent: {error}") from error
 
     def read(self) -> Reply:
-        """The next reply."""
+        """Return the next reply."""
         try:
             return self._read()
         except BaseException:  # the rest of this reply must not be read as the next one
@@ -154,7 +154,7 @@ class LinkPool:
         self._local = threading.local()
 
     def link(self) -> BlockingLink:
-        """The calling thread's link."""
+        """Return the calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
             # A link with an unread reply is not closed, because a finalizer may run a command in the middle of another

@@ -67,12 +67,12 @@ def end_receiving() -> None:
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """The resident memory of this process, or of the process with this id, in bytes."""
+    """Return the resident memory of this process, or of the process with this id, in bytes."""
     return _statm(1, process)
 
 
 def data_bytes() -> int:
-    """The memory of this process that counts against RLIMIT_DATA, in bytes."""
+    """Return the memory of this process that counts against RLIMIT_DATA, in bytes."""
     return _statm(5)
 
 
@@ -101,6 +101,6 @@ def too_large(what: str, size: int, copies: int = 1) -> TooLarge:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Whether a runtime's error means that memory ran out."""
+    """Return whether a runtime's error means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(mark in text for mark in _EXHAUSTED)

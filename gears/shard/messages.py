@@ -49,7 +49,7 @@ def sent(kind: type[_T]) -> type[_T]:
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message; GearsError for a body of a type that is not sent."""
+    """Return the bytes of a message; GearsError for a body of a type that is not sent."""
     try:
         packed: bytes = msgpack.packb(
             [message.kind, message.request, message.body], default=_default, unicode_errors="surrogateescape"
@@ -60,13 +60,13 @@ def encode(message: Message) -> bytes:
 
 
 def encode_part(part: MessagePart) -> bytes:
-    """The bytes of a part of a message."""
+    """Return the bytes of a part of a message."""
     packed: bytes = msgpack.packb(msgpack.ExtType(_PART, msgpack.packb([part.number, part.last, part.data])))
     return packed
 
 
 def decode(payload: bytes) -> Message | MessagePart:
-    """The message or part; GearsError if the bytes are not valid."""
+    """Return the message or part; GearsError if the bytes are not valid."""
     try:
         found = _unpack(payload)
         if isinstance(found, MessagePart):

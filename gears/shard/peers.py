@@ -44,7 +44,7 @@ class PeerAnswer:
 
 
 def read_topology(execute: Callable[..., Reply], info: ShardInfo) -> Topology | None:
-    """The primaries and their slots; None outside a cluster. `execute` runs a command on the shard."""
+    """Return the primaries and their slots; None outside a cluster. `execute` runs a command on the shard."""
     return parse_slots(execute("CLUSTER", "SLOTS"), Address("127.0.0.1", 1)) if info.cluster else None
 
 
@@ -65,11 +65,11 @@ class Peers:
         self._handlers[kind] = handler
 
     def topology(self) -> Topology | None:
-        """The primaries and their slots; None outside a cluster."""
+        """Return the primaries and their slots; None outside a cluster."""
         return read_topology(self._host.execute_own, self._host.info)
 
     def others(self) -> list[str]:
-        """The node ids of the other primaries."""
+        """Return the node ids of the other primaries."""
         topology = self.topology()
         own = self._host.info.shard_id
         return [shard.node_id for shard in topology.shards if shard.node_id != own] if topology else []

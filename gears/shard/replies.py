@@ -18,7 +18,7 @@ NIL = b"$-1\r\n"
 
 
 def bulk(data: bytes) -> bytes:
-    """A bulk string."""
+    """Return a bulk string."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
@@ -47,7 +47,7 @@ def encode_reply(value: object) -> bytes:
 
 
 def encode_results(results: list[Any], errors: list[str]) -> bytes:
-    """The reply to a run of a pipeline: an array of results and an array of errors."""
+    """Return the reply to a run of a pipeline: an array of results and an array of errors."""
     texts = b"".join([bulk(text.encode()) for text in errors])
     return b"*2\r\n%b*%d\r\n%b" % (encode_reply(results), len(errors), texts)
 

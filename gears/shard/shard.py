@@ -98,7 +98,7 @@ class Start:
 
 
 def refused_by_tls(error: BaseException) -> ProtocolError:
-    """The error of a worker that cannot connect to its own server by TLS."""
+    """Return the error of a worker that cannot connect to its own server by TLS."""
     return ProtocolError(f"the worker cannot connect to its own server by TLS: {explain_failure(error) or error}")
 
 

@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 def require_export_extra() -> None:
-    """Raise ModelError, saying what to install, unless everything the exporter needs can be imported."""
+    """Raise ModelError, which says what to install, unless all packages that the exporter needs can be imported."""
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
         raise ModelError(
@@ -99,7 +99,7 @@ def load_checkpoint(source: str) -> Checkpoint:
 
 
 def _located(source: str) -> tuple[Path, str, str]:
-    """The folder of a checkpoint, its name, and its origin."""
+    """Return the folder of a checkpoint, its name, and its origin."""
     folder = Path(source)
     if source and folder.is_dir():
         name = folder.resolve().name
@@ -112,9 +112,9 @@ def _located(source: str) -> tuple[Path, str, str]:
 
 
 def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
-    """The network's inputs. Token types are among them only if they distinguish question and context.
+    """Return the network's inputs. Token types are included only if they distinguish question and context.
 
-    The tokenizer's list of inputs is not used: for ALBERT and others it lacks the types that were used in training.
+    The tokenizer's list of inputs is not used, because for ALBERT and others it lacks types that were used in training.
     """
     accepted = inspect.signature(network.forward).parameters
     typed = "token_type_ids" in accepted and pair.context_type == 1 and getattr(config, "type_vocab_size", 0) > 1
@@ -122,13 +122,17 @@ def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
 
 
 def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
-    """The token that pads batches. If neither tokenizer nor config has one, any token works, because it is masked."""
+    """Return the token that pads batches. If neither tokenizer nor config names one, any token works, because padding
+    is masked.
+    """
     named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
     return next((int(found) for found in named if found is not None), pair.tail[-1])
 
 
 def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
-    """The longest input. RoBERTa and similar networks count positions from the pad id on: 514 rows are 512 tokens."""
+    """Return the length of the longest input in tokens. RoBERTa and similar networks count positions from the pad id:
+    514 rows are 512 tokens.
+    """
     limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and positions > 0:
@@ -258,7 +262,10 @@ def _require_vocabulary(folder: Path, source: str, family: str) -> None:
 
 
 def _require_embeddings(network: Any, backend: Any, source: str) -> None:
-    """Refuse the tokenizer of another network: a token without an embedding makes runs fail, or read wrong memory."""
+    """Refuse the tokenizer of another network.
+
+    A token without an embedding would make runs fail, or read wrong memory.
+    """
     rows = len(network.get_input_embeddings().weight)
     token, last = max(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if last >= rows:

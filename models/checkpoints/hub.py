@@ -1,9 +1,9 @@
 """Fetches the files of a checkpoint from the Hugging Face hub. An error is one line with the reason.
 
-Every request has a timeout. Only the files of a checkpoint are fetched: no code, and pickled weights only without
-safetensors (`checkpoint` reads them without running code). A checkpoint that is too large for an ONNX file is refused
-before it is fetched. Files whose SHA-256 differs from the hub's are not used. With HF_HUB_OFFLINE set, the files of an
-earlier fetch are used. HF_ENDPOINT and HF_TOKEN are settings of the hub's library.
+Every request has a timeout. Only the files of a checkpoint are fetched, and no code. Pickled weights are fetched only
+if there are no safetensors (`checkpoint` reads them without running code). A checkpoint that is too large for an ONNX
+file is refused before it is fetched. A file is used only if its SHA-256 equals the hub's. With HF_HUB_OFFLINE set, the
+files of an earlier fetch are used. HF_ENDPOINT and HF_TOKEN are settings of the hub's library.
 """
 
 import logging
@@ -105,7 +105,7 @@ def fetch(wanted: HubId) -> Snapshot:
 
 
 def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
-    """The names of the files to fetch. `sizes` has the bytes of all files, 0 if unknown."""
+    """Return the names of the files to fetch. `sizes` has the bytes of all files, 0 if unknown."""
     safe = [name for name in sizes if _SAFE.fullmatch(name)]
     weights = safe or [name for name in sizes if _PICKLED.fullmatch(name)]
     if not weights:
@@ -133,7 +133,9 @@ def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
             place = hf_hub_download(
                 wanted.name, name, revision=revision, etag_timeout=TIMEOUT_SECONDS, endpoint=endpoint
             )
-            revision = Path(place).parent.name  # the commit of the first file, also if the branch moves
+            revision = Path(
+                place
+            ).parent.name  # the commit of the first file, even if the branch moves during the fetch
     return Path(place).parent
 
 
@@ -182,7 +184,7 @@ def _require_whole(wanted: HubId, folder: Path) -> None:
 
 
 def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
-    """The error to raise if the lookup of a checkpoint or, with `fetching`, the download of its files has failed."""
+    """Return the error for a failed lookup of a checkpoint or, with `fetching`, for a failed download of its files."""
     from huggingface_hub import errors
 
     what = repr(wanted.name if wanted.revision is None else f"{wanted.name}@{wanted.revision}")
@@ -214,7 +216,10 @@ def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
 
 
 def _is_silence(error: Exception) -> bool:
-    """Whether the hub did not respond. The check is by name, because the library's HTTP client varies by version."""
+    """Return whether the hub did not respond.
+
+    The check is by name, because the library's HTTP client varies by version.
+    """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError):

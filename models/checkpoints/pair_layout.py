@@ -1,9 +1,9 @@
-"""Learns how a tokenizer joins a question and a context, and checks that shards can do the same.
+"""Finds out how a tokenizer joins a question and a context, and checks that shards can do the same.
 
-Shards tokenize sentences without the question, and put the tokens of the question before them. So the tokens of a pair
-must be the tokens of question and context, each tokenized alone, with the same special tokens around them for all
-texts. The check uses texts that tokenizers treat in special ways: white space at their ends, characters of several code
-points, bytes or pieces, scripts without spaces.
+Shards tokenize sentences without the question, and put the tokens of the question before them. This is correct only for
+some tokenizers. The tokens of a pair must be the tokens of the question and of the context, each tokenized alone, with
+the same special tokens around them for all texts. The check uses texts that tokenizers treat in special ways: white
+space at their ends, characters of several code points, bytes or pieces, and scripts without spaces.
 """
 
 from typing import Any

@@ -16,11 +16,11 @@ def use_stored(tokenizer: Any, path: Path) -> None:
 
 
 def _as_trained(stored: Any, rebuilt: Any) -> Any:
-    """Return the tokenizer `stored` in a `tokenizer.json` as transformers 4 interpreted it.
+    """Return the tokenizer `stored` in a `tokenizer.json`, as transformers 4 interpreted it.
 
-    Some parts come from `rebuilt`, the tokenizer of transformers 5. These are the parts that the file does not have,
-    and the parts that transformers 4 also took from the tokenizer's config: BERT's normalization, the space before a
-    byte-level text, special tokens.
+    Some parts are taken from `rebuilt`, the tokenizer of transformers 5: parts that the file does not have, and parts
+    that transformers 4 also took from the tokenizer's config (BERT's normalization, the space before a byte-level text,
+    special tokens).
     """
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import ByteLevel

@@ -3,11 +3,11 @@
 - *Calibration*: a logistic function from the score over null to the probability that the answer is right (an F1 of at
   least 0.5). With enough examples, the limits of the words *sure* and *likely* are fitted to these probabilities.
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
-  not used for the fit; also for the reader's own odds.
+  not used for the fit. The same error is computed for the reader's own odds.
 - *No-answer threshold*: the score below which "no answer" gains more than an answer.
 - *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The best
   value for the bundled reader is 6. For another reader, it is the score at which this reader is right as often as the
-  bundled reader is at 6.
+  bundled reader is at a score of 6.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,12 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The results of `fit`. `error` is the calibration error, `error_before` the error of the reader's own odds."""
+    """The results of `fit`.
+
+    Attributes:
+        error: the calibration error.
+        error_before: the calibration error of the reader's own odds.
+    """
 
     calibration: Calibration
     no_answer: float
@@ -53,10 +58,10 @@ UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 
 
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples and, unless some are unanswerable already, about as many unanswerable ones.
+    """Return the examples. If all are answerable, add about as many unanswerable examples.
 
-    An unanswerable example has a question with another context: the context that shares most words with the question
-    and does not contain its answer. Readers get such contexts among ranked sentences.
+    An added example has a question with another context: the context that shares most words with the question and does
+    not contain its answer. Readers meet such contexts among ranked sentences.
     """
     if any(not example.answers for example in examples):
         return list(examples)
@@ -109,7 +114,7 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
 
 
 def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
-    """The calibration error of each half's answers, with the logistic function of the other half."""
+    """Return the calibration error of each half's answers, with the logistic function of the other half."""
     half = np.arange(len(scores)) % 2 == 0
     shown = np.empty(len(scores))
     for part in (half, ~half):

@@ -38,7 +38,7 @@ MAX_BATCH_TOKENS = 3072
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The best span of a question's context: its text, its code points, its score over null."""
+    """The best span of a question's context: its text, its code points, and its score over null."""
 
     text: str
     start: int
@@ -55,7 +55,7 @@ class Report:
 
     Attributes:
         figures: mean scores with confidence intervals.
-        by_type: the same for each type of question.
+        by_type: mean scores with confidence intervals for each type of question.
         answers: the answer to every question. Its field `refused` says whether the answer is below the no-answer
             threshold.
     """

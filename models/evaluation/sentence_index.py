@@ -64,9 +64,11 @@ class SentenceIndex:
 
 
 def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The 8-bit weights of terms, from rows of their frequency and the length of their sentence.
+    """Return the 8-bit weights of terms. A row of `occurrences` has the frequency of a term and the length of its
+    sentence.
 
-    The nearest code is chosen by ratio: the upper one of two codes if the square of the weight is above their product.
+    The nearest code is chosen by ratio: of two codes, the upper code is chosen if the square of the weight is above the
+    product of their weights.
     """
     frequency, length = occurrences.T
     exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))

@@ -120,7 +120,7 @@ class Simulation:
         scores = scores[np.isfinite(scores)]
         if not len(scores):
             return 0.0
-        # The steps are rounded up, so that a score does not reach its own step.
+        # The steps are rounded up, so that a score is below its own step.
         steps = np.unique(np.ceil(np.quantile(scores, np.linspace(0, 1, _STEPS + 1)) * 100) / 100)
         gained = np.stack([self.at(step)[0] - self.f1[:, -1] for step in steps], axis=1)
         bounds = np.quantile(resampled_means(gained, seed=seed), 1 - CONFIDENCE, axis=0)
@@ -129,7 +129,7 @@ class Simulation:
 
 
 def _sentences(examples: Sequence[Example]) -> list[str]:
-    """The distinct sentences of all contexts, which can be overlapping windows of one text."""
+    """Return the distinct sentences of all contexts, which can be overlapping windows of one text."""
     contexts = dict.fromkeys(example.context for example in examples)
     return list(dict.fromkeys(context[start:end] for context in contexts for start, end in split_sentences(context)))
 
@@ -137,7 +137,7 @@ def _sentences(examples: Sequence[Example]) -> list[str]:
 def _readings(
     asked: Sequence[Example], sentences: Sequence[str], most: int, read: Read
 ) -> list[list[tuple[Prediction, float]]]:
-    """The readings of each question's `most` best sentences, with their ranking scores."""
+    """Return the readings of each question's `most` best sentences, with their ranking scores."""
     index = SentenceIndex(sentences)
     ranked = [index.rank(example.question, most) for example in asked]
     pairs = [
@@ -151,13 +151,13 @@ def _readings(
 
 @dataclass(frozen=True, slots=True)
 class OrderedReading:
-    """A sentence's best span, and the order of the span (`asking/answers/assembly.py`)."""
+    """The best span of a sentence, and the value by which spans are sorted (`asking/answers/assembly.py`)."""
 
     text: str
     order: float
 
 
 def in_order(candidates: Sequence[tuple[Prediction, float]], rank_weight: float) -> list[OrderedReading]:
-    """Return the readings of a question's candidates with their orders, best ranked first."""
+    """Return the readings of a question's candidates with their sort values, the best ranked candidate first."""
     best = max((value for _, value in candidates), default=0.0)
     return [OrderedReading(found.text, found.score + rank_weight * (value - best)) for found, value in candidates]

@@ -138,7 +138,7 @@ def _from_squad(path: Path, data: bytes) -> Iterator[Labelled]:
 
 
 def _group(row: dict[str, Any], number: int, where: str) -> Iterator[Labelled]:
-    """The examples of a group: its positives (with the answer), then its negatives (without the answer)."""
+    """Yield the examples of a group: its positives (with the answer), then its negatives (without the answer)."""
     shared = {"question": row.get("question"), "source": row.get("source", "")}
     for name, unanswered in (("positives", {}), ("negatives", {"answer": "", "answer_start": NO_ANSWER})):
         passages = row.get(name)

@@ -1,4 +1,4 @@
-"""Holds examples out of the training data, spread over its sources. None of their sentences is trained on."""
+"""Holds examples out of the training data, spread over its sources. The training uses none of their sentences."""
 
 import random
 import re

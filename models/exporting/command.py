@@ -102,7 +102,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
     def show(report: ExportReport) -> None:
         console = Console(stderr=True)
-        # a fixed width keeps the columns of tables in a redirected output
+        # a fixed width keeps the columns of tables when the output is redirected
         report.show(console if console.is_terminal else Console(stderr=True, width=160))
 
     options = ExportOptions(

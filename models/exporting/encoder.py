@@ -38,7 +38,7 @@ MISSING_COSINE = 0.35
 _INPUTS = ("input_ids", "attention_mask")
 _OPSET = 17
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
-# The least cosine between a vector of the exported float32 file and that of the network in PyTorch.
+# The least accepted cosine between a vector of the exported float32 file and the network's vector in PyTorch.
 _SAME = 0.9999
 _LENGTHS = (128, 112, 96, 80, 64, 48, 32, 16)
 _BATCHES = (1, 8, 4, 2)
@@ -107,7 +107,7 @@ class _Inputs:
         self._tail = tail
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        """The padded inputs of some texts."""
+        """Return the padded inputs of some texts."""
         space = CONTEXT_TOKENS - len(self._head) - len(self._tail)
         rows = [
             [*self._head, *tokens.ids[:space].tolist(), *self._tail] for tokens in self._tokenizer.encode_texts(texts)
@@ -122,7 +122,7 @@ class _Inputs:
 
 
 def _load(checkpoint: Path) -> tuple[Any, Any]:
-    """The network and the tokenizer of a checkpoint, without a head."""
+    """Return the network and the tokenizer of a checkpoint, without a head."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -155,7 +155,7 @@ def _tokenizer_json(tokenizer: Any) -> bytes:
 
 
 def _special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens before and after a text."""
+    """Return the special tokens before and after a text."""
     found = tokenizer("a", return_special_tokens_mask=True)
     first = found["special_tokens_mask"].index(0)
     ids, text = found["input_ids"], found["special_tokens_mask"].count(0)
@@ -226,7 +226,9 @@ def _file_vectors(file: Path, runtime: str, encode: _Inputs, options: EncoderOpt
 
 
 def _require_same(traced: Path, encode: _Inputs, options: EncoderOptions, expected: FloatArray) -> None:
-    """Raise ModelError if the file gives other vectors than the network: tracing has followed only one example."""
+    """Raise ModelError if the file gives other vectors than the network, because tracing has followed only one
+    example.
+    """
     for runtime in RUNTIMES:
         found = _agreement(_file_vectors(traced, runtime, encode, options), expected)
         if found.least < _SAME:

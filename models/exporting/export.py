@@ -62,7 +62,7 @@ MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 CONTEXT_TOKENS = 128  # measured in docs/reading.md
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
-# most sentences with their neighbours fill the budget of 128 tokens, and the question comes on top
+# most sentences with their neighbours fill the budget of 128 tokens, and a window also has the tokens of the question
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 _LONG_SHARE = 5  # every fifth calibration example fills a whole window
@@ -116,7 +116,7 @@ class ExportOptions:
         return self.precision or ("int8" if self.calibration is not None else "float32")
 
     def precisions(self) -> list[str]:
-        """The precisions that are measured, the chosen one first."""
+        """Return the precisions that are measured, the chosen one first."""
         others = [name for name in PRECISIONS if name != self.chosen and (name != "int8" or self.calibration)]
         return [self.chosen, *(others if self.compare else ())]
 
@@ -180,7 +180,8 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
     """Create a temporary folder for unfinished files; InvalidInput if that fails."""
-    # It is in the output folder if that exists: files cannot be moved from outside into a mount point.
+    # If the output folder exists, the temporary folder is inside it, because files cannot be moved from outside into a
+    # mount point.
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     made = place / f".export-{token_hex(8)}"
     try:
@@ -278,7 +279,9 @@ class _Export:
     def _fit(
         self, manifest: Manifest, serving: RunnerVariant, labelled: Sequence[Example], examples: Sequence[Example]
     ) -> tuple[Manifest, Thresholds]:
-        """The manifest with thresholds and waves that fit the answers of the serving file, and the thresholds."""
+        """Return the manifest with thresholds and waves that fit the answers of the serving file, and the
+        thresholds.
+        """
         measuring = Measuring(manifest, self._tokenizer, self._progress)
         thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
         manifest = _fitted(manifest, thresholds)
@@ -312,7 +315,9 @@ class _Export:
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Raise ModelError if the file gives other logits than the network: tracing has followed only one example."""
+        """Raise ModelError if the file gives other logits than the network, because tracing has followed only one
+        example.
+        """
         arrays = self._example()
         expected = torch_runner(self._checkpoint.network)(arrays)
         for runtime in self._options.runtimes:
@@ -328,7 +333,7 @@ class _Export:
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
-        """The pairs for the calibration of int8, unpadded. Every fifth fills a window."""
+        """Return the pairs for the calibration of int8, unpadded. Every fifth fills a window."""
         encoder = self._encoder()
         contexts = [example.context for example in examples]
         found = []

@@ -107,7 +107,7 @@ def mine(
 def _mined(
     questions: Sequence[list[Labelled]], miner: _Miner, partial: Path, identity: dict[str, Any], progress: Progress
 ) -> list[str]:
-    """A line of JSON for each question. The `partial` file has the lines that an earlier call has finished."""
+    """Return a line of JSON for each question. The `partial` file has the lines that an earlier call has finished."""
     lines = _finished(partial, identity)
     with partial.open("w", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in [json.dumps(identity), *lines]))
@@ -139,7 +139,7 @@ def _check(out: Path, settings: MiningSettings, unlabelled: Path | None) -> None
 
 
 def _tokenizer() -> ReaderTokenizer:
-    """The tokenizer of the bundled reader. It only measures the length of sentences."""
+    """Return the tokenizer of the bundled reader. It only measures the length of sentences."""
     return ReaderTokenizer((bundled_reader() / TOKENIZER_FILE).read_bytes())
 
 
@@ -152,7 +152,7 @@ def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Po
 
 
 def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
-    """The examples of each question and title, in order."""
+    """Return the examples of each question and title, in order."""
     found: dict[tuple[str, str], list[Labelled]] = {}
     for dataset in datasets:
         for example in dataset.examples:
@@ -164,7 +164,7 @@ def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
 
 
 def _finished(partial: Path, identity: dict[str, Any]) -> list[str]:
-    """The lines that an earlier call with the same data and settings has finished."""
+    """Return the lines that an earlier call with the same data and settings has finished."""
     try:
         first, *lines = partial.read_text(encoding="utf-8").split("\n")
         return lines[:-1] if json.loads(first) == identity else []  # the last line is empty or incomplete
@@ -224,7 +224,7 @@ class _Miner:
         return {"groups": [_line(group)] if group else [], "unlabelled": unlabelled}
 
     def _cut(self, example: Labelled, ranked: Sequence[int]) -> Labelled:
-        """The example with the part of its context that a shard would read."""
+        """Return the example with the part of its context that a shard would read."""
         pool, document = self._pool, self._pool.document_of(example)
         if example.answer_start < 0:
             return replace(example, context=pool.text(pool.best_passage(document, ranked)))
@@ -237,10 +237,10 @@ class _Miner:
     def _others(
         self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
-        """The passages of ranked sentences, best first: those without, and those with the words of the answer.
+        """Return two lists of passages of ranked sentences, the best first: without, and with, the words of the answer.
 
         No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
-        contain it, so only passages of other titles count.
+        contain the answer. Then only passages with other titles are used.
         """
         seen = [each.context for each in taken]
         without: list[Labelled] = []
@@ -271,7 +271,7 @@ def _line(group: Sequence[Labelled]) -> str:
 
 
 class KnownAnswers:
-    """The known answers of a question, which texts are searched for: as written, and normalised as for exact match."""
+    """The known answers of a question. Texts are searched for them as written, and normalised as for exact match."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._normal = [f" {normalise(answer)} " for answer in answers if normalise(answer)]
@@ -287,7 +287,7 @@ class KnownAnswers:
         return bool(self._written)
 
     def occur_in(self, text: str) -> bool:
-        """Whether a text contains one of the answers."""
+        """Return whether a text contains one of the answers."""
         normal = f" {normalise(text)} "
         return any(answer in normal for answer in self._normal) or any(
             answer.search(text) is not None for answer in self._written

@@ -41,7 +41,7 @@ class PassageSpan:
     end: int
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether the passage contains these code points of the document."""
+        """Return whether the passage contains these code points of the document."""
         return self.start <= start and end <= self.end
 
 
@@ -104,7 +104,9 @@ class Pool:
         return self.passage(inside[-1] if inside else low) if high > low else self.whole(document)
 
     def best_passage(self, document: int, ranked: Sequence[int]) -> PassageSpan:
-        """Return the passage of the best ranked sentence of a document, otherwise of its first sentence."""
+        """Return the passage of the best ranked sentence of a document. If none of its sentences is ranked, return the
+        passage of the first.
+        """
         for sentence in ranked:
             if self._owners[sentence] == document:
                 return self.passage(sentence)
@@ -124,7 +126,7 @@ class Pool:
         return self.sources[passage.document].text[passage.start : passage.end]
 
     def _near(self, numbers: Sequence[int]) -> list[int]:
-        """The numbers of tokens of the neighbours on one side, the nearest first, up to a long gap."""
+        """Return how many tokens each neighbour on one side has, the nearest first. The list stops at a long gap."""
         found = []
         for near, far in pairwise(numbers):
             low, high = sorted((near, far))

@@ -87,7 +87,10 @@ def best_factors(seen: Activations, weights: Sequence[FloatArray], bits: int = B
 
 
 def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray, bits: int) -> float:
-    """The mean squared error of the outputs. The part of the weights is reduced, because `rounding` removes some."""
+    """Return the mean squared error of the outputs.
+
+    The part of the weights is reduced, because `rounding` removes some.
+    """
     scaled, divided = seen.rows * factors, matrix / factors[:, None]
     scales = weight_scales(divided, bits)
     of_activation = seen.range(factors).rounded(scaled) @ divided - expected

@@ -43,7 +43,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """The result of a question: exact match and F1 of the best span, its score over null, whether an answer exists."""
+    """The result for a question: exact match and F1 of the best span, its score over null, and whether the question has
+    an answer.
+    """
 
     exact_match: float
     f1: float
@@ -110,7 +112,9 @@ def run_ablations(recipe: Recipe) -> str:
 
 
 def _held_out_groups(recipe: Recipe) -> Path:
-    """The held-out questions with high-ranking passages, without passages that contain the words of the answer."""
+    """Return the held-out questions with high-ranking passages, without passages that contain the words of
+    the answer.
+    """
     groups = recipe.file(f"{HELD_OUT}:groups")
     own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
     settings = MiningSettings(negatives=NEGATIVES, min_words=1, seed=recipe.plan.seed)
@@ -125,7 +129,7 @@ def _held_out_groups(recipe: Recipe) -> Path:
 
 
 def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dict[str, Any]]:
-    """The result of a trained network for each group."""
+    """Return the result of a trained network for each group."""
     checkpoint = recipe.folder / folder
     settings = TrainingSettings(stages=(Stage(checkpoint),))
     machine = choose_machine(settings)

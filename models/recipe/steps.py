@@ -233,7 +233,7 @@ class Recipe:
         return self.step(name, depends, work)
 
     def _present(self, training: Training) -> tuple[Training, list[str]]:
-        """The training with the existing data only, and the names of missing data."""
+        """Return the training with the existing data only, and the names of missing data."""
         stages, missing = [], []
         for stage in training.stages:
             there = tuple(name for name in stage.data if self.file(name).is_file())
@@ -294,7 +294,7 @@ class Recipe:
 
 
 def _some(examples: list[Labelled], passages: int) -> list[Labelled]:
-    """The examples of a number of contexts, spread over the file."""
+    """Return the examples of a number of contexts, spread over the file."""
     contexts = list(dict.fromkeys(example.context for example in examples))
     chosen = {contexts[number * len(contexts) // passages] for number in range(min(passages, len(contexts)))}
     return [example for example in examples if example.context in chosen]
@@ -307,7 +307,7 @@ def digest_of(path: Path) -> str:
 
 
 def _first_difference(known: Any, wanted: Any, where: str = "") -> str:
-    """The first place where two JSON values differ, with both values."""
+    """Return the first place where two JSON values differ, with both values."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         for name in [*known, *wanted]:
             if known.get(name) != wanted.get(name):

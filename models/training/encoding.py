@@ -20,7 +20,7 @@ _CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of examples, in one array: window `i` has the tokens `bounds[i]` to `bounds[i + 1]`.
+    """The windows of examples, in one array. Window `i` has the tokens `bounds[i]` to `bounds[i + 1]`.
 
     Attributes:
         ids, types: int32 and uint8 [tokens].
@@ -125,7 +125,10 @@ class WindowEncoder:
                 yield from rows
 
     def _prefix(self, example: Labelled) -> list[int]:
-        """The ids of the context's prefix. Either all contexts of a question have a prefix, or no context has one."""
+        """Return the ids of the context's prefix.
+
+        Either all contexts of a question have a prefix, or no context has one.
+        """
         share = self._title_share
         if share <= 0 or (share < 1 and random.Random(f"{self._seed}:title:{example.question}").random() >= share):
             return []
@@ -133,7 +136,7 @@ class WindowEncoder:
         return prefix_ids(example.title, example.section, ids_of)
 
     def _encodings(self, examples: Sequence[Labelled], reserved: int) -> Iterator[tuple[int, Any]]:
-        """Each window with the number of its example. It has space for `reserved` more tokens."""
+        """Yield each window with the number of its example. The window has space for `reserved` more tokens."""
         encoded = self._tokenizer(
             self._short_questions(examples),
             [example.context for example in examples],
@@ -156,7 +159,7 @@ class WindowEncoder:
 
 
 def _with_prefix(owner: int, encoding: Any, prefix: Sequence[int]) -> _Row:
-    """The window with the prefix between question and context."""
+    """Return the window with the prefix between question and context."""
     spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     spans[[sequence != 1 for sequence in encoding.sequence_ids]] = OUTSIDE
     ids, types = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.uint8)

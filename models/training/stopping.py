@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):
-    """The run was stopped. Its state, or the outputs of the teacher so far, are saved."""
+    """The run was stopped. Its state is saved, and so are the outputs of the teacher that were computed."""
 
 
 class StopRequest:

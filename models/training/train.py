@@ -129,8 +129,8 @@ def _prepared_torch(settings: TrainingSettings) -> Generator[None]:
     try:
         yield
     finally:
-        # The flag holds for all code of this thread. With it, OpenVINO computes wrong shapes on processors without
-        # AVX-512, and an export that follows uses OpenVINO.
+        # The flag is valid for all code of this thread. With it, OpenVINO computes wrong shapes on processors without
+        # AVX-512, and an export that follows in this process uses OpenVINO.
         torch.set_flush_denormal(False)
 
 
@@ -224,7 +224,7 @@ class _Run:
         return record
 
     def _examples(self, number: int) -> list[Labelled]:
-        """The joined examples of a stage. They are the same in each call."""
+        """Return the joined examples of a stage. They are the same in each call."""
         stage, settings = self._settings.stages[number], self._settings
         return join_contexts(
             self._split.training[number],
@@ -234,7 +234,7 @@ class _Run:
         )
 
     def _outputs(self, stopping: Callable[[], bool]) -> TeacherOutputs | None:
-        """The teacher's outputs for the examples of all stages; the teacher computes missing outputs."""
+        """Return the teacher's outputs for the examples of all stages; the teacher computes missing outputs."""
         distillation = self._distillation
         if distillation is None:
             return None
@@ -261,7 +261,7 @@ class _Run:
         return outputs
 
     def _objective(self, number: int, outputs: TeacherOutputs | None) -> tuple[Objective, bool]:
-        """The loss of a stage, and whether its steps have whole groups."""
+        """Return the loss of a stage, and whether its steps have whole groups."""
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
@@ -281,7 +281,9 @@ class _Run:
         return Objective(windows, settings, shared, targets), shared or dataset.grouped
 
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
-        """The data of a stage, for the record. `left_out` counts windows that fit into no step; None without groups."""
+        """Return the data of a stage, for the record. `left_out` is the number of windows that fit into no step; None
+        without groups.
+        """
         windows, dataset = objective.windows, self._datasets[number]
         description = {
             "file": dataset.path.name,

@@ -52,7 +52,7 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
 
 def _default_text(row: dict[str, Any]) -> str:
-    """Whether a reader is the default on all shards, on some (after an incomplete change), or on none."""
+    """Return whether a reader is the default on all shards, on some (after an incomplete change), or on none."""
     if row["default"]:
         return "yes"
     return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""

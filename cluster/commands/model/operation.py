@@ -21,6 +21,6 @@ TIMEOUT_SECONDS = 300.0
 
 
 def operation_of(context: typer.Context, seconds: float) -> tuple[Settings, ClusterOperation]:
-    """The settings of this run, and an operation on the cluster with the time limit of the command."""
+    """Return the settings of this run, and an operation on the cluster with the time limit of the command."""
     settings = load_settings(context).settings
     return settings, ClusterOperation.begin(settings, cluster_url(settings), seconds, console.step)

@@ -335,7 +335,7 @@ class SentenceAnswers:
 
 
 def _error_text(error: BaseException) -> str:
-    """The text of an error reply."""
+    """Return the text of an error reply."""
     if isinstance(error, QAError):
         return f"-{error.resp()}"
     redirect = _REDIRECT.search(str(error))

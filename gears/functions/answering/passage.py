@@ -96,7 +96,7 @@ class _StoredTokens:
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
-        """The tokens of a sentence; None if no tokens from this tokenizer are stored."""
+        """Return the tokens of a sentence; None if no tokens from this tokenizer are stored."""
         block, position = divmod(sentence.index, BLOCK_SENTENCES)
         if block not in self._blocks:
             number = block - self._record.first_block

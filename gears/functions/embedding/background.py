@@ -164,7 +164,7 @@ class BackgroundEmbedding:
         self.waiting = await self.count()
 
     def _collections(self, tag: str) -> list[str]:
-        """The collections of a partition."""
+        """Return the collections of a partition."""
         try:
             found = self._commands.execute("HKEYS", collections_key(tag))
         except GearsError:  # the slot is migrating, or a client has replaced the list
@@ -173,7 +173,7 @@ class BackgroundEmbedding:
 
 
 def lacking_vectors(reply: object, digest: bytes) -> int:
-    """How many documents have no complete vectors of an encoder, from the reply to ``QA.INDEX.INFO``."""
+    """Return how many documents have no complete vectors of an encoder, from the reply to ``QA.INDEX.INFO``."""
     if not isinstance(reply, list):  # the index is missing, or on another shard
         return 0
     facts = dict(zip(reply[::2], reply[1::2], strict=False))

@@ -28,7 +28,7 @@ class Quarantine:
         self._entries: OrderedDict[Name, tuple[int, float]] = OrderedDict()
 
     def allows(self, name: Name) -> bool:
-        """Whether a document may be tried now."""
+        """Return whether a document may be tried now."""
         entry = self._entries.get(_plain(name))
         return entry is None or time.monotonic() >= entry[1]
 

@@ -49,7 +49,7 @@ class ForeignAnswers:
             return False
 
     def _listed(self, tag: str) -> Iterator[list[str]]:
-        """The names in a partition's list of cached answers."""
+        """Yield the names in a partition's list of cached answers."""
         cursor = "0"
         while True:
             cursor, found = self._commands.execute(

@@ -89,11 +89,11 @@ class Indexer:
         self._batches: set[asyncio.Task[None]] = set()
 
     def is_full(self) -> bool:
-        """Whether the number of pending documents has reached its limit."""
+        """Return whether the number of pending documents has reached its limit."""
         return len(self._pending) >= MAX_PENDING
 
     def is_busy(self) -> bool:
-        """Whether documents are pending in this worker, or being indexed."""
+        """Return whether documents are pending in this worker, or being indexed."""
         return bool(self._pending or self._running)
 
     def start(self, document_id: str, tag: str) -> asyncio.Future[str]:
@@ -152,7 +152,7 @@ class Indexer:
                 self.on_indexed(new)
 
     def _next(self) -> list[Name]:
-        """The next pending documents, except documents that are being indexed."""
+        """Return the next pending documents, except documents that are being indexed."""
         found: list[Name] = []
         for name in self._pending:
             if name not in self._running:

@@ -35,11 +35,11 @@ class PartitionMarks:
         self._scanned: set[str] = set()
 
     def is_noting(self) -> bool:
-        """Whether the server notes changes of texts: Redis 7.0 cannot."""
+        """Return whether the server notes changes of texts: Redis 7.0 cannot."""
         return "qa_text_notes:on" in str(self._commands.execute("INFO", "qa"))
 
     def unmarked(self, tags: Iterable[str]) -> list[str]:
-        """The partitions with this version's layout but without this shard's mark."""
+        """Return the partitions with this version's layout but without this shard's mark."""
         mark = self._mark()
         return [tag for tag, made in self._layouts(tags) if has_this_layout(made) and made["layout"] != mark]
 

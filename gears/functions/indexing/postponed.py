@@ -32,7 +32,7 @@ class PostponedWork:
             self._moved.add(tag)
 
     def has(self, tag: str) -> bool:
-        """Whether work on this partition is postponed."""
+        """Return whether work on this partition is postponed."""
         return tag in self._tags
 
     def take_due(self, view: View) -> tuple[set[str], set[str]]:

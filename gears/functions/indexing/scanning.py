@@ -23,6 +23,6 @@ def pages(shard: ShardCommands, pattern: str) -> Iterator[list[str]]:
 
 
 def scan(shard: ShardCommands, pattern: str) -> Iterator[str]:
-    """The keys one by one."""
+    """Yield the keys one by one."""
     for page in pages(shard, pattern):
         yield from page

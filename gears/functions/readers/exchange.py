@@ -59,16 +59,16 @@ class ReaderExchange:
         return offers
 
     def other_tags(self, view: View) -> list[str]:
-        """The tags, other than the shard's own, under which this shard has readers."""
+        """Return the tags, other than the shard's own, under which this shard has readers."""
         return sorted(tag for tag in self._stored.tags() if tag != view.tag and view.has(slot(tag)))
 
     def dump(self, tag: str, name: str) -> bytes | None:
-        """The server's dump of a model."""
+        """Return the server's dump of a model."""
         value = self._commands.execute("DUMP", model_key(tag, name))
         return None if value is None else as_bytes(value)
 
     async def offered(self, node: str) -> list[ReaderOffer]:
-        """The readers of another shard."""
+        """Return the readers of another shard."""
         reply = await self._commands.ask(node, REQUEST, None, ANSWER_SECONDS)
         return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 

@@ -66,7 +66,7 @@ class ShardReaders:
         return found
 
     def if_loaded(self) -> Reader | None:
-        """The shard's default reader; None if it is missing."""
+        """Return the shard's default reader; None if it is missing."""
         is_due = self._default is None and time.monotonic() - self._read_at > READ_AGAIN_SECONDS
         if self._may_be_stale or is_due:
             self.read_keys()
@@ -111,7 +111,7 @@ class ShardReaders:
         return [model for model in self._by_name.values() if isinstance(model, Reader)]
 
     def is_default(self, reader: ShardModel) -> bool:
-        """Whether this is the default reader, which reads questions that name no reader."""
+        """Return whether this is the default reader, which reads questions that name no reader."""
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
@@ -147,7 +147,7 @@ class ShardReaders:
         return found
 
     def answers_are_settled(self) -> bool:
-        """Whether every cached answer on this shard comes from the reader that its key names."""
+        """Return whether every cached answer on this shard comes from the reader that its key names."""
         return self.answers_checked_for == self.revisions()
 
     def forget(self) -> None:

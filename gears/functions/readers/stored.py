@@ -38,7 +38,7 @@ class StoredReader:
     ref: int | None
 
     def key_of_model(self, tag: str) -> str:
-        """The key of the reader's model."""
+        """Return the key of the reader's model."""
         return model_key(tag, self.name)
 
 
@@ -89,11 +89,11 @@ class StoredReaders:
         return {tag for tag, _, _ in _found(self._commands.execute("AI._MODELSCAN"))}
 
     def tokenizer(self, tag: str, name: str) -> bytes | None:
-        """The tokenizer of a reader; None if this shard does not have the key."""
+        """Return the tokenizer of a reader; None if this shard does not have the key."""
         return self.read(tokenizer_key(tag, name))
 
     def read(self, key: str) -> bytes | None:
-        """The value of a key; None if it is missing or on another shard."""
+        """Return the value of a key; None if it is missing or on another shard."""
         try:
             (value,) = self._slots.read([("GET", key)])
         except GearsError as error:

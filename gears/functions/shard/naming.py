@@ -36,9 +36,9 @@ class AnswerNames:
         return digest_name(self._mark, self._shard.keyed_digest(f"question {question}", _DIGEST_BYTES))
 
     def is_current(self, name: str) -> bool:
-        """Whether the name has the form that this worker uses: a text, or a digest with its secret."""
+        """Return whether the name has the form that this worker uses: a text, or a digest with its secret."""
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Whether the name is a digest. A client that sends a digest has read it in a list of keys."""
+        """Return whether the name is a digest. A client that sends a digest has read it in a list of keys."""
         return bool(self._mark) and parse_digest_name(name) is not None

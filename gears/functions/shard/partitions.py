@@ -50,7 +50,7 @@ class Partitions:
         self._seen.add(tag)
 
     async def count(self) -> int | None:
-        """The number of partitions of the cluster; None while it is unset or unknown."""
+        """Return the number of partitions of the cluster; None while it is unset or unknown."""
         if self._count is None:
             async with self._locks.held("partitions"):
                 if self._count is None and time.monotonic() - self._asked_at > ASK_AGAIN_SECONDS:
@@ -67,7 +67,7 @@ class Partitions:
         return self._count != before
 
     async def local_tags(self) -> tuple[str, ...]:
-        """The tags of the partitions on this shard; a replica has none."""
+        """Return the tags of the partitions on this shard; a replica has none."""
         known = await self.count()
         view = self._slots.current()
         if not view.is_primary:

@@ -43,11 +43,11 @@ class View:
         return shard_tag(list(self.ranges)) if self.ranges else None
 
     def has(self, slot: int) -> bool:
-        """Whether the shard has this slot."""
+        """Return whether the shard has this slot."""
         return _within(slot, self.ranges)
 
     def is_migrating(self, slot: int) -> bool:
-        """Whether this slot is migrating to or from this shard."""
+        """Return whether this slot is migrating to or from this shard."""
         return slot in self.leaving or slot in self.coming
 
     def owner(self, slot: int) -> str | None:
@@ -78,7 +78,7 @@ class Slots:
         self._read_at = -MAX_AGE_SECONDS
 
     def is_leaving(self, tag: str) -> bool:
-        """Whether this tag is no longer the shard's own tag, or its slot is migrating to another shard."""
+        """Return whether this tag is no longer the shard's own tag, or its slot is migrating to another shard."""
         view = self.current(0)
         return view.tag != tag or slot(tag) in view.leaving
 
@@ -97,7 +97,7 @@ class Slots:
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Whether a command failed because its slot is on another shard, or is migrating."""
+    """Return whether a command failed because its slot is on another shard, or is migrating."""
     return isinstance(error, GearsError) and any(word in str(error) for word in _REDIRECTS)
 
 

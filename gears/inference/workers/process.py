@@ -213,7 +213,9 @@ class InferenceProcess:
         return reason
 
     def _ends_alone(self) -> bool:
-        """Whether a process that has closed its connection ends by itself, so that its own signal is the reason."""
+        """Return whether a process that has closed its connection ends by itself, so that its own signal is
+        the reason.
+        """
         try:
             self._process.wait(_DYING_SECONDS)
         except subprocess.TimeoutExpired:

@@ -25,7 +25,7 @@ class CoroutineLoop:
         self._thread.start()
 
     def entered_here(self) -> bool:
-        """Whether the calling thread is the loop's."""
+        """Return whether the calling thread is the loop's."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

@@ -144,7 +144,7 @@ _local = _ThreadLocal()
 
 
 def current_section() -> CodeSection | None:
-    """The section whose code runs on this thread."""
+    """Return the section whose code runs on this thread."""
     return _local.section
 
 

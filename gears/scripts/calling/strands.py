@@ -211,11 +211,11 @@ class Strand(asyncio.AbstractEventLoop):
         """asyncio's notice that a timer was cancelled; `due` checks that itself."""
 
     def time(self) -> float:
-        """The clock of `call_at`."""
+        """Return the clock of `call_at`."""
         return time.monotonic()
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of this strand."""
+        """Return a future of this strand."""
         return asyncio.Future(loop=self)
 
     def create_task(  # type: ignore[override]
@@ -253,7 +253,7 @@ class Strand(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Whether the strand has a thread or waits for a thread."""
+        """Return whether the strand has a thread or waits for a thread."""
         return self._scheduled
 
     def is_closed(self) -> bool:

@@ -196,7 +196,10 @@ class AtomicBlock:
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
-        """Whether the module has ended the block. In this case, the reply to `QA.ATOMIC` has arrived on the link."""
+        """Return whether the module has ended the block.
+
+        In this case, the reply to `QA.ATOMIC` has arrived on the link.
+        """
         return bool(select.select([link], [], [], 0)[0])
 
     def _read(self) -> Reply:

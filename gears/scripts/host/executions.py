@@ -261,7 +261,7 @@ class IdSource:
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        """A new id."""
+        """Return a new id."""
         return self._after(0)
 
     def next_dated(self) -> str:
@@ -269,7 +269,7 @@ class IdSource:
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:
-        """A new id of a session; sessions have their own counter."""
+        """Return a new id of a session; sessions have their own counter."""
         with self._lock:
             self._last_session = max(self._last_session + 1, _now_us())
             return f"{self._shard_id}-s{self._last_session}"

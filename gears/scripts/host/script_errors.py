@@ -21,14 +21,14 @@ class ErrorStyle:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback as the repr of a list of lines, as clients of RedisGears read it back."""
+    """Return the traceback as the repr of a list of lines, as clients of RedisGears read it back."""
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(shown_frames(error))]
     lines += traceback.format_exception_only(type(error), error)
     return repr(lines)[:MAX_ERROR_TEXT]
 
 
 def error_text(error: BaseException) -> str:
-    """The error of a record, as the results of a run show it."""
+    """Return the error of a record, as the results of a run show it."""
     if isinstance(error, FlatError):
         return str(error)[:MAX_ERROR_TEXT]
     if ErrorStyle.tracebacks:

@@ -127,7 +127,7 @@ def bind_host(host: ScriptHost) -> None:
 
 
 def current_host() -> ScriptHost:
-    """The host of this process."""
+    """Return the host of this process."""
     if not _bound:
         raise GearsError("ERR the gears interface works inside a shard worker only")
     return _bound[0]

@@ -74,7 +74,7 @@ def log(message: object, level: str = "notice") -> None:
 
 
 def hashtag() -> str:
-    """A constant string that hashes to the lowest slot of this shard.
+    """Return a constant string that hashes to the lowest slot of this shard.
 
     Outside a cluster it is ``06S`` (slot 0).
     """
@@ -99,28 +99,28 @@ def atomic() -> AbstractContextManager[None]:
 
 
 def is_in_atomic_block() -> bool:
-    """Whether the caller is inside `atomic()`."""
+    """Return whether the caller is inside `atomic()`."""
     return current_host().atomic.entered_here
 
 
 def is_async_allow() -> bool:
-    """Whether steps may return coroutines and futures: always true in a worker."""
+    """Return whether steps may return coroutines and futures: always true in a worker."""
     return True
 
 
 def gears_config_get(key: str, default: Any = None) -> Any:
-    """A setting of the module (`RG.CONFIGSET`), or `default`."""
+    """Return a setting of the module (`RG.CONFIGSET`), or `default`."""
     value = config_get(key)
     return default if value is None else value
 
 
 def config_get(key: str) -> str | None:
-    """A setting of the module (`RG.CONFIGSET`), or None."""
+    """Return a setting of the module (`RG.CONFIGSET`), or None."""
     return current_runtime().commands.config_get(key)
 
 
 def flat_error(message: object) -> GearsError:
-    """An error that is shown as its text only, without a traceback."""
+    """Return an error that is shown as its text only, without a traceback."""
     return FlatError(str(message))
 
 
@@ -153,7 +153,7 @@ def create_keys_only_reader(
     noScan: bool = False,
     patternGenerator: Callable[[], tuple[str, bool]] | None = None,
 ) -> Callable[[], AsyncIterator[Any]]:
-    """A generator function for a `PythonReader` that yields the names of the shard's keys."""
+    """Return a generator function for a `PythonReader` that yields the names of the shard's keys."""
 
     def read() -> AsyncIterator[Any]:
         return KeysOnlySource(pattern, count, noScan, patternGenerator).records(current_host())
@@ -162,7 +162,7 @@ def create_keys_only_reader(
 
 
 def shard_reader_callback() -> Iterator[str]:
-    """A generator function for a `PythonReader` that yields the shard's id."""
+    """Yield a generator function for a `PythonReader` that yields the shard's id."""
     info = current_host().info
     yield info.shard_id if info.cluster else "1"
 

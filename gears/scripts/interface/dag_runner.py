@@ -53,7 +53,7 @@ class DAGRunner:
         return self
 
     def TensorSet(self, name: str, tensor: Tensor) -> DAGRunner:
-        """The same as `Input`."""
+        """Return the same as `Input`."""
         return self.Input(name, tensor)
 
     def TensorGet(self, name: str) -> DAGRunner:

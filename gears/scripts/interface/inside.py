@@ -43,7 +43,7 @@ _SLICE_SECONDS = 0.2
 
 
 def answer_inside(name: str, arguments: Sequence[str]) -> Any:
-    """The reply to a command of `ANSWERED_INSIDE`, as `execute` returns it."""
+    """Return the reply to a command of `ANSWERED_INSIDE`, as `execute` returns it."""
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError(f"ERR {name} can not run inside an atomic block: run it before")
@@ -136,7 +136,7 @@ async def _call_own(function: OwnTrigger, arguments: Sequence[str]) -> bytes:
 
 
 def _limit_seconds(runtime: Runtime, registration: Registration) -> float | None:
-    """The time limit of a trigger, None if it has none."""
+    """Return the time limit of a trigger, None if it has none."""
     source = registration.source
     own_ms = source.timeout_ms if isinstance(source, CommandSource) else 0
     if own_ms < 0:

@@ -13,7 +13,7 @@ from .runtime import Runtime, current_runtime
 
 
 def caller() -> str:
-    """The user whose rights the calling function has; empty: the worker's own rights."""
+    """Return the user whose rights the calling function has; empty: the worker's own rights."""
     execution = current.get()
     return execution.user if execution is not None else ""
 

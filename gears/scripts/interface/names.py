@@ -113,7 +113,7 @@ _IMPORTED: dict[str, Any] = {
 
 
 def script_globals() -> dict[str, Any]:
-    """The names that every script finds in its globals."""
+    """Return the names that every script finds in its globals."""
     if "redisgears" not in sys.modules:
         install_modules()
     names = {name: value for name, value in _NAMES.items() if name != "error"}

@@ -74,7 +74,7 @@ def _dims(dims: Sequence[int]) -> list[int]:
 
 
 def createTensorFromValues(type: str, dims: Sequence[int], values: Iterable[float | str]) -> Tensor:
-    """A tensor of numbers or of strings."""
+    """Return a tensor of numbers or of strings."""
     kind = DTYPES.get(type.upper())
     if kind is None and type.upper() != "STRING":
         raise GearsError(f"ERR invalid data type: {type}")
@@ -106,7 +106,7 @@ def _numbers(values: list[Any], kind: np.dtype[Any]) -> Array:
 
 
 def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray | memoryview) -> Tensor:
-    """A tensor over packed bytes."""
+    """Return a tensor over packed bytes."""
     return Tensor(from_wire(type, _dims(dims), bytes(blob)))
 
 
@@ -144,12 +144,12 @@ def _set_reply(key: str, reply: Reply) -> None:
 
 
 def getTensorFromKey(key: str) -> Tensor:
-    """The tensor at a key."""
+    """Return the tensor at a key."""
     return mgetTensorsFromKeyspace([key])[0]
 
 
 def mgetTensorsFromKeyspace(keys: Sequence[str]) -> list[Tensor]:
-    """The tensors of several keys, read in one round trip."""
+    """Return the tensors of several keys, read in one round trip."""
     replies = current_host().execute_many([("AI.TENSORGET", key, "META", "BLOB") for key in keys])
     return [_tensor(key, reply) for key, reply in zip(keys, replies, strict=True)]
 
@@ -169,18 +169,18 @@ def _tensor(key: str, reply: Reply) -> Tensor:
 
 
 def tensorToFlatList(tensor: Tensor) -> list[Any]:
-    """All values, row by row."""
+    """Return all values, row by row."""
     values: list[Any] = tensor.array.reshape(-1).tolist()
     return values
 
 
 def tensorGetDataAsBlob(tensor: Tensor) -> bytearray:
-    """The packed bytes."""
+    """Return the packed bytes."""
     return bytearray(to_blob(tensor.array))
 
 
 def tensorGetDims(tensor: Tensor) -> tuple[int, ...]:
-    """The shape."""
+    """Return the shape."""
     return tuple(tensor.array.shape)
 
 

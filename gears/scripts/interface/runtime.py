@@ -57,7 +57,7 @@ def bind(runtime: Runtime) -> None:
 
 
 def current_runtime() -> Runtime:
-    """The runtime of this process."""
+    """Return the runtime of this process."""
     if not _bound:
         raise GearsError("ERR the gears interface works inside a shard worker only")
     return _bound[0]

@@ -30,7 +30,7 @@ NO_HOOK = (
 
 
 def checked_function(value: object) -> Callable[..., Any]:
-    """The value itself; GearsError unless it is a function."""
+    """Return the value itself; GearsError unless it is a function."""
     if not callable(value):
         raise GearsError("argument must be a function")
     return value
@@ -73,7 +73,7 @@ def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tupl
 
 
 def run_source(name: str, arg: Any, options: dict[str, Any]) -> RecordSource:
-    """The source of a run, from the arguments of `run(arg, **options)`."""
+    """Return the source of a run, from the arguments of `run(arg, **options)`."""
     match name:
         case "KeysReader":
             return KeysSource(
@@ -103,7 +103,7 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> RecordSource:
 
 
 def registered_source(name: str, arg: Any, options: dict[str, Any]) -> RegisteredSource:
-    """The source of a registration, from the arguments of `register(arg, **options)`."""
+    """Return the source of a registration, from the arguments of `register(arg, **options)`."""
     if name == "CommandReader":
         if options.get("hook") is not None:
             raise GearsError(NO_HOOK)

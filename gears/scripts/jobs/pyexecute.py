@@ -93,7 +93,7 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
 
 
 def _session_exists(runtime: Runtime, session_id: str) -> bool:
-    """Whether a session of that id exists, kept by registrations or timers."""
+    """Return whether a session of that id exists, kept by registrations or timers."""
     timed = any(session.id == session_id for session in runtime.timers.sessions())
     return timed or runtime.sessions.get(session_id) is not None
 

@@ -55,7 +55,7 @@ class Installed:
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
-        """A session with its functions."""
+        """Return a session with its functions."""
         return self._sessions.get(session_id)
 
     def stored(self, session_id: str) -> StoredSession | None:
@@ -130,7 +130,7 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Whether this version of the session is in use, or is the previous version."""
+        """Return whether this version of the session is in use, or is the previous version."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:

@@ -221,7 +221,7 @@ class Reconciliation:
         return {name.decode() for name in self._host.execute_own("QA.UNREGISTERED", *ids)} if ids else set()
 
     def _refresh(self) -> RegistrationList | None:
-        """The module's current registrations; None while the server is a replica."""
+        """Return the module's current registrations; None while the server is a replica."""
         reply = self._host.execute_own("QA.REGISTRATIONS", self._generation)
         if reply is not None:
             self._generation, *fields = reply

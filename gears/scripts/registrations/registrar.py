@@ -49,7 +49,7 @@ class Registrar:
         self._undoing: asyncio.Task[None] | None = None
 
     def messages(self) -> dict[str, Callable[[str, Any], Any]]:
-        """The handlers of messages from other shards, by kind."""
+        """Return the handlers of messages from other shards, by kind."""
         return {"register": self.take, "registered": self.confirmed, "replaced": self.replaced}
 
     @property
@@ -109,7 +109,7 @@ class Registrar:
                 logger.error("an earlier version of a session could not be restored: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Whether a change must be applied. A withdrawal must not undo a later version from another shard."""
+        """Return whether a change must be applied. A withdrawal must not undo a later version from another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)

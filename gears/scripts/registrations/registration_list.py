@@ -54,7 +54,7 @@ class RegistrationList:
         return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
 
     def orders_of(self, session: str) -> dict[str, int]:
-        """The orders for registrations of a session."""
+        """Return the orders for registrations of a session."""
         return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
 
     def sessions_ahead_of(self, other: RegistrationList, unregistered: Collection[str]) -> list[str]:

@@ -77,7 +77,7 @@ class SessionDump:
         ]
 
     def _registrations(self) -> dict[str, Any]:
-        """The entries of `RG.DUMPREGISTRATIONS` by id."""
+        """Return the entries of `RG.DUMPREGISTRATIONS` by id."""
         entries = decode_reply(self._host.execute_own("RG.DUMPREGISTRATIONS"))
         return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}
 

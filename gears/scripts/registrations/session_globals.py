@@ -95,7 +95,7 @@ def pack(value: Any, session: ScriptSession | None) -> bytes:
 
 
 def unpack(packed: bytes, session: ScriptSession | None) -> Any:
-    """The value that `pack` has pickled on another shard."""
+    """Return the value that `pack` has pickled on another shard."""
     home = globals_of(session) if session is not None else None
     return _Unpickler(io.BytesIO(packed), home or {}).load()
 
@@ -159,11 +159,11 @@ class SharedSessions:
         self._on_registered = on_registered
 
     def get(self, session_id: str) -> ScriptSession | None:
-        """The session with this id; None if it is missing."""
+        """Return the session with this id; None if it is missing."""
         return self._sessions.get(session_id)
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """A registration and its session; GearsError if it is missing."""
+        """Return a registration and its session; GearsError if it is missing."""
         return self._sessions.registration(registration_id)
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
@@ -177,7 +177,7 @@ class SharedSessions:
         return unpack(packed, self._of(session_id))
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan with functions that use the session's globals on this shard."""
+        """Return the plan with functions that use the session's globals on this shard."""
         return with_local_globals(plan, self._of(session_id))
 
     async def until_started(self, registration_id: str) -> None:

@@ -20,7 +20,7 @@ RIGHTS = ("caller", "owner")
 
 
 def module_name(session_id: str) -> str:
-    """The `__name__` in the globals of a session's script."""
+    """Return the `__name__` in the globals of a session's script."""
     return f"gears_session_{session_id}"
 
 
@@ -44,7 +44,7 @@ class Registration:
     cost_from: int = 0
 
     def plan(self) -> ExecutionPlan:
-        """The plan that each of its events runs."""
+        """Return the plan that each of its events runs."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
     def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
@@ -52,7 +52,7 @@ class Registration:
         return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
-        """The eleven fields of `QA.REGISTER`."""
+        """Return the eleven fields of `QA.REGISTER`."""
         match = self.source.match()
         private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
         return (
@@ -112,22 +112,22 @@ class SessionRegistry:
         self._registrations: dict[str, tuple[ScriptSession, Registration]] = {}
 
     def get(self, session_id: str) -> ScriptSession | None:
-        """The session with this id; None if it is missing."""
+        """Return the session with this id; None if it is missing."""
         return self._sessions.get(session_id)
 
     def all(self) -> list[ScriptSession]:
-        """Every session."""
+        """Return every session."""
         return list(self._sessions.values())
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """A registration and its session."""
+        """Return a registration and its session."""
         found = self._registrations.get(registration_id)
         if found is None:
             raise GearsError(f"ERR execution is not registered: {registration_id}")
         return found
 
     def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
-        """The registration of a trigger, and its session."""
+        """Return the registration of a trigger, and its session."""
         for session, registration in self._registrations.values():
             if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
                 return session, registration

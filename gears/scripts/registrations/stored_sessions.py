@@ -35,7 +35,7 @@ class StoredRegistrations:
 
 
 def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = ()) -> bytes:
-    """The payload of a session; GearsError when a function cannot be pickled."""
+    """Return the payload of a session; GearsError when a function cannot be pickled."""
     try:
         pickled: bytes = cloudpickle.dumps(StoredRegistrations(list(registrations), requirements))
     except Exception as error:  # pickling runs code of the functions' own objects

@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Whether the stream exists. If the consumer group is not known to exist, it is created."""
+    """Return whether the stream exists. If the consumer group is not known to exist, it is created."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False

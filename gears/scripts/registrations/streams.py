@@ -216,8 +216,8 @@ class Streams:
         self._dispatch()
 
     def _is_left(self, key: bytes) -> bool:
-        """Whether a registration that has ended still runs a batch of the stream. It wakes the others when the batch
-        ends.
+        """Return whether a registration that has ended still runs a batch of the stream. It wakes the others when the
+        batch ends.
         """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)

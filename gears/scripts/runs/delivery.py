@@ -245,11 +245,11 @@ class Arrivals:
         return found
 
     def senders(self, run_id: str) -> list[str]:
-        """The shards that have sent a message for a run."""
+        """Return the shards that have sent a message for a run."""
         return list(self._runs.get(run_id, {}))
 
     def taken(self, run_id: str, sender: str) -> int:
-        """The number of the last processed message of a sender."""
+        """Return the number of the last processed message of a sender."""
         incoming = self._runs.get(run_id, {}).get(sender)
         return incoming.taken if incoming is not None else 0
 

@@ -52,26 +52,26 @@ class Planned(Protocol):
     """A registration, of which this room needs only the plan."""
 
     def plan(self) -> ExecutionPlan:
-        """The plan that each of its events runs."""
+        """Return the plan that each of its events runs."""
 
 
 class Sessions(Protocol):
     """The sessions of this shard, whose functions are used by runs of other shards."""
 
     def get(self, session_id: str) -> Owner | None:
-        """The session with this id; None if it is missing."""
+        """Return the session with this id; None if it is missing."""
 
     def registration(self, registration_id: str) -> tuple[Owner, Planned]:
-        """A registration and its session; GearsError if it is missing."""
+        """Return a registration and its session; GearsError if it is missing."""
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
         """Pickle a value that has functions of a session."""
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """The value that `pack` has pickled on another shard."""
+        """Return the value that `pack` has pickled on another shard."""
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan with functions that use the session's globals on this shard."""
+        """Return the plan with functions that use the session's globals on this shard."""
 
     async def until_started(self, registration_id: str) -> None:
         """Return when the functions of a registration may start on this shard."""
@@ -103,7 +103,7 @@ class Distributor:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def messages(self) -> dict[str, Callable[[str, Any], Any]]:
-        """The handlers of messages from other shards, by kind."""
+        """Return the handlers of messages from other shards, by kind."""
         return {
             "worker": self.worker,
             "run": self.join,
@@ -119,11 +119,11 @@ class Distributor:
         self._restored.set()
 
     def worker(self, sender: str, body: None) -> str:
-        """The name of this worker for other shards (message ``worker``)."""
+        """Return the name of this worker for other shards (message ``worker``)."""
         return self._invitations.worker
 
     def leads(self, sender: str, run_id: str) -> bool:
-        """Whether this shard still leads a run (message ``leads``)."""
+        """Return whether this shard still leads a run (message ``leads``)."""
         return run_id in self._parts
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
@@ -177,7 +177,7 @@ class Distributor:
             execution.finish(status)
 
     def _strand(self, execution: Execution) -> Strand:
-        """The strand of an execution, which runs its functions on threads."""
+        """Return the strand of an execution, which runs its functions on threads."""
         if execution.strand is None:
             execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
         return execution.strand
@@ -192,7 +192,7 @@ class Distributor:
 
     @staticmethod
     def leaves_shard(plan: ExecutionPlan, records: AsyncIterable[Any] | None) -> bool:
-        """Whether other shards of a cluster take part in a run of the plan."""
+        """Return whether other shards of a cluster take part in a run of the plan."""
         if plan.mode != "async":
             return False
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
@@ -409,7 +409,7 @@ class Distributor:
         await _on(part.strand, self._run_part(part, source))
 
     def _own_plan(self, start: StartRun) -> ExecutionPlan:
-        """The plan of another shard's run, with the functions and globals of this shard."""
+        """Return the plan of another shard's run, with the functions and globals of this shard."""
         if not start.registration_id:
             return self._sessions.with_local_globals(start.plan, start.session_id)
         try:

@@ -64,7 +64,7 @@ class GearsFuture:
         self._continued = False
 
     def suspended(self) -> asyncio.Future[Any]:
-        """The future that the step's record waits for."""
+        """Return the future that the step's record waits for."""
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -183,7 +183,7 @@ async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[An
 
 
 def create_future() -> asyncio.Future[Any]:
-    """A future of the loop of the coroutines."""
+    """Return a future of the loop of the coroutines."""
     return current_host().coroutines.loop.create_future()
 
 

@@ -58,12 +58,12 @@ class ExecutionHistory:
                 self.add_until_end(execution)
 
     def all(self) -> list[Execution]:
-        """All executions that are kept."""
+        """Return all executions that are kept."""
         listed = itertools.chain.from_iterable(executions.values() for executions in self._registered.values())
         return [*self._executions.values(), *listed]
 
     def get(self, execution_id: str) -> Execution | None:
-        """The execution with this id, None if it is not known here."""
+        """Return the execution with this id, None if it is not known here."""
         found = self._executions.get(execution_id)
         for executions in () if found else self._registered.values():
             found = found or executions.get(execution_id)

@@ -85,7 +85,9 @@ class Invitations:
         return name
 
     def take(self, request: RunRequest) -> bool:
-        """Whether this worker must start a run now: the request names it, and it has not started the run before."""
+        """Return whether this worker must start a run now: the request names it, and it has not started the
+        run before.
+        """
         if request.worker != self.worker or request.id in self._begun:
             return False
         self._begun.add(request.id)

@@ -50,7 +50,7 @@ def _value(kind: str, reply: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """The value in a form that can be a dictionary's key."""
+    """Return the value in a form that can be a dictionary's key."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -71,7 +71,7 @@ def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: 
 
 
 def read_types(host: ScriptHost, keys: list[bytes]) -> list[str]:
-    """The types of keys, read in one round trip."""
+    """Return the types of keys, read in one round trip."""
     return [type_name(raise_on_error(reply)) for reply in host.execute_many([(b"TYPE", key) for key in keys])]
 
 
@@ -92,7 +92,7 @@ class PagedValues:
         return not self._key_types or kind in self._key_types
 
     def read(self, keys: list[bytes]) -> list[dict[str, Any]]:
-        """The records of those keys whose type is wanted, in the order of `keys`."""
+        """Return the records of those keys whose type is wanted, in the order of `keys`."""
         found = self._read_expected(keys)
         others = [index for index, record in enumerate(found) if record is None]
         types = read_types(self._host, [keys[index] for index in others]) if others else []
@@ -106,7 +106,7 @@ class PagedValues:
         return [record for record in found if record is not None]
 
     def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
-        """The records of the keys that have the expected type, None for others."""
+        """Return the records of the keys that have the expected type, None for others."""
         kind = self._expected
         if kind is None:
             return [None] * len(keys)

@@ -120,7 +120,7 @@ class RunPart:
             self.refusal.set_result(error)
 
     def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
-        """The packets that have arrived for a stage."""
+        """Return the packets that have arrived for a stage."""
         return self._inboxes.setdefault(stage, asyncio.Queue())
 
     def put(self, stage: int, records: bytes | None) -> None:

@@ -101,7 +101,7 @@ class KeysSource:
         return {"key": decode_reply(key), "value": value, "type": kind, "event": event}
 
     def match(self) -> Match:
-        """What the module watches."""
+        """Return what the module watches."""
         arguments = [
             *("regex", self.pattern),
             *("eventTypes", list(self.event_types) if self.event_types else None),
@@ -193,7 +193,7 @@ class StreamSource:
                 last = entry_id
 
     def match(self) -> Match:
-        """What the module watches."""
+        """Return what the module watches."""
         arguments = [
             *("batchSize", self.batch),
             *("durationMS", self.duration_ms),
@@ -227,7 +227,7 @@ class CommandSource:
         raise GearsError("Given reader do not support run or not exists")
 
     def match(self) -> Match:
-        """What the module watches."""
+        """Return what the module watches."""
         arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
         if self.timeout_ms:
             arguments += ("timeout", self.timeout_ms)
@@ -242,7 +242,7 @@ class CommandCall:
     name = "CommandReader"
 
     def records(self, host: ScriptHost) -> OneRecord:
-        """The record: a list of the name and the arguments."""
+        """Return the record: a list of the name and the arguments."""
         return OneRecord(list(self.arguments))
 
 

@@ -40,7 +40,7 @@ class ScriptStore:
         self._scripts: LoadedByRef[AnyScript] = LoadedByRef(self._fetch, models.foreign_loader, _close)
 
     def reference(self, key: str) -> int:
-        """The reference of the script at `key`; GearsError if the key has no script."""
+        """Return the reference of the script at `key`; GearsError if the key has no script."""
         try:
             return int(self._host.execute("QA.SCRIPTREF", key)[0])
         except GearsError as error:

@@ -1,8 +1,8 @@
 """The losses of a batch of windows, in PyTorch and float32.
 
-The score of a position is its logit minus the logit of the null in its window, as in serving: `d = logit[i] -
-logit[0]`. The candidates of a window are the null and the tokens of the context. The question, the prefix and the
-padding cannot be an answer. Over the candidates, a softmax of the logits and a softmax of `d` are equal.
+As in serving, the score of a position is its logit minus the logit of the null in its window: `d = logit[i] -
+logit[0]`. The candidates of a window are the null and the tokens of the context, because the question, the prefix and
+the padding cannot be an answer. Over the candidates, the softmax of the logits equals the softmax of `d`.
 """
 
 from typing import Any
@@ -102,7 +102,7 @@ def scores_over_null(logits: Any, context: Any) -> Any:
 
 
 def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
-    """The rows of each group, int64 [groups, most rows], padded with -1."""
+    """Return the rows of each group, int64 [groups, most rows], padded with -1."""
     import torch
 
     parts = np.split(np.arange(len(groups)), np.flatnonzero(np.diff(groups)) + 1)

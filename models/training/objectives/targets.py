@@ -49,7 +49,10 @@ class TeacherTargets:
         self._bounds = [(int(first[number]), int(first[number + 1])) for number in found]
 
     def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the distributions of first and last positions, float32 [rows, length]. The sum of each row is 1."""
+        """Return the distributions of first and last positions, float32 [rows, length] each.
+
+        The sum of each row is 1.
+        """
         found = np.zeros((2, len(rows), length), np.float32)
         for number, row in enumerate(rows):
             spans = self._windows.spans[self._windows.bounds[row] : self._windows.bounds[row + 1]]
@@ -63,7 +66,9 @@ class TeacherTargets:
         return found[0], found[1]
 
     def _nearest(self, owner: int, spans: NDArray[np.int32]) -> int:
-        """The teacher's window that shares most text with these tokens of an example; -1 without such a window."""
+        """Return the teacher's window that shares most text with these tokens of an example; -1 if no window shares
+        text.
+        """
         first, last = self._bounds[owner]
         begins, ends = self._outputs.begins[first:last], self._outputs.ends[first:last]
         shared = np.minimum(ends, spans[:, 1].max()) - np.maximum(begins, spans[0, 0])
@@ -95,10 +100,11 @@ class TeacherTargets:
 def softened(
     scores: NDArray[np.float64], rest: float, others: int, temperature: float
 ) -> tuple[NDArray[np.float64], float, float]:
-    """Return probabilities at a temperature: of the scored positions, of all others together, and of the null.
+    """Return three probabilities at a temperature: of the scored positions, of all others together, and of the null.
 
     Args:
-        scores: the scores over null; `rest` is the mean score of the `others`.
+        scores: the scores over null.
+        rest: the mean score of the `others`.
     """
     every = np.array([0.0, *scores, *([rest] if others else [])]) / temperature
     every -= every.max()

@@ -178,7 +178,7 @@ def _read(
 
 
 def _logits(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
-    """The logits of first and last tokens, float32 [rows, 2, padded length]."""
+    """Return the logits of first and last tokens, float32 [rows, 2, padded length]."""
     import torch
 
     arrays = pad(windows, rows, base)
@@ -193,7 +193,9 @@ def _logits(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machin
 
 
 def _window(windows: Windows, row: int, logits: NDArray[np.float32]) -> tuple[Any, ...]:
-    """The outputs of one window: its code points, its number of positions, and the best places of both sides."""
+    """Return the outputs of one window: its code points, its number of positions, and the best positions of both
+    sides.
+    """
     spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not np.isfinite(logits[:, context]).all() or not np.isfinite(logits[:, 0]).all():
