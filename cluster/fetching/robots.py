@@ -37,7 +37,7 @@ def parse(text: str, agent: str) -> Robots:
     """Return the rules for `agent`, a name in lower case. If there are no such rules, return the rules for all
     programs.
 
-    >>> rules = parse("User-agent: *\nDisallow: /private/\nAllow: /private/open$", "qa-cluster")
+    >>> rules = parse("User-agent: *\\nDisallow: /private/\\nAllow: /private/open$", "qa-cluster")
     >>> rules.allows("/private/a"), rules.allows("/private/open"), rules.allows("/")
     (False, True, True)
     """

@@ -31,7 +31,7 @@ def encode_reply(value: object) -> bytes:
     """Encode a value that a function returned as RESP2.
 
     >>> encode_reply(["a", 1, 0.5, "+PONG"])
-    b'*4\r\n$1\r\na\r\n:1\r\n$8\r\n0.500000\r\n+PONG\r\n'
+    b'*4\\r\\n$1\\r\\na\\r\\n:1\\r\\n$8\\r\\n0.500000\\r\\n+PONG\\r\\n'
     """
     if isinstance(value, str):
         if len(value) > 1 and value[0] in "+-":
@@ -56,7 +56,7 @@ def encode_data(value: object) -> bytes:
     """Encode a structure of the worker itself, not of a function, as RESP2. None is nil, and a str is never a status.
 
     >>> encode_data(["status", None, 1])
-    b'*3\r\n$6\r\nstatus\r\n$-1\r\n:1\r\n'
+    b'*3\\r\\n$6\\r\\nstatus\\r\\n$-1\\r\\n:1\\r\\n'
     """
     if value is None:
         return NIL
