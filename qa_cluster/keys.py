@@ -124,8 +124,9 @@ def collection_prefix(collection: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class SentenceRef:
-    """Identifies one sentence of a document. Its string form ``<doc>:{tag}:<i>`` is a part of the keys about the
-    sentence.
+    """Identifies one sentence of a document.
+
+    Its string form ``<doc>:{tag}:<i>`` is a part of the keys about the sentence.
     """
 
     document: DocumentName
@@ -310,8 +311,9 @@ def api_use_key(key_id: str) -> str:
 
 
 def api_running_key(key_id: str) -> str:
-    """The key of an API key's requests in flight: a sorted set. The score of a request is the time when its entry
-    expires.
+    """The key of an API key's requests in flight: a sorted set.
+
+    The score of a request is the time when its entry expires.
     """
     return f"api-running:{{{key_id}}}"
 
@@ -482,8 +484,9 @@ def _named(name: str) -> str:
 
 
 def parse_model_key(key: str) -> tuple[str, str] | None:
-    """Return the shard tag and the reader's name in a `model_key`; None for any other key. The default reader's name is
-    empty.
+    """Return the shard tag and the reader's name in a `model_key`; None for any other key.
+
+    The default reader's name is empty.
 
     >>> parse_model_key("bert-qa@tiny@0123456789ab{06S}")
     ('06S', 'tiny@0123456789ab')

@@ -91,8 +91,9 @@ class FieldReader:
         return self._document[name]
 
     def text(self, name: str, *, pattern: re.Pattern[str] | None = None, expected: str = "a non-empty string") -> str:
-        """Return a text that is not empty and matches the pattern, if one is given. `expected` describes the text in
-        errors.
+        """Return a text that is not empty and matches the pattern, if one is given.
+
+        `expected` describes the text in errors.
         """
         value = self.take(name)
         if not isinstance(value, str) or not value or (pattern is not None and not pattern.match(value)):

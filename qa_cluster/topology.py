@@ -130,8 +130,9 @@ def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
 
 
 def parse_redirect(text: str, asked: Address) -> tuple[int, Address]:
-    """Parse ``MOVED <slot> <host>:<port>`` or ``ASK ...`` into slot and address. An empty host means the host of
-    `asked`.
+    """Parse ``MOVED <slot> <host>:<port>`` or ``ASK ...`` into slot and address.
+
+    An empty host means the host of `asked`.
     """
     _, slot, where = text.split(" ", 2)
     host, _, port = where.rpartition(":")

@@ -205,8 +205,9 @@ class DocumentSaving:
         return result
 
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
-        """Read differences until the partitions are a consistent snapshot. Return False if the time is over before
-        that.
+        """Read differences until the partitions are a consistent snapshot.
+
+        Return False if the time is over before that.
         """
         until = monotonic() + self._patience
         held: Shard | None = None

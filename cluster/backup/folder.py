@@ -235,8 +235,9 @@ def _sync(folder: Path) -> None:
 
 
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
-    """Compare every file with its entry. DamagedBackup names the first file that differs. `on_progress` gets a number
-    of bytes.
+    """Compare every file with its entry.
+
+    DamagedBackup names the first file that differs. `on_progress` gets a number of bytes.
     """
     done = 0
     for name, entry in sorted(manifest.files.items()):

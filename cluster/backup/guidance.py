@@ -85,8 +85,9 @@ async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Coll
 async def restore(
     engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None, *, replace: bool
 ) -> list[str]:
-    """Restore pins, synonyms and streams. Return the names of those that were kept because the cluster has another
-    content.
+    """Restore pins, synonyms and streams.
+
+    Return the names of those that were kept because the cluster has another content.
     """
     kept: list[str] = []
     streams: dict[str, dict[str, bytes]] = {}

@@ -1,5 +1,6 @@
-"""A lease that allows only one restore of a cluster at a time. A key in the cluster names the process that has the
-lease.
+"""A lease that allows only one restore of a cluster at a time.
+
+A key in the cluster names the process that has the lease.
 
 Two restores at the same time would mix two backups, and each would report a complete restore. (Other clients may write
 during a restore.) The key has a TTL, and a thread renews it. If a restore is killed, the key expires within seconds. A
@@ -93,8 +94,9 @@ class RestoreLock:
             )
 
     def _acquire(self) -> None:
-        """Set the key. If another process has set it, replace the key if that process has ended, or wait until the key
-        expires.
+        """Set the key.
+
+        If another process has set it, replace the key if that process has ended, or wait until the key expires.
         """
         left_before = 0
         while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):

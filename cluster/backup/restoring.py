@@ -111,8 +111,9 @@ class Restoring:
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
-        """Restore the backup; call `check` before. With the policy `fail`, Conflict names the differences, and nothing
-        is written.
+        """Restore the backup; call `check` before.
+
+        With the policy `fail`, Conflict names the differences, and nothing is written.
 
         `on_begin` is called before the first write. After an error, `outcome` has what was restored before it.
         """

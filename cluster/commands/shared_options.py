@@ -133,8 +133,9 @@ class SharedOptions:
 
 
 def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
-    """Return all settings of this run. `flags` are the options of the subcommand; None means that an option is not
-    given.
+    """Return all settings of this run.
+
+    `flags` are the options of the subcommand; None means that an option is not given.
     """
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}

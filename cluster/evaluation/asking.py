@@ -35,8 +35,9 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerRanks:
-    """For each question, the rank (from 0) of the first sentence that contains its answer. Also the number of
-    sentences.
+    """For each question, the rank (from 0) of the first sentence that contains its answer.
+
+    Also the number of sentences.
     """
 
     ranks: list[int | None]
@@ -84,8 +85,9 @@ def ask_all(
     advance: Advance,
     top_k: int = 1,
 ) -> list[AskResult | RequestError]:
-    """Ask every question without the answer caches; return the results in order. If a question is refused, return its
-    error.
+    """Ask every question without the answer caches; return the results in order.
+
+    If a question is refused, return its error.
 
     Each result has the best spans, even if they are improbable, and says whether the question is answerable.
     """

@@ -23,8 +23,9 @@ from ..terminal import console
 
 @contextmanager
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
-    """Start a new cluster with this reader and no documents; yield the settings with its address. It ends with the
-    block.
+    """Start a new cluster with this reader and no documents; yield the settings with its address.
+
+    It ends with the block.
 
     The cluster also has the encoder and the second reader of the settings.
     """

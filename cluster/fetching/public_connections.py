@@ -18,8 +18,9 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address belongs to the public internet. An IPv4 address inside an IPv6 address must be public,
-    too.
+    """Return whether an address belongs to the public internet.
+
+    An IPv4 address inside an IPv6 address must be public, too.
 
     >>> is_public("93.184.216.34"), is_public("127.0.0.1"), is_public("::ffff:10.0.0.1"), is_public("100.64.0.1")
     (True, False, False, False)

@@ -26,16 +26,18 @@ class Robots:
     delay: float = 0.0
 
     def allows(self, path: str) -> bool:
-        """Return whether a path with its query may be fetched. The longest pattern that matches decides. Of equal
-        lengths, `Allow` wins.
+        """Return whether a path with its query may be fetched.
+
+        The longest pattern that matches decides. Of equal lengths, `Allow` wins.
         """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]
 
 
 def parse(text: str, agent: str) -> Robots:
-    """Return the rules for `agent`, a name in lower case. If there are no such rules, return the rules for all
-    programs.
+    """Return the rules for `agent`, a name in lower case.
+
+    If there are no such rules, return the rules for all programs.
 
     >>> rules = parse("User-agent: *\\nDisallow: /private/\\nAllow: /private/open$", "qa-cluster")
     >>> rules.allows("/private/a"), rules.allows("/private/open"), rules.allows("/")

@@ -46,8 +46,9 @@ class IngestRun:
         return IngestReport(stored, self.source)
 
     def remove(self, report: IngestReport, *, json: bool) -> bool:
-        """Delete the documents whose files no longer exist. Return False if they had to be kept, or if the folder is
-        unknown.
+        """Delete the documents whose files no longer exist.
+
+        Return False if they had to be kept, or if the folder is unknown.
         """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)

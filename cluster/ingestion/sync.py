@@ -93,8 +93,9 @@ def find_gone(  # noqa: PLR0917 - one step of one command
     uncertain: Uncertain,
     adopted_folder: Path | None = None,
 ) -> Gone:
-    """List the documents of the folder that are gone. With `adopted_folder`, also list its documents without the
-    prefix.
+    """List the documents of the folder that are gone.
+
+    With `adopted_folder`, also list its documents without the prefix.
     """
     formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.json_file else ()
     with ClusterClient(settings) as client:

@@ -40,8 +40,9 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports, and for which the worker itself retries. `until_all` waits `_GIVE_UP_SECONDS`
-    for it.
+    """A problem that a worker reports, and for which the worker itself retries.
+
+    `until_all` waits `_GIVE_UP_SECONDS` for it.
     """
 
     __slots__ = ()

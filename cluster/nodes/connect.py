@@ -44,8 +44,9 @@ class _ClosedByServer(redis.exceptions.ConnectionError):
 
 
 class _TlsConnection(redis.SSLConnection):
-    """redis-py's connection with the TLS context of qa-cluster. The context of redis-py also trusts the authorities of
-    the system.
+    """redis-py's connection with the TLS context of qa-cluster.
+
+    The context of redis-py also trusts the authorities of the system.
 
     It overrides two methods of redis-py 8; `tests/cluster/test_tls.py` fails if a later version changes them.
     """
@@ -159,8 +160,9 @@ def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
 
 
 def _answers(client: redis.Redis) -> None:
-    """Raise an error unless the server answers. A server that cannot write to its disk refuses PING, but counts as
-    answering.
+    """Raise an error unless the server answers.
+
+    A server that cannot write to its disk refuses PING, but counts as answering.
     """
     try:
         client.ping()

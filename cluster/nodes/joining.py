@@ -151,8 +151,9 @@ def _own(client: redis.Redis) -> Node:
 
 
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
-    """Make the servers after the first `shards` replicas in turn. Skip servers that already are replicas, or own slots
-    (failover).
+    """Make the servers after the first `shards` replicas in turn.
+
+    Skip servers that already are replicas, or own slots (failover).
     """
     for index, client in enumerate(clients[shards:]):
         own = _own(client)

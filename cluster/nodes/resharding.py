@@ -84,8 +84,9 @@ def move_slots(
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Make moves. Slots with keys are moved one by one, so that each migrates only briefly. Empty slots are moved in
-    batches.
+    """Make moves.
+
+    Slots with keys are moved one by one, so that each migrates only briefly. Empty slots are moved in batches.
     """
     done = 0
     for batch in _batches(moves, shards):

@@ -335,8 +335,9 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 
 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
-    """Yield the failed documents of partitions with the reasons. If a document was written again, it is no longer
-    marked as failed.
+    """Yield the failed documents of partitions with the reasons.
+
+    If a document was written again, it is no longer marked as failed.
     """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:

@@ -55,8 +55,9 @@ class JobReport:
 
 
 def directory(settings: Settings) -> Path:
-    """Return the folder of the jobs server and its worker. The command line of the worker contains it, which identifies
-    the process.
+    """Return the folder of the jobs server and its worker.
+
+    The command line of the worker contains it, which identifies the process.
     """
     return data_folder(settings) / "jobs"
 

@@ -63,8 +63,9 @@ class StoredDocuments:
 
 
 def check_storable(settings: Settings) -> None:
-    """Raise CannotWrite or ClusterError if documents cannot be stored and indexed. The error names each such shard and
-    the reason.
+    """Raise CannotWrite or ClusterError if documents cannot be stored and indexed.
+
+    The error names each such shard and the reason.
 
     A shard that is down but has a replica is no error, because the replica will soon be promoted.
     """

@@ -302,8 +302,9 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 
 
 def with_local_password(settings: Settings) -> Settings:
-    """Return the settings with the password of the local cluster. A new cluster gets a generated password if none is
-    given.
+    """Return the settings with the password of the local cluster.
+
+    A new cluster gets a generated password if none is given.
 
     A cluster that was created without a password stays without one.
     """

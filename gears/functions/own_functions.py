@@ -60,8 +60,9 @@ KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTrigger:
-    """A function that clients call by `RG.TRIGGER`. If it returns a list, the list is the reply. Any other result is
-    the only item of the reply.
+    """A function that clients call by `RG.TRIGGER`. If it returns a list, the list is the reply.
+
+    Any other result is the only item of the reply.
 
     Attributes:
         cost_from: each argument from this index on costs one unit. The trigger's name has index 0. 0: no argument
@@ -136,8 +137,9 @@ class OwnFunctions:
         self._check_all = watch.check_all
 
         async def on_partitions(_call: TriggerCall) -> str:
-            """Return the number of partitions, 0 if unknown. Clients call this while the shard with the key of the
-            number is down.
+            """Return the number of partitions, 0 if unknown.
+
+            Clients call this while the shard with the key of the number is down.
             """
             return str(await shard.partitions.count() or 0)
 

@@ -63,8 +63,9 @@ class _Queue:
 
 
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
-    """Return the next batch and 0. If all items must wait for more items, return an empty batch and the time when the
-    next batch may run.
+    """Return the next batch and 0.
+
+    If all items must wait for more items, return an empty batch and the time when the next batch may run.
     """
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):

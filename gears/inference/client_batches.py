@@ -1,5 +1,6 @@
-"""Makes batches by the `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model. Requests are joined on dimension
-0.
+"""Makes batches by the `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model.
+
+Requests are joined on dimension 0.
 
 A batch contains the oldest request, and other requests to the same model whose types and other dimensions are the same,
 up to the batch size. If a batch has fewer rows than the minimum, it waits until the timeout.

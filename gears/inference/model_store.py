@@ -115,8 +115,9 @@ class ModelStore:
         return await self._models.load(ref, partial(self._isolate_stored, ref, backend, device, size))
 
     async def reader(self, ref: int) -> ServedModel:
-        """Return the compiled model of a reader. Before the first load in this worker, the file is tried in a process
-        of its own.
+        """Return the compiled model of a reader.
+
+        Before the first load in this worker, the file is tried in a process of its own.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:

@@ -23,8 +23,9 @@ class TimedOut(Exception):
 
 
 class WaitLimit:
-    """Decides, only once, whether work starts before its waiting time is over. A part of a request also asks the limit
-    `whole`.
+    """Decides, only once, whether work starts before its waiting time is over.
+
+    A part of a request also asks the limit `whole`.
     """
 
     def __init__(self, whole: WaitLimit | None = None) -> None:

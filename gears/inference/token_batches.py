@@ -37,12 +37,13 @@ def padded_rows(rows: int) -> int:
 
 
 def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
-    """Divide the rows of one request into runs of at most `max_tokens` tokens, or of one row. Only the last run can be
-    smaller.
+    """Divide the rows of one request into runs of at most `max_tokens` tokens, or of one row.
+
+    Only the last run can be smaller.
 
     >>> row_parts(20, 100, 1024), row_parts(2, 5000, 1024), row_parts(3, 16, 1024)
-    ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], [slice(0, 3,
-    None)])
+    ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], \
+[slice(0, 3, None)])
     """
     fitting = max(1, max_tokens // padded_length(length))
     if rows <= fitting:
@@ -52,8 +53,9 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """Return the items of the next batch. All items are divided into runs at the least cost; the batch is the run with
-    the oldest item.
+    """Return the items of the next batch.
+
+    All items are divided into runs at the least cost; the batch is the run with the oldest item.
 
     A padded token costs as much as a real token, and a padded row as much as a real row. Each run also has a fixed
     cost. So a few items should run together, and many items should run in batches of similar lengths.

@@ -11,8 +11,9 @@ from .workers.isolated import Trial
 
 
 class ModuleTrials:
-    """The trials of models by reference. Files without a key have negative references; only this worker knows their
-    trials.
+    """The trials of models by reference.
+
+    Files without a key have negative references; only this worker knows their trials.
     """
 
     def __init__(self, host: Host) -> None:

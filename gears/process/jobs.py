@@ -66,8 +66,9 @@ class Job:
 
 
 class Capacity(enum.Enum):
-    """The limits against which jobs count. Users' functions have their own limits, so that the worker can always fetch
-    other jobs.
+    """The limits against which jobs count.
+
+    Users' functions have their own limits, so that the worker can always fetch other jobs.
     """
 
     OWN = "own"
@@ -164,8 +165,9 @@ class JobLoop:
         self._last_error = ""
 
     def ask(self) -> None:
-        """Send `QA.NEXT` unless one is pending. If no more jobs are allowed, ask for messages only, because running
-        jobs may need them.
+        """Send `QA.NEXT` unless one is pending.
+
+        If no more jobs are allowed, ask for messages only, because running jobs may need them.
         """
         if not self._asking:
             self._asking = True

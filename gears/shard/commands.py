@@ -49,8 +49,9 @@ class ShardCommands:
         return decode_reply(self._host.execute(*_packed(command, args)))
 
     def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
-        """Run commands in one round trip; return their replies. If a command fails, raise the first error after all
-        have run.
+        """Run commands in one round trip; return their replies.
+
+        If a command fails, raise the first error after all have run.
 
         With `keep_errors`, no error is raised. The list then has a `GearsError` instead of the reply.
         """
@@ -193,8 +194,9 @@ def is_unknown_script(reply: Any) -> bool:
 
 
 def is_wrong_type(reply: Any) -> bool:
-    """Return whether the reply means that a key has a value of the wrong type. A retry does not help until a client
-    changes the key.
+    """Return whether the reply means that a key has a value of the wrong type.
+
+    A retry does not help until a client changes the key.
     """
     return isinstance(reply, GearsError) and "WRONGTYPE" in str(reply)
 

@@ -37,8 +37,9 @@ class LoopWatch:
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """Return for how many seconds code without a job has blocked the loop; None if not too long. Called by another
-        thread.
+        """Return for how many seconds code without a job has blocked the loop; None if not too long.
+
+        Called by another thread.
         """
         blocked = time.monotonic() - self._turn
         return blocked if blocked > self._limit and not self.jobs else None

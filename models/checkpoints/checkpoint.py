@@ -122,16 +122,18 @@ def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
 
 
 def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
-    """Return the token that pads batches. If neither tokenizer nor config names one, any token works, because padding
-    is masked.
+    """Return the token that pads batches.
+
+    If neither tokenizer nor config names one, any token works, because padding is masked.
     """
     named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
     return next((int(found) for found in named if found is not None), pair.tail[-1])
 
 
 def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
-    """Return the length of the longest input in tokens. RoBERTa and similar networks count positions from the pad id:
-    514 rows are 512 tokens.
+    """Return the length of the longest input in tokens.
+
+    RoBERTa and similar networks count positions from the pad id: 514 rows are 512 tokens.
     """
     limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
     positions = getattr(config, "max_position_embeddings", None)

@@ -64,8 +64,9 @@ class SentenceIndex:
 
 
 def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the 8-bit weights of terms. A row of `occurrences` has the frequency of a term and the length of its
-    sentence.
+    """Return the 8-bit weights of terms.
+
+    A row of `occurrences` has the frequency of a term and the length of its sentence.
 
     The nearest code is chosen by ratio: of two codes, the upper code is chosen if the square of the weight is above the
     product of their weights.

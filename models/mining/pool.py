@@ -104,8 +104,9 @@ class Pool:
         return self.passage(inside[-1] if inside else low) if high > low else self.whole(document)
 
     def best_passage(self, document: int, ranked: Sequence[int]) -> PassageSpan:
-        """Return the passage of the best ranked sentence of a document. If none of its sentences is ranked, return the
-        passage of the first.
+        """Return the passage of the best ranked sentence of a document.
+
+        If none of its sentences is ranked, return the passage of the first.
         """
         for sentence in ranked:
             if self._owners[sentence] == document:

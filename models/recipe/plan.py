@@ -56,8 +56,9 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Labelled files. The patterns of the project's `own` data are relative to the checkout, others to the folder of
-    other data.
+    """Labelled files.
+
+    The patterns of the project's `own` data are relative to the checkout, others to the folder of other data.
 
     Attributes:
         passages: number of lines of each file, spread over it; 0: all lines.
@@ -168,8 +169,9 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _with_encoder(row: dict[str, Any], role: str, path: Path) -> dict[str, Any]:
-    """Return the row of a student or teacher. If it has `like`, its encoder comes from another recipe in the same
-    folder.
+    """Return the row of a student or teacher.
+
+    If it has `like`, its encoder comes from another recipe in the same folder.
     """
     if "like" not in row:
         return row

@@ -281,8 +281,9 @@ class _Run:
         return Objective(windows, settings, shared, targets), shared or dataset.grouped
 
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
-        """Return the data of a stage, for the record. `left_out` is the number of windows that fit into no step; None
-        without groups.
+        """Return the data of a stage, for the record.
+
+        `left_out` is the number of windows that fit into no step; None without groups.
         """
         windows, dataset = objective.windows, self._datasets[number]
         description = {

@@ -81,8 +81,9 @@ class _Position:
 
     @classmethod
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
-        """Parse a cursor; an empty cursor is the start of the list. InvalidInput if the cursor is not of this
-        selection.
+        """Parse a cursor; an empty cursor is the start of the list.
+
+        InvalidInput if the cursor is not of this selection.
         """
         if not cursor:
             return cls(partitions)
@@ -105,8 +106,9 @@ class _Position:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Position | None:
-        """Return the position after this page. `position` is the cursor that the index returned. None: the list has
-        ended.
+        """Return the position after this page.
+
+        `position` is the cursor that the index returned. None: the list has ended.
         """
         if position:
             return _Position(self.partitions, self.partition, position)

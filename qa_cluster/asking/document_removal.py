@@ -124,8 +124,9 @@ class CollectionRemoval:
         return Removal(progress.deleted, True)
 
     async def _pass(self, progress: _Progress) -> bool:
-        """Scan all shards once and delete what is found. Return whether nothing was found, so that the name was
-        deleted.
+        """Scan all shards once and delete what is found.
+
+        Return whether nothing was found, so that the name was deleted.
         """
         # A scan would miss a key that migrates from an unscanned shard to a shard that was already scanned.
         before = await self._wait_for_slots(progress.name)

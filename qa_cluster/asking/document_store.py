@@ -201,8 +201,9 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Delete all keys of a document, even while its collection is being deleted. Return whether the document
-        existed.
+        """Delete all keys of a document, even while its collection is being deleted.
+
+        Return whether the document existed.
 
         The caller sets the timeout.
         """

@@ -82,8 +82,9 @@ class LoadedReaders:
         return found
 
     async def reread(self) -> None:
-        """Read the default manifest now, and the other manifests at their next use. Call it if a shard lacks the chosen
-        reader.
+        """Read the default manifest now, and the other manifests at their next use.
+
+        Call it if a shard lacks the chosen reader.
         """
         self.default_or_none = await read_manifest(self._shards)
         self._named = None

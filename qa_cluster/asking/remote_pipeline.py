@@ -37,8 +37,9 @@ _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 
 
 class RemotePipeline:
-    """Reads contexts on the shards of one cluster. At most `most` requests are in flight; a further request raises
-    QueueFull.
+    """Reads contexts on the shards of one cluster.
+
+    At most `most` requests are in flight; a further request raises QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -75,8 +76,9 @@ class RemotePipeline:
             self._in_flight -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """Return the first reply of a shard. If all shards fail, raise the error of the first shard that could be
-        reached.
+        """Return the first reply of a shard.
+
+        If all shards fail, raise the error of the first shard that could be reached.
         """
         shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)

@@ -79,8 +79,9 @@ class ClientThread:
             self._submissions.close()
 
     async def _shut(self) -> None:
-        """Close the client and end every task of the loop. A task that is pending when its loop closes would
-        never end.
+        """Close the client and end every task of the loop.
+
+        A task that is pending when its loop closes would never end.
         """
         clock = asyncio.get_running_loop()
         await _cancelled_ended(clock.time() + CLOSE_SECONDS)

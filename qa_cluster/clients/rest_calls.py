@@ -112,8 +112,9 @@ def check_timeout(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """One request to the service. `timeout` in seconds limits the request and its retries; None: the client's
-    timeout.
+    """One request to the service.
+
+    `timeout` in seconds limits the request and its retries; None: the client's timeout.
     """
 
     method: str
@@ -194,8 +195,9 @@ def _milliseconds(seconds: float) -> int:
 
 
 def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
-    """Encode a value as JSON; InvalidInput names `what` if the value has no JSON form. `option` is for
-    `orjson.dumps`.
+    """Encode a value as JSON; InvalidInput names `what` if the value has no JSON form.
+
+    `option` is for `orjson.dumps`.
     """
     try:
         return orjson.dumps(value, option=option)

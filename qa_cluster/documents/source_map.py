@@ -216,8 +216,9 @@ def url_of(metadata: Mapping[str, Any]) -> str:
 
 
 def shown_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return metadata as answers show them: without the source map. Answers have the fields `section` and `source`
-    instead.
+    """Return metadata as answers show them: without the source map.
+
+    Answers have the fields `section` and `source` instead.
     """
     if FIELD not in metadata:
         return metadata

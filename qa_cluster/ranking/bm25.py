@@ -103,8 +103,9 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 
 
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
-    """Return the sort key of a sentence among sentences with equal scores. `place` is its document's place in the
-    index.
+    """Return the sort key of a sentence among sentences with equal scores.
+
+    `place` is its document's place in the index.
 
     Partitions are ordered by their tags; within a partition, the sentence that was written first comes first. An index
     orders its own sentences in the same way, so the order does not depend on the number of indexes.

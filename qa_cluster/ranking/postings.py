@@ -70,8 +70,9 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
 def pack_parts(
     sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None, size: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Pack sentences in parts. Yield the number of sentences and the bytes of each part. A part ends after it reaches
-    `size`.
+    """Pack sentences in parts.
+
+    Yield the number of sentences and the bytes of each part. A part ends after it reaches `size`.
 
     >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]

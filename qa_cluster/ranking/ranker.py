@@ -402,8 +402,9 @@ def rank_commands(
     distinct: bool = False,
     corpus: Corpus | None = None,
 ) -> list[Command]:
-    """Return the commands of the second pipeline, one for each partition. `packed_filter` is a filter in its binary
-    form.
+    """Return the commands of the second pipeline, one for each partition.
+
+    `packed_filter` is a filter in its binary form.
 
     With `distinct`, an index returns only the best sentence of each passage. `corpus` has the statistics for the
     scores; by default, the statistics of the collection.

@@ -90,8 +90,9 @@ def _tokenizer(path: Path, manifest: Manifest) -> bytes:
 
 
 def _check_model(path: Path, manifest: Manifest) -> None:
-    """Check the hash of the model file. The file is read in parts, because a model may be larger than the free
-    memory.
+    """Check the hash of the model file.
+
+    The file is read in parts, because a model may be larger than the free memory.
     """
     try:
         with path.open("rb") as file:

@@ -123,8 +123,9 @@ class WaveFit:
 
 @dataclass(frozen=True)
 class Manifest(ModelFiles):
-    """All properties of a reader except its weights. `revision` identifies the weights: it is the start of
-    `model_sha256`.
+    """All properties of a reader except its weights.
+
+    `revision` identifies the weights: it is the start of `model_sha256`.
 
     Attributes:
         no_answer_threshold, wave_threshold: in logits over null.

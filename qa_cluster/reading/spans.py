@@ -99,8 +99,9 @@ def best_spans(
 
 
 def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
-    """Merge the spans of several windows into the best spans. A span that two windows found counts once, with its
-    better score.
+    """Merge the spans of several windows into the best spans.
+
+    A span that two windows found counts once, with its better score.
     """
     kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
@@ -251,8 +252,9 @@ def _reaching(width: int) -> npt.NDArray[np.bool_]:
 
 
 def _largest(values: FloatArray, count: int) -> list[int]:
-    """Return the positions of the `count` largest values, the largest first. Among equal values, the earlier comes
-    first.
+    """Return the positions of the `count` largest values, the largest first.
+
+    Among equal values, the earlier comes first.
     """
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()

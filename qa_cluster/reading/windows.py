@@ -120,8 +120,9 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` for texts. It caches the tokens of the last passage, because several questions often share a
-    passage.
+    """A `PairEncoder` for texts.
+
+    It caches the tokens of the last passage, because several questions often share a passage.
     """
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:

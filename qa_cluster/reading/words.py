@@ -225,8 +225,9 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Return whether a letter or digit may follow this character within a word. True also for vowel signs and
-    accents.
+    """Return whether a letter or digit may follow this character within a word.
+
+    True also for vowel signs and accents.
     """
     if character.isalnum():
         return True

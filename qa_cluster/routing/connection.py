@@ -64,8 +64,9 @@ class Login:
 
 
 class Connection(asyncio.Protocol):
-    """A pipelining connection. `send` writes at once and returns a future, whose result is the reply or an error
-    object.
+    """A pipelining connection.
+
+    `send` writes at once and returns a future, whose result is the reply or an error object.
 
     Such a future never raises. `execute` raises `ReplyError` and `ConnectionLost` results as exceptions.
     """

@@ -277,8 +277,9 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not known to be down. Primaries that are not ready are included only if no other is
-        left.
+        """The primaries that are not known to be down.
+
+        Primaries that are not ready are included only if no other is left.
         """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
@@ -485,8 +486,9 @@ class Shards:
         return reply
 
     async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Run (key, command) pairs, pipelined per shard, and return their replies. A command that fails is run again
-        with `execute`.
+        """Run (key, command) pairs, pipelined per shard, and return their replies.
+
+        A command that fails is run again with `execute`.
         """
         wanted = list(commands)
         by_address: dict[Address, list[int]] = {}

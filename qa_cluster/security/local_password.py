@@ -57,8 +57,9 @@ class LocalServers:
     named: frozenset[str]
 
     def include(self, host: str, port: int) -> bool:
-        """Return whether the server at this address may receive the password. `scale` may have added it since the
-        start.
+        """Return whether the server at this address may receive the password.
+
+        `scale` may have added it since the start.
         """
         return f"{host}:{port}" in self.named or f"{host}:{port}" in _recorded(self.data_dir)
 

@@ -1,5 +1,6 @@
-"""Checks whether a file or folder belongs to the user. Only such a file in the working directory may name programs to
-run.
+"""Checks whether a file or folder belongs to the user.
+
+Only such a file in the working directory may name programs to run.
 
 In a shared folder, or in a checkout of another user, the user has not chosen the files. Like git (`safe.directory`) and
 ssh (`StrictModes`), the check asks who could have written the files.

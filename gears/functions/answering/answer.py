@@ -106,8 +106,9 @@ class SentenceAnswers:
             return _error_text(error)
 
     async def _read_despite_migration(self, sentence: SentenceRef, question: str, model: str) -> bytes | None:
-        """Read a sentence. While its slot is migrating, wait, because an ordinary client would be redirected back and
-        forth.
+        """Read a sentence.
+
+        While its slot is migrating, wait, because an ordinary client would be redirected back and forth.
         """
         deadline = time.monotonic() + MIGRATION_SECONDS
         while True:

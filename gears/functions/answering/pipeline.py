@@ -96,8 +96,9 @@ class PipelineRequests:
             raise
 
     async def _results(self, reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
-        """Return the results of all pairs. All pairs are prepared before the model runs, so that an invalid pair fails
-        early.
+        """Return the results of all pairs.
+
+        All pairs are prepared before the model runs, so that an invalid pair fails early.
         """
         preparer = Preparer(reader.tokenizer, reader.manifest)
         prepared = []

@@ -43,8 +43,9 @@ MAX_REASON_CHARS = 300
 
 
 class Preparation:
-    """The running preparations of this shard. It keeps references to their tasks, because asyncio may discard a task
-    without references.
+    """The running preparations of this shard.
+
+    It keeps references to their tasks, because asyncio may discard a task without references.
     """
 
     def __init__(

@@ -97,8 +97,9 @@ class Indexer:
         return bool(self._pending or self._running)
 
     def start(self, document_id: str, tag: str) -> asyncio.Future[str]:
-        """Start to index a document's current text; return a future. Do not cancel it: other callers may wait for it
-        too.
+        """Start to index a document's current text; return a future.
+
+        Do not cancel it: other callers may wait for it too.
 
         The result is one of:
 

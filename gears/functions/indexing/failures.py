@@ -145,8 +145,9 @@ class Failures:
 
 
 class DocumentsInHand:
-    """Tells the module which documents each thread is indexing. Either several threads work at the same time, or one
-    thread works alone.
+    """Tells the module which documents each thread is indexing.
+
+    Either several threads work at the same time, or one thread works alone.
     """
 
     def __init__(self, commands: ShardCommands) -> None:

@@ -92,8 +92,9 @@ class PartitionMarks:
         return False
 
     def log_wrong_type(self, tag: str, error: GearsError) -> None:
-        """Log that a key of a partition has the wrong type, and return, so that other work continues. Raise any other
-        error.
+        """Log that a key of a partition has the wrong type, and return, so that other work continues.
+
+        Raise any other error.
         """
         if not is_wrong_type(error):
             raise error

@@ -10,8 +10,9 @@ SCAN_COUNT = 500
 
 
 def pages(shard: ShardCommands, pattern: str) -> Iterator[list[str]]:
-    """Yield the matching keys page by page. Keys that are not UTF-8 are skipped, because qa-cluster writes no such
-    keys.
+    """Yield the matching keys page by page.
+
+    Keys that are not UTF-8 are skipped, because qa-cluster writes no such keys.
     """
     cursor = "0"
     while True:

@@ -242,8 +242,9 @@ class Sweeps:
             )
 
     async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
-        """Delete cached answers from another reader or another version of their document. A GET would return such
-        answers.
+        """Delete cached answers from another reader or another version of their document.
+
+        A GET would return such answers.
 
         The check runs when the worker cannot know that the answers are valid: at its start, in partitions from another
         shard, and after a reader was added, was removed, or became the default.

@@ -58,8 +58,9 @@ class TextEvents:
             await self._postponed.unless_migrating(found[1], self._index(*found))
 
     async def _index(self, document_id: str, tag: str) -> None:
-        """Index a changed document. If too many documents are pending, postpone it. After `EVENT_SECONDS`, leave it
-        pending.
+        """Index a changed document.
+
+        If too many documents are pending, postpone it. After `EVENT_SECONDS`, leave it pending.
         """
         if self._indexer.is_full():
             self._postponed.add(tag)

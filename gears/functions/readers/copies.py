@@ -254,8 +254,9 @@ class ReaderCopies:
         self._commands.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
     def _store(self, tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
-        """Write the keys that are missing; return whether any was missing. The manifest is last, because it makes the
-        reader complete.
+        """Write the keys that are missing; return whether any was missing.
+
+        The manifest is last, because it makes the reader complete.
         """
         has_written = True
         try:

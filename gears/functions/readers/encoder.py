@@ -50,8 +50,9 @@ class ShardEncoder(ShardModel):
         return found
 
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
-        """Return the packed vectors of passages. They are computed in one run, after all pending questions. Each row
-        comes from `row`.
+        """Return the packed vectors of passages.
+
+        They are computed in one run, after all pending questions. Each row comes from `row`.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))

@@ -96,8 +96,9 @@ class ShardReaders:
         return found
 
     def encoder(self) -> ShardEncoder | None:
-        """Return the encoder that computes vectors; None if none is loaded. If there are several, all shards choose the
-        newest.
+        """Return the encoder that computes vectors; None if none is loaded.
+
+        If there are several, all shards choose the newest.
         """
         if self._may_be_stale:
             self.read_keys()

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 
 class Locks:
-    """The locks that are in use, each with the number of tasks that hold it or wait for it. All tasks run on the event
-    loop.
+    """The locks that are in use, each with the number of tasks that hold it or wait for it.
+
+    All tasks run on the event loop.
     """
 
     def __init__(self) -> None:

@@ -201,8 +201,9 @@ class OpenVinoModel:
             files.write(name, facts, exported.getbuffer() if isinstance(exported, BytesIO) else exported)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once. Inputs and outputs are copied, so that no array refers to the request's memory after the
-        run.
+        """Run the model once.
+
+        Inputs and outputs are copied, so that no array refers to the request's memory after the run.
 
         InferenceFailed if a row is too long, or if OpenVINO fails.
         """

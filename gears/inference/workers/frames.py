@@ -1,5 +1,6 @@
-"""The frames between a shard's worker and an inference worker: a JSON head, and tensors as raw bytes. They never
-contain code.
+"""The frames between a shard's worker and an inference worker: a JSON head, and tensors as raw bytes.
+
+They never contain code.
 
 A frame starts with 12 bytes: the length of the rest (8 bytes) and the length of the head (4 bytes). Then come the head
 and the bytes of the tensors. In the head, `tensors` has their types and shapes. The file of a model is sent as a

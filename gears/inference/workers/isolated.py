@@ -266,8 +266,9 @@ class IsolatedModel:
         *,
         resets: bool = True,
     ) -> list[Array]:
-        """Send a request and return the arrays of its reply. If the process dies during the request, one more process
-        tries.
+        """Send a request and return the arrays of its reply.
+
+        If the process dies during the request, one more process tries.
 
         Args:
             answer: answers, on this thread, the commands that a script sends while it runs.

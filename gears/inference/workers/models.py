@@ -104,8 +104,9 @@ class PooledModel:
         return pause
 
     def unavailable_reason(self, processes: list[InferenceProcess], now: float) -> str:
-        """Return why no process can run this served model now. Return "" if a process can run it, or is about to load
-        it.
+        """Return why no process can run this served model now.
+
+        Return "" if a process can run it, or is about to load it.
         """
         if not processes or any(
             self.number in process.loaded or process.loading == self.number for process in processes

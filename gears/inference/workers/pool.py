@@ -168,8 +168,9 @@ class InferenceWorkers:
         return remote
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model in the least busy process. WorkerLost if no process is ready in time, or two processes died
-        during the run.
+        """Run a model in the least busy process.
+
+        WorkerLost if no process is ready in time, or two processes died during the run.
         """
         deaths = tries = 0
         while True:

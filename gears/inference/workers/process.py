@@ -48,8 +48,9 @@ class ProcessLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """A process could not load a model. The fields are the time of the retry (monotonic seconds), the delay, and the
-    reason.
+    """A process could not load a model.
+
+    The fields are the time of the retry (monotonic seconds), the delay, and the reason.
     """
 
     retry_at: float
@@ -117,8 +118,9 @@ class InferenceProcess:
         descriptor: int | None = None,
         commands: Callable[[tuple[int, list[Array]]], None] | None = None,
     ) -> Future[Answer]:
-        """Send a request; return a future that gets the reply, an error or ProcessLost. ProcessLost if it cannot be
-        sent.
+        """Send a request; return a future that gets the reply, an error or ProcessLost.
+
+        ProcessLost if it cannot be sent.
 
         `commands` is called, on the thread that reads replies, with each command that a script sends while it runs.
         """

@@ -86,8 +86,9 @@ class CodeSection:
         return self._thread is not None
 
     def interrupt(self) -> bool:
-        """Raise `Aborted` in the code if it is running. Any thread that is not in a section may call this, and may
-        repeat it.
+        """Raise `Aborted` in the code if it is running.
+
+        Any thread that is not in a section may call this, and may repeat it.
 
         `Aborted` may come twice: at the start or end of a shielded block, and again as the pending exception.
 

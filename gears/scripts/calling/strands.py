@@ -1,5 +1,6 @@
-"""Strands: event loops without a thread of their own. A strand runs the functions of one execution on threads of a
-pool.
+"""Strands: event loops without a thread of their own.
+
+A strand runs the functions of one execution on threads of a pool.
 
 A strand has a thread only while one of its callbacks runs, so a waiting record needs no thread. Callbacks run one after
 the other, so the code of a run needs no locks. A strand supports only tasks, futures and timers. Sockets and processes
@@ -55,8 +56,9 @@ class Strand(asyncio.AbstractEventLoop):
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run the work on threads, in the caller's context, and return its result. If the caller is cancelled, end the
-        work.
+        """Run the work on threads, in the caller's context, and return its result.
+
+        If the caller is cancelled, end the work.
         """
         try:
             self._threads.check_capacity(self._pool)
@@ -81,8 +83,9 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def until_ended(self) -> None:
-        """Wait until the work has ended on its threads, too. After an abort, this may be later than the return of
-        `run`.
+        """Wait until the work has ended on its threads, too.
+
+        After an abort, this may be later than the return of `run`.
         """
         if self._outcome is not None:
             await asyncio.shield(self._over)

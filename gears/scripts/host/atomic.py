@@ -168,8 +168,9 @@ class AtomicBlock:
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """End a block that the code of `section` has left open. Call this on the section's thread, after its code has
-        ended.
+        """End a block that the code of `section` has left open.
+
+        Call this on the section's thread, after its code has ended.
 
         A block stays open if an abort interrupts the code just before `leave`.
         """

@@ -34,8 +34,9 @@ class Owner(Protocol):
 
 
 class Execution:
-    """One run of a pipeline. Its commands have the rights of the ACL user `user`; if this is empty, the worker's own
-    rights.
+    """One run of a pipeline.
+
+    Its commands have the rights of the ACL user `user`; if this is empty, the worker's own rights.
 
     Its functions run on threads of the `pool`. The functions of one `owner` take turns.
     """

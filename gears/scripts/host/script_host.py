@@ -106,8 +106,9 @@ class ScriptHost(Host):
             super().execute_later(failed, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """Return the command in the form that runs with the rights of the execution's user. Internal commands keep the
-        worker's rights.
+        """Return the command in the form that runs with the rights of the execution's user.
+
+        Internal commands keep the worker's rights.
         """
         execution = current.get()
         if execution is None or not execution.user:

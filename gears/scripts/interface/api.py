@@ -49,8 +49,9 @@ def execute(command: str, *args: object) -> Any:
 
 
 def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
-    """Run several commands in one round trip; return their replies. If one fails, raise the first error after all have
-    run.
+    """Run several commands in one round trip; return their replies.
+
+    If one fails, raise the first error after all have run.
 
     With `keep_errors`, no error is raised. The list then has an `error` instead of the command's reply.
 

@@ -58,8 +58,9 @@ def _entry_id(options: dict[str, Any]) -> str:
 
 
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """Return a list of names of `register`, in lower case. None and an empty list both mean: all; the result is then
-    None.
+    """Return a list of names of `register`, in lower case.
+
+    None and an empty list both mean: all; the result is then None.
     """
     if not value:
         return None
@@ -126,8 +127,9 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
 
 
 def _timeout_ms(value: object) -> int:
-    """Return the `timeout` of `register` in the form that the module expects. None becomes the module's default, 0
-    means no limit.
+    """Return the `timeout` of `register` in the form that the module expects.
+
+    None becomes the module's default, 0 means no limit.
     """
     if value is None:
         return 0

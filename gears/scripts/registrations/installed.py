@@ -118,8 +118,9 @@ class Installed:
         self._streams.stop(registration_id)
 
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
-        """Register the session in the module. Return False if some of its registrations were unregistered in the
-        meantime.
+        """Register the session in the module.
+
+        Return False if some of its registrations were unregistered in the meantime.
         """
         try:
             self._host.execute(*session.register_command(stored.payload))
@@ -148,8 +149,9 @@ class Installed:
             self._previous[session_id] = (stored, session)
 
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
-        """Install and use a session that this shard has missed. Pause its registrations if the sender's `orders` say
-        so.
+        """Install and use a session that this shard has missed.
+
+        Pause its registrations if the sender's `orders` say so.
 
         The registrations that it replaces are not unregistered permanently, because only their publisher may do that.
         """
@@ -165,8 +167,9 @@ class Installed:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
-        """Apply orders of another shard to pause or resume registrations. Later orders that this shard has are not
-        overwritten.
+        """Apply orders of another shard to pause or resume registrations.
+
+        Later orders that this shard has are not overwritten.
         """
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))

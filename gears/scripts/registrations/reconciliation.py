@@ -61,8 +61,9 @@ class SessionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two shards that still differ after this shard has corrected itself. It asks again in round `due`, or after a
-    change.
+    """Two shards that still differ after this shard has corrected itself.
+
+    It asks again in round `due`, or after a change.
     """
 
     own: bytes

@@ -171,8 +171,9 @@ class SharedSessions:
         return pack(value, self._of(session_id))
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """Return the value that `pack` has pickled on another shard. GearsError if the session lacks one of its globals
-        here.
+        """Return the value that `pack` has pickled on another shard.
+
+        GearsError if the session lacks one of its globals here.
         """
         return unpack(packed, self._of(session_id))
 

@@ -216,8 +216,9 @@ class Streams:
         self._dispatch()
 
     def _is_left(self, key: bytes) -> bool:
-        """Return whether a registration that has ended still runs a batch of the stream. It wakes the others when the
-        batch ends.
+        """Return whether a registration that has ended still runs a batch of the stream.
+
+        It wakes the others when the batch ends.
         """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)
@@ -376,8 +377,9 @@ class Streams:
     def _acknowledge(
         self, consumer: Consumer, stream: Stream, batch: list[Entry], numbers: tuple[Argument, ...]
     ) -> bool:
-        """Acknowledge a batch, trim, report and read again, in one round trip. Return whether the next batch may start
-        at once.
+        """Acknowledge a batch, trim, report and read again, in one round trip.
+
+        Return whether the next batch may start at once.
         """
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]

@@ -195,15 +195,17 @@ class Arrivals:
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
-        """Record the start of a run on this shard. From now on, its messages are not dropped to make space for other
-        runs.
+        """Record the start of a run on this shard.
+
+        From now on, its messages are not dropped to make space for other runs.
         """
         self._runs.setdefault(run_id, {})
         self._early.pop(run_id, None)
 
     def hold(self, sender: str, message: Numbered) -> None:
-        """Keep a message until its turn. Drop a duplicate, and drop a message above the limits, because it will be
-        resent.
+        """Keep a message until its turn.
+
+        Drop a duplicate, and drop a message above the limits, because it will be resent.
         """
         if message.id not in self._runs:
             self._early[message.id] = self._clock()

@@ -324,8 +324,9 @@ class Distributor:
                     await part.turns.yield_now()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
-        """Take part in a run of another shard (message ``run``), if the request names this worker. Return this worker's
-        name.
+        """Take part in a run of another shard (message ``run``), if the request names this worker.
+
+        Return this worker's name.
 
         If the request names another worker, the reply is sent at once, before the replies to all later messages.
         """

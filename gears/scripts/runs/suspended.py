@@ -73,8 +73,9 @@ class Suspended:
 
 
 class Gate:
-    """The position of a record among the records that wait at a step. `passed` is set when the record reaches the next
-    step.
+    """The position of a record among the records that wait at a step.
+
+    `passed` is set when the record reaches the next step.
     """
 
     __slots__ = ("before", "passed")
