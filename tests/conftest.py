@@ -33,6 +33,9 @@ settings.load_profile("any machine")
 # A run in the background ignores SIGINT, and the commands that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Each process collects thousands of tests, and the garbage collections would take a quarter of this time.
+gc.disable()
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -104,6 +107,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def pytest_collection_finish() -> None:
     """Excludes the collected tests from garbage collection, because they live until the end."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
