@@ -51,14 +51,14 @@ async def without(engine: Engine, node: Node, how: Callable[[Node], Any] = kille
     """Within the block the node is down, and the engine has detected that."""
     await how(node)
     try:
-        await eventually_async(lambda: [shard.address.port for shard in engine.shards.down] == [node.port], 60)
+        await eventually_async(lambda: [shard.address.port for shard in engine.shards.down] == [node.port])
         yield
     finally:
         if how is frozen:
             os.kill(node.server.pid, signal.SIGCONT)
         else:
             await node.listen()
-        await eventually_async(engine.freshness.drained, 60)
+        await eventually_async(engine.freshness.drained)
 
 
 async def test_a_question_is_answered_by_the_shards_that_are_there(cluster: ScriptedCluster, engine: Engine) -> None:
@@ -217,14 +217,14 @@ async def test_without_any_shard_the_refusal_names_all(cluster: ScriptedCluster,
     for node in cluster.nodes:
         node.cut()
     try:
-        await eventually_async(lambda: len(engine.shards.down) == 3, 60)
+        await eventually_async(lambda: len(engine.shards.down) == 3)
         with pytest.raises(ShardDown) as raised:
             await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
         assert all(f"127.0.0.1:{node.port}" in str(raised.value) for node in cluster.nodes)
     finally:
         for node in cluster.nodes:
             await node.listen()
-    await eventually_async(engine.freshness.drained, 60)
+    await eventually_async(engine.freshness.drained)
     assert (await ask(engine, QUESTION)).index.shards_answered == 3
 
 

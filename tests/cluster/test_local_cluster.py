@@ -91,7 +91,7 @@ def test_a_killed_server_is_started_again_with_its_data(make_cluster: MakeCluste
         for node in client.get_primaries():
             eventually(lambda node=node: not node.redis_connection.info("persistence")["aof_buffer_length"])  # type: ignore[misc]
     os.kill(pids(cluster)[1], signal.SIGKILL)
-    eventually(lambda: len(pids(cluster)) == 2, 30)
+    eventually(lambda: len(pids(cluster)) == 2)
     assert cluster.up().started == 1
     with client_of(cluster) as client:
         assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]

@@ -67,7 +67,7 @@ def test_slots_that_move_to_and_fro_at_once_keep_an_owner(make_cluster: MakeClus
             for source, target in ((first, second), (second, first)):
                 move_slots([Move(moved, source.id, target.id)], shards)
         for _, client in shards:
-            eventually(lambda client=client: owner(client, moved) == first.id, 60)
+            eventually(lambda client=client: owner(client, moved) == first.id)
 
 
 def owner(client: redis.Redis, number: int) -> str:

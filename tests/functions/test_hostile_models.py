@@ -234,7 +234,7 @@ def test_a_hostile_file_with_a_manifest_is_tried_in_its_own_process(
         shards.wait_models(lambda models: "its load" in models.get(manifest.name, {}).get("problem", ""))
     for _ in range(2):
         restarted(shards, f"restart with a reader that is {attack}", figures)
-    eventually(lambda: REFUSED in shards.models(node)[manifest.name]["problem"], 60)
+    eventually(lambda: REFUSED in shards.models(node)[manifest.name]["problem"])
     shards.on(node, "DEL", *shards.keys_of(node, manifest.name))
     shards.wait_models(lambda models: manifest.name not in models)
 
@@ -255,7 +255,7 @@ def test_runs_that_never_end_cost_neither_the_worker_nor_questions(shards: TinyS
         finally:
             shards.on(node, "CONFIG", "SET", "qa.job-timeout-ms", 30_000)
             shards.on(node, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)
-        eventually(lambda: node.field("model_failures") > failures, 30)
+        eventually(lambda: node.field("model_failures") > failures)
         store(shards, LOOP, loop_model())
         clients = [threading.Thread(target=_ignoring_errors, args=(node, run)) for _ in range(100)]
         for client in clients:
@@ -277,7 +277,7 @@ def test_a_question_waits_for_no_run_of_a_slow_model(shards: TinyShards, figures
     try:
         for client in clients:
             client.start()
-        eventually(lambda: node.field("worker_ahead") >= 1 and node.field("queued_clients") >= 1, 30)
+        eventually(lambda: node.field("worker_ahead") >= 1 and node.field("queued_clients") >= 1)
         begun = time.monotonic()
         assert shards.get("asked", f"Who discovered it {next(_numbers)}?")["answer"] == FIRST
         figures.record_wait("slow model: wait of a question", time.monotonic() - begun, 2)

@@ -338,9 +338,9 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
         meet(replica, primary)
         words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
         eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
-        eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)
+        eventually(lambda: replica.info("replication").get("master_link_status") == "up")
         # Only the primary can tell the other node about its replica, and a node ignores unknown nodes.
-        eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]), 60)
+        eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]))
         replica.wait_ready()
         corpus.wait_idle(primary)
         with stopped_worker(primary):

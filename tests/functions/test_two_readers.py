@@ -50,7 +50,7 @@ async def test_the_second_reader_decides_on_shards_that_have_it(
         async def both() -> bool:
             return (await ask(engine)).model.id == "last"
 
-        await eventually_async(both, 60)
+        await eventually_async(both)
         result = await ask(engine)
         assert result.best is not None and alone.best is not None
         assert (result.model.revision, result.usage.sentences_read) == (shards.last.revision, 3)
@@ -68,6 +68,6 @@ async def test_the_second_reader_decides_on_shards_that_have_it(
         async def without() -> bool:
             return (await ask(engine)).model.id == "first"
 
-        await eventually_async(without, 60)
+        await eventually_async(without)
     finally:
         await engine.aclose()

@@ -103,7 +103,7 @@ def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
     assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
     third.start()
     # its older order does not prevail, and its removed registration does not reappear
-    eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}), 60)
+    eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}))
     third.wait_ready()
     assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
 
@@ -119,7 +119,7 @@ def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durab
     for path in (*third.directory.glob("appendonlydir/*"), *third.directory.glob("*.rdb")):
         path.unlink()
     third.start()
-    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}), 60)
+    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}))
 
 
 def cut_off(node: Server) -> Callable[[], None]:
@@ -138,7 +138,7 @@ def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
         eventually(lambda: same([first, second], {in_: "OK", out: "PAUSED"}))
     finally:
         heal()
-    eventually(lambda: same(own_cluster.nodes, {in_: "OK", out: "PAUSED"}), 60)
+    eventually(lambda: same(own_cluster.nodes, {in_: "OK", out: "PAUSED"}))
 
 
 def replicate(replica: Server, primary: Server) -> None:
@@ -167,7 +167,7 @@ def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_c
         os.kill(pid, signal.SIGKILL)
     expected = ids(first)
     publishing.result()  # the client gets an error, and does not know the outcome
-    eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes), 60)
+    eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes))
     eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)
 
 
@@ -190,4 +190,4 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
         first.stop(signal.SIGKILL)
         assert trigger in ids(second)
         execute(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
-        eventually(lambda: same([replica, second, third], {in_: "PAUSED", out: "OK"}), 60)
+        eventually(lambda: same([replica, second, third], {in_: "PAUSED", out: "OK"}))

@@ -259,7 +259,7 @@ GB('StreamReader').foreach(step).register(
 
     eventually(lambda: "not yet" in str(last_error()))
     execute(shard, "SET", "good", 1)
-    eventually(lambda: execute(shard, "XLEN", "retried") == 0, 30)
+    eventually(lambda: execute(shard, "XLEN", "retried") == 0)
     eventually(lambda: last_error() is None)
 
 

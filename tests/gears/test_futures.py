@@ -264,4 +264,4 @@ GB('CommandReader').map(lambda r: 1).register(trigger='beating', onRegistered=st
     eventually(lambda: int(execute(shard, "GET", "beats") or 0) >= 2)
     shard.signal_worker(signal.SIGKILL)
     execute(shard, "SET", "beats", 0)
-    eventually(lambda: int(execute(shard, "GET", "beats") or 0) >= 2, 30)
+    eventually(lambda: int(execute(shard, "GET", "beats") or 0) >= 2)

@@ -180,7 +180,7 @@ GB('CommandReader').map(lambda r: n[0]).register(trigger='read', convertToStr=Fa
     names = [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
     execute(shard, "RG.UNREGISTER", names[1])
     shard.signal_worker(signal.SIGKILL)
-    eventually(lambda: execute(shard, "GET", "started") == "2", 30)
+    eventually(lambda: execute(shard, "GET", "started") == "2")
     eventually(lambda: execute(shard, "RG.TRIGGER", "count") == [1], ignore=redis.ResponseError)
     assert [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")] == names[:1]
     with pytest.raises(redis.ResponseError, match="subcommand not found"):

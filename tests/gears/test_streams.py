@@ -184,7 +184,7 @@ GB('StreamReader').foreach(step).register(prefix='in')
     assert client.xpending("in", GROUP)["pending"] >= 1
     shared_shard.signal_worker(signal.SIGKILL)
     client.set("go", 1)
-    eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"], 30)
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"])
     eventually(lambda: client.xlen("in") == 0)
 
 
@@ -202,7 +202,7 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
     eventually(lambda: client.scard("begun") == 64)
     client.delete("begun")
     shared_shard.signal_worker(signal.SIGKILL)
-    eventually(lambda: client.scard("begun") == 1, 30)
+    eventually(lambda: client.scard("begun") == 1)
     client.xadd("in:new", {"n": "quick"})
     eventually(lambda: client.sismember("begun", "in:new"))
     client.set("go", 1)

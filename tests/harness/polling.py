@@ -1,7 +1,8 @@
 """Waiting: polls a condition up to a deadline that only a fault reaches.
 
 Deadlines are generous, because no test waits for one unless something is wrong: on a busy machine a step of a
-millisecond may take seconds. A test that depends on passing time uses a setting or a fake clock, not a short deadline.
+millisecond may take seconds. They also grow with the machine's load, up to four times. A test that depends on passing
+time uses a setting or a fake clock, not a short deadline.
 
 A wait fails at once when a server that should run has ended.
 """
@@ -16,12 +17,15 @@ from typing import TypeVar, cast
 
 import redis
 
+from tests.harness.figures import crowding
+
 T = TypeVar("T")
 Ignored = type[Exception] | tuple[type[Exception], ...]
 SECONDS = 120.0
 _SHARE = 2.0  # as a multiple of the time of a check
 _GROWTH = 0.05  # as a share of the time waited so far
 _LONGEST_PAUSE = 0.2
+_MOST_CROWDING = 4.0
 
 # By the id of a server that should run: a function that says how the server has ended; empty while it runs.
 _watched: dict[int, Callable[[], str]] = {}
@@ -55,7 +59,7 @@ def eventually(
     processor time.
     """
     begun = time.monotonic()
-    deadline = begun + seconds
+    deadline = begun + seconds * min(_MOST_CROWDING, crowding())
     last: object = None
     while True:
         checked = time.monotonic()
@@ -78,7 +82,7 @@ async def eventually_async(
     check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = SECONDS, pause: float = 0.005
 ) -> T:
     """Like `eventually`, while the event loop runs; `check` may be a coroutine function."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * min(_MOST_CROWDING, crowding())
     while True:
         found = check()
         value = cast(T, await found if inspect.isawaitable(found) else found)

@@ -75,7 +75,7 @@ def replica(nodes: tuple[Server, Server, Any, Any]) -> Iterator[Any]:
     with Server(target.binary, settings) as server, server.client(decode_responses=False, protocol=2) as client:
         meet(server, target)
         eventually(lambda: client.execute_command("CLUSTER REPLICATE", name), ignore=redis.RedisError)
-        eventually(lambda: client.info("replication").get("master_link_status") == "up", 60)
+        eventually(lambda: client.info("replication").get("master_link_status") == "up")
         client.readonly()
         yield client
 
@@ -99,7 +99,7 @@ def test_all_at_once(nodes: tuple[Server, Server, Any, Any], replica: redis.Redi
     eventually(lambda: has_left(old))  # the target tells the source
     check_moved(made, digests, old, new)
     for twins in made:
-        eventually(lambda twins=twins: twins.digest(replica) == twins.digest(), 60)
+        eventually(lambda twins=twins: twins.digest(replica) == twins.digest())
         twins.check(client=replica)
     new.execute_command("DEBUG", "RELOAD")
     made[0].check()

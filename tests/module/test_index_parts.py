@@ -324,7 +324,7 @@ def test_replicas_have_open_documents_too(pair: tuple[redis.Redis, redis.Redis])
             there.execute_command("REPLICAOF", "NO", "ONE")
             there.flushall()
             there.execute_command("REPLICAOF", "127.0.0.1", client.info("server")["tcp_port"])
-            eventually(lambda: there.info("replication").get("master_link_status") == "up", 60)
+            eventually(lambda: there.info("replication").get("master_link_status") == "up")
     left += [Parts(twins, f"more {number}") for number in range(13)]  # the first document is discarded, on both servers
     assert refusal(client, "QA.INDEX.ADD", twins.key, "parts", parts.place + 10**6, 0, b"").startswith(NOT_OPEN)
     eventually(lambda: caught_up(1))
@@ -382,7 +382,7 @@ def test_an_open_document_moves_with_an_atomic_slot_migration(
     parts.add(some_sentences(chance, 200))
     parts.commit()
     twins.check()
-    eventually(lambda: twins.digest(replica) == twins.digest(), 60)
+    eventually(lambda: twins.digest(replica) == twins.digest())
 
 
 def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:

@@ -42,7 +42,7 @@ def noting_cluster(server_binary: Path) -> Iterator[Server]:
             pytest.skip("Redis 7.0 cannot write in the transaction of a change")
         with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, keys.SLOTS - 1)
-            eventually(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")), 20)
+            eventually(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
         yield server
 
 
@@ -228,7 +228,7 @@ def test_a_note_survives_the_kill_of_the_server(noting: Server, client: redis.Re
 def test_a_note_reaches_the_replica_with_its_change(noting: Server, client: redis.Redis) -> None:
     own = {"replicaof": f"127.0.0.1 {noting.port}"}
     with Server(noting.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
-        eventually(lambda: reader.info("replication")["master_link_status"] == "up", 60)
+        eventually(lambda: reader.info("replication")["master_link_status"] == "up")
         for count, text in ((1, "Text."), (2, "Another.")):
             client.set(KEY, text)
             eventually(lambda text=text: reader.get(KEY) == text)

@@ -258,7 +258,7 @@ def test_restarts_leak_nothing(server_binary: Path) -> None:
         before = settled()
         for _ in range(12):
             kill(server)
-        eventually(lambda: settled() <= before, 20)
+        eventually(lambda: settled() <= before)
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
         eventually(lambda: len(children.read_text().split()) == 1)  # the last worker may not be reaped yet
 

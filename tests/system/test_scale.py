@@ -36,7 +36,7 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path) -> None:
             expected = [("reader", False, True, 3), ("reader", True, False, 3), ("encoder", False, False, 3)]
             return sorted(found) == sorted(expected)
 
-        eventually(warm, 60)
+        eventually(warm)
         shown = own.status()
         assert shown["ready"], shown
         assert sorted(shard["slots"] for shard in shown["shards"]) == [5461, 5461, 5462]

@@ -97,7 +97,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
     system.may_end()
     os.kill(pid, how)
     try:
-        eventually(lambda: noticed(system, f"{host}:{port}"), 60)
+        eventually(lambda: noticed(system, f"{host}:{port}"))
         yield f"{host}:{port}"
     finally:
         if how is signal.SIGSTOP:
@@ -164,15 +164,15 @@ def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: 
     assert hinted in flat(system.cli("status").stderr)
     try:
         with down(system, 1, signal.SIGSTOP) as address:
-            eventually(lambda: all(node.cluster("INFO")["cluster_state"] == "fail" for node in others), 60)
-            eventually(lambda: noticed(system, address), 60)
+            eventually(lambda: all(node.cluster("INFO")["cluster_state"] == "fail" for node in others))
+            eventually(lambda: noticed(system, address))
             status, found = ask(system, "Who refuses?", cache="off")
             assert status == 503
             assert f"shard {address} is down" in found["detail"]
             assert "set cluster-require-full-coverage to no" in found["detail"]
             for node in others:
                 node.config_set("cluster-require-full-coverage", "no")
-            eventually(lambda: gone(system, address), 60)
+            eventually(lambda: gone(system, address))
     finally:
         for node in system.nodes:
             node.config_set("cluster-require-full-coverage", "no")
@@ -246,7 +246,7 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     block.mkdir()  # no file can replace it
     node.config_set("save", "3600 1000000")
     node.bgsave()
-    eventually(lambda: node.info("persistence")["rdb_last_bgsave_status"] == "err", 60)
+    eventually(lambda: node.info("persistence")["rdb_last_bgsave_status"] == "err")
     done = system.cli("status", "--json", check=False)
     assert done.returncode == 3
     problems = {shard["address"]: shard["problems"] for shard in json.loads(done.stdout)["shards"]}
@@ -273,4 +273,4 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     assert (found["answerable"], found["index"]["missing"]) == (True, [])
     block.rmdir()
     node.config_set("save", "")
-    eventually(lambda: system.cli("ingest", str(file), check=False).returncode == 0, 60)
+    eventually(lambda: system.cli("ingest", str(file), check=False).returncode == 0)
