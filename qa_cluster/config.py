@@ -137,6 +137,10 @@ class Settings:
         "",
         "folder of the second reader of the plan accurate, for a cluster that has none; empty: no second reader",
     )
+    second_reader_url: str = _of(
+        "",
+        "URL#sha256=HEX of a release file with the second reader, for `model get accurate`",
+    )
     encoder: str = _of(
         "",
         "folder of the encoder for a cluster that has no encoder; empty: the bundled encoder; none: no encoder, so"

@@ -19,6 +19,7 @@ from ..training.progress import ConsoleWatcher
 from ..training.stopping import Interrupted, stop_signals
 from .ablations import run_ablations
 from .plan import Plan
+from .release import write_release
 from .steps import Recipe
 
 HERE = Path(__file__).parent
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(run_ablations(recipe))
             else:
                 print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
-                watcher.say(f"the reader is in {folder / 'reader'}")
+                release, digest = write_release(folder / "reader", folder)
+                watcher.say(f"the reader is in {folder / 'reader'}, and to publish in {release}#sha256={digest}")
         except Interrupted as stopped:
             watcher.say(f"{stopped}. To resume, repeat the command")
             return 128 + stop.received

@@ -14,7 +14,7 @@ model_group = lazy_group(
         **{
             name: LazyCommand(f"{_MODEL}.programs", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")
         },
-        **{name: LazyCommand(f"{_MODEL}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
+        **{name: LazyCommand(f"{_MODEL}.{name}", name) for name in ("card", "get", "load", "use", "unload", "bench")},
         "list": LazyCommand(f"{_MODEL}.list", "list_readers"),
     },
     "Train, export and measure readers, load them on the shards, and set the default reader.",
