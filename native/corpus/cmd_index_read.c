@@ -94,7 +94,8 @@ static void reply_hits(RedisModuleCtx *ctx, const IndexRanking *ranking, long lo
     }
 }
 
-/* For QA.INDEX.WATCH: which index was ranked, up to which id, and which versions of the documents. */
+/* Replies with what QA.INDEX.WATCH needs: the identity of the index that was ranked, its next id, and the versions of
+ * the documents. */
 static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identity, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, 2);
     RedisModule_ReplyWithLongLong(ctx, (long long)identity);
@@ -103,8 +104,7 @@ static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identi
     for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
 }
 
-/* Replies with what QA.INDEX.WATCH needs: the identity of the index that was ranked, its next id, and the versions of
- * the documents. */
+/* The passages of the hits. */
 static void reply_passages(RedisModuleCtx *ctx, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, (long)ranking->count);
     for (size_t i = 0; i < ranking->count; i++) {

@@ -1,4 +1,5 @@
-/* After an AOF rewrite, a primary sends its sessions again. If a session is unchanged, the worker stays. */
+/* A command that the worker sends is checked and signed. A command from the AOF or from a primary must carry a valid
+ * tag. */
 #include "functions/cmd_register.h"
 
 #include "functions/registry.h"
@@ -21,7 +22,7 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* A primary repeats its sessions after an AOF rewrite. Unchanged sessions need no new worker. */
+/* After an AOF rewrite, a primary sends its sessions again. If a session is unchanged, the worker stays. */
 static int is_unchanged(const Session *old, const Session *session) {
     if (!old || !session || old->count != session->count) return 0;
     for (int i = 0; i < SESSION_FIELDS; i++)
@@ -37,14 +38,15 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
     int is_log = caller_is_log(ctx), known = RedisModule_StringToLongLong(argv[5], &count) == REDISMODULE_OK;
-    /* the server would report an error reply as a failed replication */
+    /* A primary adds the tag as the last argument. */
     int tagged = is_log && known && argc == 6 + count * REG_FIELDS + 1;
     if (!known || count < 0 || count > MAX_REGISTRATIONS || argc != 6 + count * REG_FIELDS + tagged)
         return RedisModule_ReplyWithError(ctx, "ERR count of registrations does not match the number of arguments");
     Session *old = registry_find_session(argv[1]), *session = count ? parse_session(argv, count) : NULL;
     if (is_log && session && !session_is_trusted(session, tagged ? argv[argc - 1] : NULL)) {
         session_free(session);
-        return RedisModule_ReplyWithSimpleString(ctx, "OK"); /* an error would be one of replication */
+        /* The server would report an error reply as a failed replication. */
+        return RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
     RedisModuleString *error = NULL;
     for (long long i = 0; session && !error && i < count; i++)

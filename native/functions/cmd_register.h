@@ -5,11 +5,7 @@
 
 #include "server/module_api.h"
 
-enum {
-    MAX_REGISTRATIONS = 10000
-}; /* A trigger is a job that its caller waits for. The job refers to its registration by id, because the registration
-      may no longer exist when the job ends. The job has the name of its caller, because the function runs with the
-      caller's rights. */
+enum { MAX_REGISTRATIONS = 10000 }; /* in a session */
 
 int register_on_load(RedisModuleCtx *ctx);
 

@@ -1,5 +1,6 @@
-/* A trigger is a job that its caller waits for. It refers to its registration by id, because the registration may no
- * longer exist when the job ends. It has the name of its caller, because the function runs with the caller's rights. */
+/* A trigger is a job that its caller waits for. The job refers to its registration by id, because the registration may
+ * no longer exist when the job ends. The job has the name of its caller, because the function runs with the caller's
+ * rights. */
 #include "functions/cmd_trigger.h"
 
 #include "functions/registry.h"
@@ -13,8 +14,7 @@ typedef struct Trigger {
     RedisModuleString *user;  /* the caller; NULL: the caller has no name */
     RedisModuleString **argv; /* the name of the trigger and its arguments */
     int argc;
-    int cost_from; /* The cost is the larger of two numbers: the number of counted arguments, and the length of the
-                      arguments in units of COST_BYTES. A sentence with its neighbors has about COST_BYTES bytes. */
+    int cost_from; /* as in the registration */
 } Trigger;
 
 static void free_trigger(void *data) {
@@ -43,8 +43,8 @@ static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResu
 
 static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)data)->registration; }
 
-/* The larger of the counted arguments and the length in units of COST_BYTES. A sentence with its neighbors has about
- * COST_BYTES bytes. */
+/* The cost is the larger of two numbers: the number of counted arguments, and the length of the arguments in units of
+ * COST_BYTES. A sentence with its neighbors has about COST_BYTES bytes. */
 static uint32_t trigger_cost(void *data) {
     enum { COST_BYTES = 512 };
     const Trigger *trigger = data;

@@ -1,5 +1,11 @@
-/* Commands that change rights or settings, run code or talk to other servers. Redis 7.0 and later never replicate a
- * script, only its effects. */
+/* How the module recognizes the primary depends on the server:
+ * - On Redis 7.2 and later and on Valkey, the primary is the only client without a user. The filter can see that.
+ * - On Redis 7.0, the filter does not learn which client sent the command. On a replica it puts RG.FROMPRIMARY before
+ *   each dangerous command, for every client. RG.FROMPRIMARY refuses the command if the client is the primary.
+ *   Otherwise it runs the command with the client's rights. So on Redis 7.0 an administrator of a replica also needs
+ *   the right to run rg.fromprimary.
+ * Lua scripts cannot run these commands. The module's own commands refuse the primary themselves
+ * (caller_require_admin). */
 #include "functions/from_primary.h"
 
 #include <errno.h>
@@ -11,10 +17,11 @@
 #include "server/commands.h"
 #include "server/server.h"
 
-/* on Redis 7.0; {NULL}: on Redis 7.0 the filter ignores the command */
+/* Commands that change rights or settings, run code or talk to other servers. Redis 7.0 and later never replicate a
+ * script, only its effects. */
 typedef struct Refused {
     const char *name;
-    const char *subcommands[4]; /* on Redis 7.0; {NULL}: the filter of Redis 7.0 ignores the command */
+    const char *subcommands[4]; /* on Redis 7.0; {NULL}: on Redis 7.0 the filter ignores the command */
 } Refused;
 
 static const Refused REFUSED[] = {
@@ -71,7 +78,7 @@ int from_primary_guard(RedisModuleCommandFilterCtx *filter) {
     return 1;
 }
 
-/* the server would report an error reply as a failed replication */
+/* Runs the command with the rights of the caller. */
 static void run(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
@@ -99,7 +106,8 @@ static int RG_FROMPRIMARY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
         "the primary of this server sent the command %s, which replication never contains: it was refused, and "
         "the primary may be hostile (docs/operations.md)",
         refused->name);
-    return RedisModule_ReplyWithSimpleString(ctx, "OK"); /* an error would be one of replication */
+    /* The server would report an error reply as a failed replication. */
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 int from_primary_on_load(RedisModuleCtx *ctx) {

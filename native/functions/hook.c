@@ -1,15 +1,15 @@
-/* Event jobs, which keyspace notifications cause, and the keymiss hook.
+/* Creates event jobs from keyspace notifications, and implements the keymiss hook.
  *
  * The hook works in three steps:
  * 1. The command filter sees each command of a client. It puts RG.INNERHOOK before a read if a registration hooks the
- *    command and matches one of its keys.
+ * command and matches one of its keys.
  * 2. RG.INNERHOOK runs the read with the caller's rights and keeps the reply. If a key is missing, the server notifies
- *    the module during that call, and on_miss stores the registration in the innermost HookCall.
+ * the module during that call, and on_miss stores the registration in the innermost HookCall.
  * 3. RG.INNERHOOK then blocks the client until the function has answered.
- * HookCalls live on the C stack and form a chain, because a hooked read can run inside another one.
+ * HookCalls are on the C stack and form a chain, because a hooked read can run inside another hooked read.
  *
- * The filter and the notifications run for every command of the server. So they return as early as possible: at once if
- * there is no KeysReader registration, else after the first byte of the key. */
+ * The filter and the notifications run for every command of the server, so they must return early. Without a KeysReader
+ * registration they return at once. Otherwise the first byte of the key often decides. */
 #include "functions/hook.h"
 
 #include <string.h>
@@ -26,10 +26,10 @@
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* 1: the read runs for the worker or comes by replication, so it calls no function */
+/* The hooked read that runs now. A notification of a miss refers to it. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* 1: it runs for the worker or comes by replication, so it calls no function */
+    int suppressed; /* 1: the read runs for the worker or comes by replication, so it calls no function */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;

@@ -232,7 +232,7 @@ static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decode
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
         uint64_t id = decoded->base + decoded->offsets[i];
-        if (!id_is_kept(index, id, &carry->place)) continue; /* open documents are not dead */
+        if (!id_is_kept(index, id, &carry->place)) continue; /* sentences of open documents are not dead */
         carry->ids[carry->count] = id;
         carry->codes[carry->count++] = decoded->codes[i];
     }
@@ -259,7 +259,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* sentences of open documents are not dead */
+/* Finishes a list: the carried postings join the buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);

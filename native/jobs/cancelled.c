@@ -59,8 +59,8 @@ static void free_cancelled(Cancelled *job) {
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Cancelled *job = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    if (paused ||
-        job->was_paused) { /* the worker could not send QA.DONE during the pause, so the grace time starts at its end */
+    /* The worker could not send QA.DONE during the pause, so the grace time starts at the end of the pause. */
+    if (paused || job->was_paused) {
         job->was_paused = paused;
         job->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, job);
         return;

@@ -43,8 +43,8 @@ int jobs_on_load(RedisModuleCtx *ctx);
 typedef struct JobsWorker {
     const char *(*refusal)(void); /* returns NULL, or an error line that says why there can be no worker */
     void (*wake)(void);           /* tells a waiting link that a job may be available */
-    void (*kill)(const char *reason,
-                 int innocent); /* kills the worker and returns at once; jobs_worker_lost is called later */
+    /* Kills the worker and returns at once. jobs_worker_lost is called later. */
+    void (*kill)(const char *reason, int innocent);
 } JobsWorker;
 
 /* Call it once, at load time, before the first job. `worker` must live as long as the module. */

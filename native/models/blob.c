@@ -18,7 +18,7 @@ static Blob *blob_new(size_t room) {
     return blob;
 }
 
-/* Takes over the caller's reference to the string. */
+/* Takes ownership of the caller's reference to the string. */
 static void add_chunk(Blob *blob, RedisModuleString *chunk, size_t length) {
     blob->chunks[blob->n++] = chunk;
     blob->size += length;
@@ -39,7 +39,7 @@ Blob *blob_retain(Blob *blob) {
     return blob;
 }
 
-/* Takes ownership of the caller's reference to the string. */
+/* ---- Freeing ---- */
 
 static void *free_blob(void *data) {
     Blob *blob = data;

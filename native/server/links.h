@@ -31,15 +31,14 @@ int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);
 
-/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let it change its
- * user. */
+/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let the client change
+ * its user. */
 int link_add(RedisModuleCtx *ctx);
 
 /* 1: the calling client is a link of the current worker. 0: the function has replied NOPERM. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
-/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let the client change
- * its user. */
+/* An atomic block of the worker starts (1) or ends (0) a command. */
 void link_set_in_block(int in_block);
 int link_in_block(void);
 

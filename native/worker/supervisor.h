@@ -56,8 +56,8 @@ long long supervisor_inactive_ms(void);
 
 /* The functions of the part that reads the control socket (scripts/gears/atomic.c). */
 typedef struct ControlUser {
-    int (*readable)(
-        int fd); /* called when bytes have arrived; returns 0 if the socket is closed or the bytes are not a command */
+    /* Called when bytes have arrived. Returns 0 if the socket is closed, or if the bytes are not a command. */
+    int (*readable)(int fd);
     void (*reset)(void); /* called when a new worker starts; drops the bytes of an incomplete command */
 } ControlUser;
 

@@ -1,4 +1,4 @@
-"""Return whether a reader is the default on all shards, on some (after an incomplete change), or on no shard."""
+"""`qa-cluster model list`: lists the readers and encoders on the shards."""
 
 from __future__ import annotations
 
