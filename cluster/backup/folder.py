@@ -40,7 +40,7 @@ class BackupFolder:
         self._open: dict[str, LinesWriter] = {}
 
     def lines(self, name: str) -> LinesWriter:
-        """Start a file of JSON lines; `close` completes it."""
+        """Start a file of JSON lines. Call `close` to complete the file."""
         writer = self._open[name] = LinesWriter(self._new_path(name))
         return writer
 
@@ -129,7 +129,7 @@ def reading(backup: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[bool]:
-    """Lock a folder; yield whether this succeeded. It always succeeds on a file system without locks."""
+    """Lock a folder; yield whether the lock was taken. On a file system without locks, always yield True."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

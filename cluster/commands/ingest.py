@@ -32,7 +32,7 @@ _FAILED = 1
 _STDIN = Path("-")
 _USUAL_PAGES = 1000
 _ON_ERROR = ("report", "skip", "stop")
-# A prefix for --sync must end with one of these: otherwise `news` would also match the ids of `newsletter`.
+# A prefix for --sync must end with one of these characters. Otherwise `news` would also match the ids of `newsletter`.
 _PREFIX_ENDS = ("/", ":")
 
 

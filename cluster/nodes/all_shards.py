@@ -35,7 +35,7 @@ _TEMPORARY_TYPES = (
 # Receives one line about each step of the work.
 OnStep = Callable[[str], None]
 Result = TypeVar("Result")
-# Work on one shard; it returns the problem that still prevents it, or an empty string when it is done.
+# Work on one shard. It returns the problem that still prevents the work, or an empty string when the work is done.
 Work = Callable[[Node, redis.Redis], str]
 
 

@@ -57,7 +57,9 @@ def write_derived_key(settings: Settings, folder: Path) -> Path | None:
 
 
 def allow_replication(client: redis.Redis, password: str) -> None:
-    """Create the replication user on a running server. A server started by an earlier version does not have it."""
+    """Create the replication user on a running server, because a server of an earlier version does not have this
+    user.
+    """
     command(client, "ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
 
 

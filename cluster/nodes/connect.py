@@ -40,7 +40,7 @@ class TlsRefused(redis.exceptions.ConnectionError):
 
 
 class _ClosedByServer(redis.exceptions.ConnectionError):
-    """A server with TLS closed the connection without an error message; it may be starting or stopping."""
+    """A server with TLS closed the connection without an error message. The server may be starting or stopping."""
 
 
 class _TlsConnection(redis.SSLConnection):

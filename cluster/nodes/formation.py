@@ -1,6 +1,6 @@
-"""Forms one cluster from empty servers, and waits until all servers agree about it.
+"""Forms one cluster from empty servers, and waits until all servers agree about the cluster.
 
-It uses only CLUSTER commands of the servers. `resharding` moves slots.
+This module uses only CLUSTER commands of the servers. `resharding` moves slots.
 """
 
 from __future__ import annotations

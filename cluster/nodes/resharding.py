@@ -126,7 +126,7 @@ def _without(node: Node, moves: Sequence[Move]) -> Node:
 
 
 def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -> None:
-    """Move slots from one primary to another. It can be repeated after an interruption at any point."""
+    """Move slots from one primary to another. After an interruption at any point, the move can be repeated."""
     by_id = {node.id: (node, client) for node, client in shards}
     source_id, target_id = moves[0].source, moves[0].target
     (_, source), (target_node, target) = by_id[source_id], by_id[target_id]

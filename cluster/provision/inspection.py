@@ -1,4 +1,4 @@
-"""Reports the state of a cluster, shard by shard, and what it lacks to answer questions. It changes nothing."""
+"""Reports the state of a cluster, shard by shard, and what it lacks to answer questions. Nothing is changed."""
 
 from __future__ import annotations
 

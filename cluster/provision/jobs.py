@@ -57,7 +57,7 @@ class JobReport:
 def directory(settings: Settings) -> Path:
     """Return the folder of the jobs server and its worker.
 
-    The command line of the worker contains it, which identifies the process.
+    The folder is part of the worker's command line, which identifies the worker process.
     """
     return data_folder(settings) / "jobs"
 

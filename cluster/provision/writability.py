@@ -1,4 +1,4 @@
-"""Finds out why a running server refuses writes: its disk, its memory or its replicas. It writes nothing."""
+"""Finds out, without writing, why a running server refuses writes: its disk, its memory or its replicas."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
     from qa_cluster.reading.lean_openvino import openvino
 
     try:
-        # Prevents the TensorFlow frontend from reading the file: it accepts text and prints errors.
+        # Only the ONNX frontend may read the file, because the TensorFlow frontend accepts any text and prints errors.
         if not openvino.frontend.FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("not an ONNX file")
         model = openvino.Core().read_model(str(path))

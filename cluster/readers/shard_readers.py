@@ -106,7 +106,9 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
-    """Store tokenizer and manifest atomically, each only if it differs, because a write makes the shard reload it."""
+    """Store tokenizer and manifest atomically. A key is written only if its value differs, because a write makes the
+    shard reload the reader.
+    """
     texts = {
         keys.tokenizer_key(node.tag, name): reader.tokenizer,
         keys.manifest_key(node.tag, name): reader.manifest_text.encode(),
@@ -182,7 +184,7 @@ def named_models(client: redis.Redis) -> set[str]:
 
 
 def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
-    """Remove a reader from a shard, under all tags; the default reader only if `default` allows it.
+    """Remove a reader from a shard, under all tags. The default reader is removed only with `default`.
 
     Returns:
         The number of removed keys.

@@ -44,7 +44,7 @@ extendedKeyUsage = clientAuth
 
 
 def tls_folder(data_dir: Path) -> Path:
-    """Return the folder for the certificates of the local cluster; it exists only with TLS."""
+    """Return the folder for the certificates of the local cluster. The folder exists only if the cluster uses TLS."""
     return data_dir / TLS_FOLDER
 
 

@@ -1,4 +1,4 @@
-"""Finds the native module; in a checkout, builds it."""
+"""Finds the native module. In a checkout, builds the module."""
 
 from __future__ import annotations
 

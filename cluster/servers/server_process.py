@@ -128,7 +128,9 @@ def find_program(server: str) -> str:
 
 
 def need_tls(program: str) -> None:
-    """Raise ConfigError if this server program has no TLS. The test starts it with a missing certificate."""
+    """Raise ConfigError if this server program has no TLS. To find out, start the program with a certificate that is
+    missing.
+    """
     missing = "/nonexistent.pem"
     options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
     options |= {"tls-cert-file": missing, "tls-key-file": missing}

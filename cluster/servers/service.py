@@ -32,9 +32,9 @@ def environment(loaded: LoadedSettings, url: str, **overrides: object) -> Mappin
 
 
 def start(loaded: LoadedSettings, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
-    """Start the service on `port`, wait until it is ready, and return it and its address. It ends with this process.
+    """Start the service on `port`, and wait until it is ready; return its process and its address.
 
-    `overrides` replace settings of this run.
+    The service ends with this process. `overrides` replace settings of this run.
     """
     settings = loaded.settings
     pid = spawn(

@@ -131,8 +131,8 @@ def resolved(announce: str) -> str:
 def become(spec: ServerSpec) -> None:
     """Replace this process by the server.
 
-    The server reads the password from its configuration file; its environment has none, where user functions could
-    read it.
+    The server reads the password from its configuration file. The password is not in the server's environment, because
+    user functions could read it there.
     """
     spec.socket_path.unlink(missing_ok=True)
     os.execve(spec.program, [spec.program, str(spec.config_path)], without_passwords(os.environ))

@@ -126,7 +126,7 @@ def _write_secret(path: Path) -> str:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the folder; ClusterError if another command holds it. The lock ends with its process."""
+    """Hold the lock of the folder. ClusterError if another command holds the lock. The lock ends with its process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The servers do not inherit the descriptor, so the lock ends with this process.

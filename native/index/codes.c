@@ -56,7 +56,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* Idempotent, because each new index calls it. */
+/* May be called several times, because each new index calls it. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

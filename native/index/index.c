@@ -1,4 +1,4 @@
-/* The whole index: creates, frees, counts and digests it. */
+/* Functions on the whole index: create, free, count, digest. */
 #include "index/structure.h"
 
 #include "index/codes.h"

@@ -139,7 +139,7 @@ typedef struct IndexPacked {
     size_t offset;
 } IndexPacked;
 
-/* Checks sentences in the format of sentences.c; false: they are invalid. */
+/* Checks sentences in the format of sentences.c. False: the sentences are invalid. */
 bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed);
 /* Appends sentences that index_packed_check() has accepted. */
 IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed);
@@ -210,7 +210,7 @@ bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Ranking ---- */
 
-/* Compiles a filter in the format of filter.c; NULL: it is invalid. The result does not refer to `bytes`. */
+/* Compiles a filter in the format of filter.c. NULL: the filter is invalid. The result does not refer to `bytes`. */
 IndexFilter *index_filter_new(Index *index, const void *bytes, size_t length);
 void index_filter_free(Index *index, IndexFilter *filter);
 
@@ -360,7 +360,7 @@ typedef struct IndexCounts {
 IndexCounts index_counts(const Index *index);
 size_t index_memory(const Index *index);
 
-/* A digest of live documents, their fields, order, sentences and postings. It reads the whole index. */
+/* Returns a digest of live documents, their fields, order, sentences and postings. Reads the whole index. */
 uint64_t index_digest(const Index *index);
 
 /* The weight of a code; see codes.c. */

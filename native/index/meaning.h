@@ -70,7 +70,8 @@ double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
                            uint32_t *count);
 
-/* The highest cosine of a document's passages, which must be complete; NAN: it has no passages. */
+/* Returns the highest cosine of a document's passages, whose vectors must be complete. NAN: the document has no
+ * passages. */
 double meaning_of_document(const Meaning *meaning, const Document *document);
 
 /* Returns how many bytes of vectors a scan of these documents reads. `documents` NULL: of all documents. */

@@ -244,7 +244,7 @@ static void count_purged(Index *index, uint32_t dead) {
     index->dead_postings -= dead;
 }
 
-/* Decodes postings in the entry or in one buffer. If any of them is dead, it rebuilds the postings. */
+/* Decodes postings in the entry or in one buffer. If any posting is dead, rebuilds the postings. */
 static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     Decoded decoded;
     Carry carry = {.count = 0};

@@ -150,7 +150,7 @@ void question_join(IndexWatch *watch, Question *question) {
     insert(watch, &watch->names, &question->node);
 }
 
-/* Stops watching the question. Links to it remain. */
+/* Stops watching the question. Anchors still have links to the question. */
 static void leave(IndexWatch *watch, Question *question) {
     if (question->older) question->older->newer = question->newer;
     else watch->oldest = question->newer;
@@ -162,7 +162,7 @@ static void leave(IndexWatch *watch, Question *question) {
     watch->most = UINT64_MAX;
 }
 
-/* The vector, with its digest and its values behind it. */
+/* The size of a vector, with its digest and its values after it. */
 static size_t vector_size(const IndexVector *vector) { return sizeof *vector + INDEX_DIGEST + vector->dims; }
 
 IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector) {

@@ -97,9 +97,9 @@ void anchor_touch(IndexWatch *watch, Anchor *anchor);
 IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector);
 Question *question_find(const IndexWatch *watch, const void *name, size_t length);
 void question_join(IndexWatch *watch, Question *question);
-/* Removes a replaced question. It is not reported. */
+/* Removes a question that was replaced, without a report. */
 void question_forget(IndexWatch *watch, Question *question);
-/* Removes an expired question. It is not reported, and its memory is freed later. */
+/* Removes an expired question, without a report. Its memory is freed later. */
 void question_expire(IndexWatch *watch, Question *question);
 /* Drops a question. A loop over links may continue after the call. questions_tell() must follow. */
 void question_doom(IndexWatch *watch, Question *question);

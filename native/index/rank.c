@@ -402,7 +402,7 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
     size_t row_bytes = sizeof(Row) + ranker->stride;
     for (unsigned i = ranker->essential; i < ranker->count; i++)
         if (ranker->cursors[i]->window_max) add_postings(ranker, ranker->cursors[i], first, end, false);
-    /* With many rows it is cheaper to read the postings of another term than to look up each row in them. */
+    /* With many rows, reading the postings of another term is cheaper than looking up each row in them. */
     memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
     unsigned left = sift_rows(ranker);
     while (left && ranker->essential) {

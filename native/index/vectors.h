@@ -29,7 +29,8 @@ uint32_t vectors_end(const Document *document);
 /* The bytes of a packed passage. */
 static inline size_t packed_passage_bytes(uint32_t dims) { return 3 * sizeof(uint32_t) + dims; }
 
-/* Checks packed passages: they ascend, do not overlap and are in [start, sentences). False: `problem` says why not. */
+/* Checks that packed passages ascend, do not overlap and are in [start, sentences). False: `problem` says what is
+ * wrong. */
 bool passages_check(const uint8_t *bytes, size_t length, uint32_t dims, uint64_t start, uint64_t sentences,
                     char problem[INDEX_PROBLEM]);
 /* Appends `count` passages that passages_check() has accepted. A document without vectors gets `encoder` and `total`.

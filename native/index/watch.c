@@ -490,7 +490,7 @@ typedef struct Changed {
     int64_t products, rankings; /* that may still be made */
 } Changed;
 
-/* Marks the watched terms of the document. False: it has too many terms. */
+/* Marks the watched terms of the document. False: the document has too many terms. */
 static bool mark_terms(IndexWatch *watch, const Index *index, const Document *document) {
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     uint64_t count;

@@ -4,7 +4,7 @@
 
 #include "jobs/job_state.h"
 
-/* `kill` is called if the worker does not stop working on a cancelled job. It kills the worker. */
+/* `kill` must kill the worker. It is called if the worker does not stop working on a cancelled job. */
 void cancelled_on_load(void);
 void cancelled_attach(void (*kill)(const char *reason, int innocent));
 

@@ -71,7 +71,7 @@ void queue_limit(Queue *queue, QueueLimits limits);
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Returns an item that was popped before to the queue: it is first in its flow, and its flow is next. */
+/* Returns an item that was popped before to the front of its flow, and makes this flow the next. */
 void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
 /* 1: an item may be popped. */
 int queue_ready(Queue *queue);

@@ -207,7 +207,7 @@ static void model_digest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* A copy shares the bytes. It has its own ref and statistics. */
+/* A copy shares the bytes of the model, but has its own ref and statistics. */
 static void *model_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
     (void)from;
     const Model *model = value;

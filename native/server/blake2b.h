@@ -1,4 +1,5 @@
-/* The hash function BLAKE2b (RFC 7693). With a key it is a message authentication code. It does not know the server. */
+/* The hash function BLAKE2b (RFC 7693), which is a message authentication code if it gets a key. This part does not
+ * depend on the server. */
 #ifndef QA_BLAKE2B_H
 #define QA_BLAKE2B_H
 

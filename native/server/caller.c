@@ -1,4 +1,4 @@
-/* Asks the server about the caller of the current command. It keeps no state between commands. */
+/* Functions that ask the server about the caller of the current command. They keep no state between commands. */
 #include "server/caller.h"
 
 #include <stdio.h>

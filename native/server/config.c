@@ -60,7 +60,7 @@ static RedisModuleString *check_command(const char *text, size_t length) {
     return RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %.200s", text);
 }
 
-/* Accepts any text. If the path cannot be used, the part that uses it reports that. */
+/* Accepts any text. The part that uses the path reports a path that cannot be used. */
 static RedisModuleString *check_path(const char *text, size_t length) {
     (void)text;
     (void)length;

@@ -25,7 +25,7 @@ typedef struct RespToken {
     size_t length;
 } RespToken;
 
-/* Reads one token. 1: done, 0: the token is incomplete and the reader has not moved, -1: it is invalid. */
+/* Reads one token. 1: done. 0: the token is incomplete, and the reader has not moved. -1: the token is invalid. */
 int resp_next(RespReader *reader, RespToken *token, unsigned flags);
 
 /* 1: the buffer is exactly one complete, valid value. */

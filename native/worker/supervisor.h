@@ -1,4 +1,4 @@
-/* The shard's worker process: starts, watches, kills and restarts it. Main thread only. */
+/* Starts, watches, kills and restarts the shard's worker process. Main thread only. */
 #ifndef QA_SUPERVISOR_H
 #define QA_SUPERVISOR_H
 

@@ -45,7 +45,7 @@ class Portions:
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # The module counts runs in the same way. It uses the number to limit the jobs that it sends in advance.
+        # The module uses the same number of runs to limit the jobs that it sends in advance.
         found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
         threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
         self._runs = asyncio.Semaphore(threads * workers)

@@ -33,7 +33,7 @@ class Quarantine:
         return entry is None or time.monotonic() >= entry[1]
 
     def add(self, name: Name, error: Exception) -> None:
-        """Record a failure, and log it."""
+        """Record and log a failure."""
         failures = self._entries.pop(_plain(name), (0, 0.0))[0] + 1
         pause = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), MAX_SECONDS)
         self._entries[_plain(name)] = (failures, time.monotonic() + pause)
@@ -46,7 +46,7 @@ class Quarantine:
         )
 
     def forget(self, names: Iterable[Name]) -> None:
-        """End the quarantine of documents: they have vectors, or a new version."""
+        """End the quarantine of documents that have vectors now, or a new version."""
         if self._entries:
             for name in names:
                 self._entries.pop(_plain(name), None)

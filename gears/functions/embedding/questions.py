@@ -12,7 +12,9 @@ from qa_cluster.shard_functions import EMBED_TRIGGER
 
 
 class QuestionVectors:
-    """The trigger. It calls `note_short` for each question, so that long work is divided into small portions."""
+    """The trigger `qa.embed`. For each question, it calls `note_short`, so that long work is divided into small
+    portions.
+    """
 
     def __init__(self, readers: ShardReaders, note_short: Callable[[], None]) -> None:
         self._readers = readers

@@ -44,7 +44,7 @@ class PartitionMarks:
         return [tag for tag, made in self._layouts(tags) if has_this_layout(made) and made["layout"] != mark]
 
     def begin_scan(self, tags: Collection[str]) -> None:
-        """Record that a scan of these partitions starts. At its end, it may mark them."""
+        """Record that a scan of these partitions starts. At its end, the scan may mark the partitions."""
         self._scanned = set(tags)
 
     def give_up(self, tags: Collection[str] | None) -> None:

@@ -60,7 +60,7 @@ class TextEvents:
     async def _index(self, document_id: str, tag: str) -> None:
         """Index a changed document.
 
-        If too many documents are pending, postpone it. After `EVENT_SECONDS`, leave it pending.
+        If too many documents are pending, its indexing is postponed. After `EVENT_SECONDS`, the document stays pending.
         """
         if self._indexer.is_full():
             self._postponed.add(tag)

@@ -52,7 +52,7 @@ class ShardEncoder(ShardModel):
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
         """Return the packed vectors of passages.
 
-        They are computed in one run, after all pending questions. Each row comes from `row`.
+        All vectors are computed in one run, after all pending questions. Each row comes from `row`.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))

@@ -152,7 +152,7 @@ class ShardReaders:
         return self.answers_checked_for == self.revisions()
 
     def forget(self) -> None:
-        """Read the keys again at the next use: they may have changed."""
+        """Read the keys again at the next use, because they may have changed."""
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:

@@ -1,4 +1,4 @@
-"""Locks by name; a lock exists only while a task holds it or waits for it."""
+"""Locks by name. A lock exists only while a task holds it or waits for it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Partitions:
         return self._local
 
     def _answer(self, _sender: str, _body: object) -> int:
-        """Answer a `REQUEST` of another shard with the number of partitions; 0 if this shard does not know it."""
+        """Answer a `REQUEST` of another shard with the number of partitions; 0 if the number is unknown."""
         found = self._read()
         return (self._count or 0) if found is None else found
 

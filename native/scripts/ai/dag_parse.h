@@ -18,8 +18,8 @@ typedef struct DagSpec {
     char error[200];
 } DagSpec;
 
-/* Returns NULL or an error line. After an error `spec` has everything that was parsed before, because the key positions
- * come from it. */
+/* Returns NULL or an error line. After an error, `spec` contains what was parsed before, because the key positions are
+ * taken from it. */
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
 /* The arguments of the operation after the `|>` at *at. Moves *at to the next operation. 0: there is no operation. */
 int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);

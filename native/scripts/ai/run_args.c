@@ -1,5 +1,5 @@
-/* Parses the arguments; it stores nothing and sends no reply. The errors are those of RedisAI, word for word where
- * clients know them. */
+/* These functions only parse: they store nothing and send no reply. Where clients know an error text of RedisAI, the
+ * text is the same. */
 #include "scripts/ai/run_args.h"
 
 #include <limits.h>

@@ -62,7 +62,7 @@ void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
 /* Replies with dtype, ndim, dims and blob as separate elements, and returns their number. */
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 
-/* Reads dtype ndim dim.. blob in the worker's format. Returns the number of arguments that it read; 0: they are
+/* Reads dtype ndim dim.. blob in the worker's format. Returns how many arguments were read; 0: the arguments are
  * invalid. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
 /* The number of samples, as AI.INFO counts them. */

@@ -151,7 +151,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
 
 static int is_order(long long order) { return order > 0 && order <= MAX_PAUSE_ORDER; }
 
-/* Reads a change from the `length` bytes at `text`; 0: they are not a change. */
+/* Reads a change from the `length` bytes at `text`. 0: the bytes are not a change. */
 static int parse_change(Change *change, const char *text, size_t length) {
     change->order = 0;
     if (change->verb == ORDER) {
