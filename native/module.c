@@ -1,7 +1,7 @@
 /* The module qa: its entry point, and a description of its wings, its threads and its ownership.
  *
  * WINGS AND ROOMS. The module is two products. The question wing has what questions need:
- *   index/      an inverted index; a library that does not know the server
+ *   index/      an inverted index; a library that does not depend on the server
  *   server/     the API of the server, settings, keys, arguments, replies, and the links of the worker
  *   jobs/       the queue of the work for the worker, and the clients that wait for it
  *   models/     models behind keys, and the commands that store them

@@ -1,4 +1,4 @@
-/* A strict RESP parser over a buffer. It does not know the server, so its tests need no server.
+/* A strict RESP parser over a buffer. It does not depend on the server, so its tests need no server.
  *
  * It accepts RESP2. With RESP_3 it also accepts those RESP3 types that a reply of a read command can contain. It limits
  * the depth, the number of elements and all lengths, checks for overflow, and allocates no memory. */
