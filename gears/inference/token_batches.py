@@ -80,7 +80,7 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     >>> cheapest_runs([16, 32, 48, 48], 1024), cheapest_runs([16] * 8 + [128] * 4, 1024)
     ([slice(0, 4, None)], [slice(0, 8, None), slice(8, 12, None)])
     """
-    # least[n]: the cost of the first n items and how many of them are in the last run
+    # least[n]: the cost of the first n items, and how many items are in the last of their runs
     least: list[tuple[int, int]] = [(0, 0)]
     for stop, length in enumerate(lengths, start=1):
         ways = [(least[stop - 1][0] + RUN_TOKENS + length, 1)]

@@ -1,1 +1,1 @@
-"""The worker process: it assembles its parts, takes jobs from the module, does them and reports them."""
+"""The worker process: assembles its parts, fetches jobs from the module, runs them and reports the results."""

@@ -55,7 +55,7 @@ class Job:
 
     @property
     def has_client(self) -> bool:
-        """Whether a client waits for it; only events may have no client."""
+        """Whether a client waits for the job. Only events may have no client."""
         return self.kind != "event" or self.arguments[3:] not in ([0], [b"0"])
 
     @property

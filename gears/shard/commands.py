@@ -74,9 +74,9 @@ class ShardCommands:
         return [_decoded(reply) for reply in replies[1:]]
 
     def execute_later(self, command: str, *args: object) -> None:
-        """Run a command without waiting for it; an error reply is only logged.
+        """Run a command without waiting for its reply. An error reply is only logged.
 
-        It runs before the client of the current job gets its answer.
+        The command runs before the client of the current job gets its answer.
         """
 
         def failed(text: str) -> None:
@@ -110,7 +110,7 @@ class ShardCommands:
         return replies
 
     def run_script_later(self, call: ScriptCall) -> None:
-        """Run a Lua script without waiting for its reply; it runs before the job's client gets its answer."""
+        """Run a Lua script without waiting for its reply. The script runs before the job's client gets its answer."""
         self.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
     def with_references(

@@ -44,9 +44,9 @@ class Host:
         return self.links.link().execute_many(commands)
 
     def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
-        """Send a command without waiting for its reply; it runs before the current job is reported.
+        """Send a command without waiting for its reply. The command runs before the current job is reported.
 
-        `failed` gets the text of an error reply.
+        `failed` is called with the text of an error reply.
         """
         if self.reporting is None:
             self.execute(*arguments)

@@ -104,7 +104,7 @@ def refused_by_tls(error: BaseException) -> ProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share; it is empty if they share no
+    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share, and is empty without a shared
     key.
     """
 

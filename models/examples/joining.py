@@ -68,7 +68,7 @@ class _Neighbours:
             (word for word in self._words[example.context] if word in self._holders),
             key=lambda word: (self._frequency[word], word),
         )[:_RARE_WORDS]
-        # Without a known answer, similar contexts are not used: they could contain an answer.
+        # Without a known answer, similar contexts are not used, because they could contain an answer.
         known = bool(self.answers.get(example.question))
         similar = sorted({held for word in rare for held in self._holders[word]}) if known else []
         order.shuffle(similar)

@@ -15,7 +15,7 @@ _RECENT_STEPS = 200
 
 
 class _Step(NamedTuple):
-    """A report: its time, and how many steps are done. It can cover several steps."""
+    """A report of progress: its time, and how many steps are done. One report may cover several steps."""
 
     at: float
     done: int

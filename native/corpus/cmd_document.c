@@ -193,7 +193,7 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
     return RedisModule_CreateString(NULL, hex, VERSION_LENGTH);
 }
 
-/* Computes two versions of the stored text: with the stored metadata, and with the new metadata. They are empty if the
+/* Computes two versions of the stored text: with the stored metadata, and with the new metadata. Both are empty if the
  * record or the text is missing. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {

@@ -52,7 +52,7 @@ Index *stored_index_read(IndexRead read, void *context);
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 
-/* Returns the shared empty index, for missing keys and for filters. It must never be changed. */
+/* Returns the shared empty index, for missing keys and for filters. Callers must never change this index. */
 Index *stored_index_none(void);
 
 void stored_index_add_part(StoredIndex *stored, const void *bytes, size_t length);

@@ -20,7 +20,7 @@ static const char *find_tag(const char *key, size_t length) {
     return opening - 1;
 }
 
-/* The length of the UTF-8 sequence at `text`; 0: it is invalid. */
+/* Returns the length of the UTF-8 sequence at `text`. 0: the sequence is invalid. */
 static size_t sequence(const unsigned char *text, size_t length) {
     unsigned char first = text[0];
     size_t size = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;

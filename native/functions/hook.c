@@ -26,7 +26,7 @@
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* The hooked read that runs now. A notification of a miss refers to it. */
+/* The hooked read that runs now. If its key is missing, the notification refers to this structure. */
 typedef struct HookCall {
     const HookedCommand *command;
     int suppressed; /* 1: the read runs for the worker or comes by replication, so it calls no function */
@@ -219,7 +219,7 @@ static Caller find_caller(RedisModuleCtx *ctx) {
     return caller;
 }
 
-/* Runs the wrapped command with the caller's rights; NULL: the caller lacks them. */
+/* Runs the wrapped command with the caller's rights. NULL: the caller lacks the rights. */
 static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc,
                                           const Caller *caller) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);

@@ -24,8 +24,8 @@ void session_free(Session *session);
 
 /* Returns the tag of a session for a file or a replica. The tag is empty if this server has no key. */
 RedisModuleString *session_sign(const Session *session);
-/* 1: the session from a file, the AOF or a primary may be loaded. 0: it may not, and the log says why. `tag` may be
- * NULL. */
+/* 1: the session from a file, the AOF or a primary may be loaded. 0: the session is refused, and the log says why.
+ * `tag` may be NULL. */
 int session_is_trusted(const Session *session, RedisModuleString *tag);
 
 /* How many sessions were not loaded because their tag was missing or wrong. */

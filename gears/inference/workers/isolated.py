@@ -236,7 +236,7 @@ class IsolatedModel:
         """Start the process and load the file.
 
         Raises:
-            Refused: it has failed too often.
+            Refused: the model has failed too often.
             ModelError: the file cannot be loaded, or its load exceeded a limit.
         """
         self._check_refused()
@@ -356,7 +356,9 @@ class IsolatedModel:
         )
 
     def _check_refused(self) -> None:
-        """Raise Refused if it has failed too often, before the process of another model ends for it."""
+        """Raise Refused if the model has failed too often. Call this first, so that no process of another model ends
+        for it.
+        """
         if self.process is None and (trial := self._processes.trials.of(self._ref)).failures >= REFUSED_AFTER:
             raise self._refused(trial)
 

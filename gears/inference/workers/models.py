@@ -63,18 +63,18 @@ class PooledModel:
 
     @property
     def given_up(self) -> bool:
-        """Whether too many processes died before any process has loaded it."""
+        """Whether too many processes died before any process has loaded the model."""
         return not self.served and self.deaths >= MAX_DEATHS
 
     def begin(self, process: InferenceProcess) -> None:
-        """Record that a process starts to load it."""
+        """Record that a process starts to load the model."""
         process.loading = self.number
         self.senders += 1
         if not self.proven:
             self.trial_process = process
 
     def loaded(self, process: InferenceProcess, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
-        """Record that a process has loaded it."""
+        """Record that a process has loaded the model."""
         self._over(process)
         self.inputs, self.outputs = inputs, outputs
         self.proven, self.deaths, self.no_load_before = True, 0, 0.0
@@ -82,7 +82,7 @@ class PooledModel:
         process.refused.pop(self.number, None)
 
     def refused(self, process: InferenceProcess, error: Exception, now: float) -> float:
-        """Record that a process failed to load it; return the seconds until its retry, 0: no retry."""
+        """Record that a process failed to load the model; return the seconds until its retry, 0: no retry."""
         self._over(process)
         if not self.served:
             self.error = error
@@ -93,7 +93,7 @@ class PooledModel:
         return pause
 
     def died(self, process: InferenceProcess, now: float) -> float:
-        """Record that a process died while it loaded it; return the seconds until the next process tries."""
+        """Record that a process died while it loaded the model; return the seconds until another process may try."""
         self._over(process)
         self.proven = False
         self.deaths += 1

@@ -22,7 +22,7 @@ class RemoteRunner(Protocol):
 
 
 class RemoteModel:
-    """A model in all inference workers. They drop it when nothing refers to this object any more."""
+    """A model in all inference workers. The workers drop the model when nothing refers to this object any more."""
 
     def __init__(self, workers: RemoteRunner, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
         self._workers = workers

@@ -1,4 +1,4 @@
-"""The event loop of users' coroutines. It has its own thread, because a coroutine may block its loop."""
+"""The event loop of users' coroutines. The loop has its own thread, because a coroutine may block it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TurnQueue(Generic[T]):
         self.length = 0
 
     def add(self, call: T) -> None:
-        """Add a call. It is the last call of its owner."""
+        """Add a call as the last call of its owner."""
         self._waiting.setdefault(call.owner, deque()).append(call)
         self.length += 1
 

@@ -157,7 +157,7 @@ class Execution:
         return self.status == "created"
 
     def abort(self, reason: str = ABORTED) -> None:
-        """Stop the run if it has not finished; it then ends as aborted, with the reason as its error."""
+        """Stop the run if it has not finished. The run then ends as aborted, and its error is `reason`."""
         if self.finished or self.aborted:
             return
         self.aborted = True
@@ -215,7 +215,7 @@ class Execution:
             await self._change()
 
     async def until_ended(self) -> None:
-        """Wait until no thread works for it any more. After an abort, this may be later than the end of the run."""
+        """Wait until no thread works for the execution. After an abort, this may be later than the end of the run."""
         if self.strand is not None:
             await self.strand.until_ended()
 

@@ -62,9 +62,9 @@ def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = Fa
 
 
 def execute_later(command: str, *args: object) -> None:
-    """Run a command on this shard without waiting for it; an error reply is only logged.
+    """Run a command on this shard without waiting for its reply. An error reply is only logged.
 
-    It runs before the client of the current job gets its answer.
+    The command runs before the client of the current job gets its answer.
     """
     current_runtime().commands.execute_later(command, *args)
 

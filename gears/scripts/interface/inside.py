@@ -35,7 +35,7 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# The module replies this to a caller that may run the command but may not wait for it.
+# The module's error for a caller that may run the command but may not wait for its result.
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
 _CALL_ELSEWHERE = "call it in a function that is no coroutine, or with asyncio.to_thread"
 # How often a waiting function runs bytecode, because only bytecode can be interrupted.

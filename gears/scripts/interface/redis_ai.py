@@ -122,7 +122,7 @@ def _set_command(key: str, tensor: Tensor) -> tuple[str | int | bytes, ...]:
 
 
 def setTensorInKey(key: str, tensor: Tensor) -> None:
-    """Store a tensor; it is replicated like any write."""
+    """Store a tensor. Like any write, this is replicated."""
     _set_reply(key, current_host().execute_many([_set_command(key, tensor)])[0])
 
 

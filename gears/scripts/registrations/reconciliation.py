@@ -53,7 +53,7 @@ class Comparison:
 @sent
 @dataclass(frozen=True, slots=True)
 class SessionOffer:
-    """A session of one shard, for a shard that lacks it."""
+    """A session that one shard sends to another shard that lacks the session."""
 
     stored: StoredSession
     registrations: RegistrationList

@@ -37,10 +37,7 @@ class RegistrationList:
 
     @property
     def digest(self) -> bytes:
-        """Return a digest of the registrations and of their order numbers.
-
-        It does not depend on the sequence of the list.
-        """
+        """Return a digest of the registrations and of their order numbers. The sequence of the list has no effect."""
         lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
         return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 

@@ -103,9 +103,9 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement in the form of the reply.
+    """Return a requirement in the form of the reply, marked as installed.
 
-    It is always installed, because a session with a missing requirement is refused.
+    Every requirement is installed, because a session with a missing requirement is refused.
     """
     return [
         *("GearReqVersion", 1),

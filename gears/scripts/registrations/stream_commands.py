@@ -61,10 +61,7 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """Return the status of each stream registration in the module.
-
-    It comes from an earlier worker or from replication.
-    """
+    """Return the status of each stream registration in the module. An earlier worker or replication has set it."""
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))

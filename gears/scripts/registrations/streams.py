@@ -218,7 +218,7 @@ class Streams:
     def _is_left(self, key: bytes) -> bool:
         """Return whether a registration that has ended still runs a batch of the stream.
 
-        It wakes the others when the batch ends.
+        At the end of the batch, that registration wakes the others.
         """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)

@@ -42,11 +42,11 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number among the messages of its sender to this receiver in this run."""
+        """The number of the message, among the messages of its sender to this receiver in this run."""
 
     @property
     def size(self) -> int:
-        """Its bytes of records."""
+        """The size of the records in bytes."""
 
 
 @sent

@@ -115,7 +115,7 @@ class RunPart:
         return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
-        """End the run, because a shard takes no part in it."""
+        """End the run, because a shard refuses to take part."""
         if not self.refusal.done():
             self.refusal.set_result(error)
 

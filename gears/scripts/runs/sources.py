@@ -150,7 +150,7 @@ class PythonSource:
     name = "PythonReader"
 
     async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Yield what the function yields; it may also be an async generator function."""
+        """Yield the values of the function, which may also be an async generator function."""
         produced = self.generator()
         if inspect.isasyncgen(produced):
             while (record := await settled(_next(produced))) is not _END:

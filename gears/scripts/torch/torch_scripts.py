@@ -127,9 +127,9 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return the arguments of a function that is not an entry point.
+    """Return the arguments, which are tensors, for a function that is not an entry point.
 
-    They are tensors. A last List[Tensor] takes the rest.
+    If the last parameter is a List[Tensor], it gets the remaining tensors.
     """
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"
