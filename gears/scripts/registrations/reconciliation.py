@@ -53,7 +53,7 @@ class Comparison:
 @sent
 @dataclass(frozen=True, slots=True)
 class SessionOffer:
-    """A session that one shard sends to another shard that lacks the session."""
+    """A session, sent to a shard that lacks it."""
 
     stored: StoredSession
     registrations: RegistrationList
