@@ -47,7 +47,7 @@ function sureness(answer) {
   return element("span", { class: `sureness ${confidence}` }, confidence_words(confidence, answer.score));
 }
 
-async function best(answer, found, collection, signal) {
+async function best(answer, more, found, collection, signal) {
   const confidence = confidence_of(answer);
   // the answer of an editor has no passage
   const document = answer.pinned ? null : await document_of(answer, collection, signal);
@@ -60,8 +60,7 @@ async function best(answer, found, collection, signal) {
     element("div", { class: "passage" }, ...shown),
     has_page(answer) ? origin(answer, collection) : null,
     also(answer, collection),
-    feedback(found.question, answer, collection, (body) =>
-      ask_service("/feedback", { method: "POST", headers: { "content-type": "application/json" }, body })));
+    reply_to(found, answer, more, collection));
 }
 
 function others(answers, collection) {
@@ -74,13 +73,25 @@ function others(answers, collection) {
   return element("section", {}, element("h2", {}, "Other possible answers"), element("ol", { class: "others" }, ...rows));
 }
 
-// The best passages of a search, without the sentences that are already on the page.
-async function closest_passages(question, collection, shown, title, signal) {
-  const query = new URLSearchParams({ q: question, top_k: String(PASSAGES + shown.size), context: "1" });
+// The hits of a search. Null if the key may not search.
+async function hits_of(question, collection, count, fields = {}, signal = undefined) {
+  const query = new URLSearchParams({ q: question, top_k: String(count), ...fields });
   if (collection) query.set("collection", collection);
   const response = await ask_service(`/search?${query}`, { signal });
-  if (!response.ok) return null;
-  const hits = (await response.json()).hits.filter((hit) => !shown.has(hit.passage_id)).slice(0, PASSAGES);
+  return response.ok ? (await response.json()).hits : null;
+}
+
+// The box in which the user replies to the first answer, or to a result without answers.
+function reply_to(found, answer, more, collection) {
+  return feedback(found.question, answer, collection,
+    (body) => ask_service("/feedback", { method: "POST", headers: { "content-type": "application/json" }, body }),
+    async () => [...more, ...await hits_of(found.question, collection, PASSAGES) || []]);
+}
+
+// The best passages of a search, without the sentences that are already on the page.
+async function closest_passages(question, collection, shown, title, signal) {
+  const all = await hits_of(question, collection, PASSAGES + shown.size, { context: "1" }, signal);
+  const hits = (all || []).filter((hit) => !shown.has(hit.passage_id)).slice(0, PASSAGES);
   if (!hits.length) return null;
   const rows = hits.map((hit) => {
     const text = hit.passage || hit;
@@ -136,7 +147,7 @@ export async function result(found, seen, collection, signal) {
   if (found.answerable) {
     const [first] = found.answers;
     const more = alternatives(found.answers);
-    shown.push(await best(first, found, collection, signal), others(more, collection));
+    shown.push(await best(first, more, found, collection, signal), others(more, collection));
     if (confidence_of(first) === "unsure" && !first.pinned) {
       const sentences = new Set([first, ...more].map((answer) => answer.passage_id));
       shown.push(await closest_passages(found.question, collection, sentences, "Results for your words", signal));
@@ -144,7 +155,8 @@ export async function result(found, seen, collection, signal) {
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",
       `${counted(found.usage.sentences_read, "passage")} read; none answers the question.`));
-    shown.push(await closest_passages(found.question, collection, new Set(), "The closest passages", signal));
+    const closest = await closest_passages(found.question, collection, new Set(), "The closest passages", signal);
+    shown.push(closest && reply_to(found, null, [], collection), closest);
   } else {
     shown.push(state("No answer in these documents", "No document contains a word of this question."));
   }

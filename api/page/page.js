@@ -7,6 +7,7 @@ import { ask_service, when_given } from "/page/key.js";
 import { show_marks } from "/page/passage.js";
 import { start_page } from "/page/start.js";
 import { failed, state, unreachable, Waiting } from "/page/states.js";
+import { TypedResults } from "/page/typing.js";
 
 const MAX_CACHED = 50;
 // The name of the page, which the service sets.
@@ -18,6 +19,7 @@ const output = document.getElementById("result");
 const status_line = document.getElementById("status");
 const refresh = document.getElementById("refresh");
 const collections = document.getElementById("collection");
+const typed = new TypedResults(input, document.getElementById("typed"), () => collections.value);
 const asked = [];
 let known_collections = [];
 let position = -1;
@@ -51,6 +53,7 @@ function content(wanted, collection, fresh, signal) {
 // Shows the content of an address. `fresh`: read the documents again, without cached answers.
 async function show(address, fresh = false) {
   if (running) running.abort();
+  typed.close();
   const controller = running = new AbortController();
   const wanted = new URL(address, location.href).searchParams;
   const collection = wanted.get("collection") || "";
@@ -130,6 +133,7 @@ form.addEventListener("submit", (event) => {
 });
 
 input.addEventListener("keydown", (event) => {
+  if (typed.on_key(event)) return;
   const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
   if (step === undefined || !asked.length) return;
   event.preventDefault();

@@ -4,7 +4,8 @@
 import { element } from "/page/dom.js";
 import { document_path } from "/page/found.js";
 import { show_marks } from "/page/passage.js";
-import { answered, ask_row, refused, rows, shown_answers, unreached } from "/page/widget_view.js";
+import { choose, rows } from "/page/rows.js";
+import { answered, ask_row, link_at, refused, shown_answers, unreached } from "/page/widget_view.js";
 
 const TYPING_MS = 80;
 const MIN_CHARS = 2;
@@ -141,14 +142,7 @@ class Search {
 
   choose(number) {
     this.active = number;
-    [...this.list.children].forEach((row, at) => row.setAttribute("aria-selected", String(at === number)));
-    const row = this.list.children[number];
-    if (row) {
-      this.input.setAttribute("aria-activedescendant", row.id);
-      row.scrollIntoView({ block: "nearest" });
-    } else {
-      this.input.removeAttribute("aria-activedescendant");
-    }
+    choose(this.input, this.list, number);
   }
 
   show_rows(nodes, chosen = 0) {
@@ -225,7 +219,7 @@ class Search {
       return;
     }
     this.hits = body.hits;
-    this.show_rows([ask_row(text), ...rows(body.hits, service, collection)]);
+    this.show_rows([ask_row(text), ...rows(body.hits, link_at(service, collection))]);
     this.status.textContent = body.hits.length ? "" : "No results. Press Enter to ask.";
   }
 
@@ -243,6 +237,12 @@ class Search {
     } catch {
       return null;
     }
+  }
+
+  // The sentences of the collection that may answer a question better.
+  async places(question) {
+    const response = await this.request("/search", { q: question, top_k: String(RESULTS) });
+    return response.ok ? (await response.json()).hits : [];
   }
 
   ask() {
@@ -275,9 +275,10 @@ class Search {
       this.answer.replaceChildren(refused(body, reply.headers.get("retry-after")));
       return;
     }
-    this.answer.replaceChildren(...answered(body, document, service, collection, (reply) => this.fetch("/feedback", undefined, reply)));
+    this.answer.replaceChildren(...answered(body, document, service, collection,
+      (reply) => this.fetch("/feedback", undefined, reply), () => this.places(question)));
     // Enter asks again, and the arrows start at the first result
-    this.show_rows(rows(this.hits, service, collection, shown.map((each) => each.passage_id)), -1);
+    this.show_rows(rows(this.hits, link_at(service, collection), shown.map((each) => each.passage_id)), -1);
     show_marks(this.answer);
     this.answer.scrollIntoView({ block: "nearest" });
   }

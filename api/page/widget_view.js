@@ -1,13 +1,13 @@
 // The contents of the widget's dialog: rows of results, an answer with its quotes, and messages.
 
-import { element, units } from "/page/dom.js";
+import { element } from "/page/dom.js";
 import { feedback } from "/page/feedback.js";
 import { alternatives, confidence_of, confidence_words, has_page, page_of, path_of } from "/page/found.js";
 import { small_headings } from "/page/headings.js";
 import { cause_of, words_of } from "/page/messages.js";
-import { around, passage_of } from "/page/passage.js";
+import { passage_of } from "/page/passage.js";
+import { option, quote, QUOTE_CHARS } from "/page/rows.js";
 
-const QUOTE_CHARS = 170;
 const ANSWER_CHARS = 360;
 const OTHER_ANSWERS = 2;
 
@@ -23,42 +23,14 @@ function address_at(service, found, asked) {
   return `${service}/?${query}`;
 }
 
-// A quote around the first marked span. `spans` are code points in `text`.
-function quote(text, spans, limit) {
-  const marks = spans.map(([first, last]) => [units(text, first), units(text, last)]);
-  const [start, end] = marks.length ? marks[0] : [0, 0];
-  const line = text.replace(/\s/g, " ");
-  const part = around(line, start, end, limit);
-  const nodes = [part.from ? "… " : ""];
-  let at = part.from;
-  for (const [first, last] of marks) {
-    if (first < at || last > part.to) continue;
-    nodes.push(line.slice(at, first), element("mark", {}, line.slice(first, last)));
-    at = last;
-  }
-  return [...nodes, line.slice(at, part.to), part.to < line.length ? " …" : ""];
-}
-
-function option(number, attributes, ...children) {
-  return element("a", { role: "option", id: `option-${number}`, tabindex: "-1", "aria-selected": "false", ...attributes }, ...children);
-}
-
 // The row that asks the question.
 export function ask_row(question) {
   return option(0, { class: "ask" }, element("span", { class: "verb" }, "Ask "), element("b", {}, question));
 }
 
-// The rows of results, without the sentences `shown`, which are on the screen already.
-export function rows(hits, service, collection, shown = []) {
-  const seen = new Set();
-  const is_new = (hit) => {
-    const name = `${hit.collection}\n${hit.document_id}\n${hit.text}`;
-    return !shown.includes(hit.passage_id) && !seen.has(name) && seen.add(name);
-  };
-  return hits.filter(is_new).map((hit, number) =>
-    option(number + 1, { href: address_at(service, hit, collection), rel: "noopener noreferrer" },
-      element("span", { class: "path" }, path_of(hit)),
-      element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS))));
+// The attributes of the link of a hit.
+export function link_at(service, collection) {
+  return (hit) => ({ href: address_at(service, hit, collection), rel: "noopener noreferrer" });
 }
 
 // The answers of a result that are shown: the best, and quotes with others.
@@ -72,14 +44,15 @@ function origin(found, service, collection) {
 }
 
 // The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `document` is
-// the answer's document, or null.
-export function answered(found, document, service, collection, send) {
+// the answer's document, or null. `send` and `find` are those of the feedback.
+export function answered(found, document, service, collection, send, find) {
   const nodes = [];
   if (found.index.partial) {
     nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
   }
   if (!found.answerable) {
-    nodes.push(element("p", { class: "note" }, "No answer in these documents. These are the closest results."));
+    nodes.push(element("p", { class: "note" }, "No answer in these documents. These are the closest results."),
+      feedback(found.question, null, collection, send, find));
     return nodes;
   }
   const [first, ...more] = shown_answers(found);
@@ -92,7 +65,7 @@ export function answered(found, document, service, collection, send) {
     element("div", { class: "passage" },
       ...(first.pinned ? [] : passage_of(first, document, document && small_headings(document), ANSWER_CHARS))),
     has_page(first) ? origin(first, service, collection) : null,
-    feedback(found.question, first, collection, send)));
+    feedback(found.question, first, collection, send, async () => [...more, ...await find()])));
   if (more.length) {
     nodes.push(element("h2", {}, "Other possible answers"), ...more.map((answer) => element("blockquote", {},
       element("p", {}, ...quote(answer.context, [[answer.start - answer.context_start, answer.end - answer.context_start]], QUOTE_CHARS)),

@@ -34,7 +34,7 @@ _LOGO_HEADERS = PAGE_HEADERS | {
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _MODULES = (
     *("answers.js", "documents.js", "dom.js", "feedback.js", "found.js", "headings.js"),
-    *("key.js", "messages.js", "passage.js", "start.js", "states.js"),
+    *("key.js", "messages.js", "passage.js", "rows.js", "start.js", "states.js", "typing.js"),
 )
 _FILES: Mapping[str, str] = {
     "/": "index.html",
@@ -50,6 +50,7 @@ _WIDGET_PARTS = (
     "passage.js",
     "found.js",
     "headings.js",
+    "rows.js",
     "feedback.js",
     "messages.js",
     "widget_view.js",

@@ -52,6 +52,7 @@ def look(service: str) -> None:
     with browser() as chromium:
         chromium.size(1000, 800)
         look_at_answers(chromium, service)
+        look_at_typing(chromium, service)
         look_at_documents(chromium, service)
         look_at_others(chromium, service)
         assert chromium.run("window.hit") is None
@@ -80,6 +81,47 @@ def look_at_answers(chromium: Browser, service: str) -> None:
         assert chromium.run(f"(async () => {found}.confidence_of({{ confidence: '{given}' }}))()") == word
     path = chromium.run(f"(async () => {found}.path_of({{ title: 'Guide', section: ['guide', 'Steps'] }}))()")
     assert path == "Guide \u203a Steps"
+
+
+def look_at_typing(chromium: Browser, service: str) -> None:
+    """Results appear while the user types, and keys choose among them."""
+    rows = "[...document.querySelectorAll('#typed [role=option]')]"
+    field = "document.getElementById('question')"
+    show(chromium, f"{service}/")
+    chromium.run(f"{field}.focus()")
+    chromium.type("wro")
+    chromium.wait(f"{rows}.length === 2")
+    assert chromium.run(f"{field}.getAttribute('aria-expanded')") == "true"
+    assert chromium.run("document.querySelectorAll('#typed mark').length") == 2
+    assert chromium.run("document.querySelectorAll('#typed :is(img, script)').length") == 0
+    links = chromium.run(f"{rows}.map((each) => each.href)")
+    assert "https://docs.example.org/guide.html" in links
+    assert all(each.startswith((service, "https://docs.example.org/")) for each in links)
+    selected = f"{rows}.findIndex((each) => each.getAttribute('aria-selected') === 'true')"
+    chosen = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+        chromium.press(key)
+        chosen.append(chromium.run(selected))
+    assert chosen == [0, 1, -1, 1]
+    assert chromium.run(f"{field}.getAttribute('aria-activedescendant') === {rows}[1].id")
+    chromium.press("Escape")
+    assert chromium.run(f"{rows}.length === 0 && {field}.value === 'wro' && document.activeElement === {field}")
+    chromium.type("t")
+    chromium.wait(f"{rows}.length === 2")
+    here = chromium.run(f"{rows}.findIndex((each) => each.hasAttribute('data-here'))")
+    for _ in range(here + 1):
+        chromium.press("ArrowDown")
+    chromium.press("Enter")
+    chromium.wait("location.search.includes('document=evil')")
+    assert chromium.run(f"{rows}.length") == 0
+    # Enter without a chosen result asks
+    chromium.wait(DONE)
+    chromium.run(f"{field}.focus()")
+    chromium.type("Who wrote it?")
+    chromium.wait(f"{rows}.length > 0")
+    chromium.press("Enter")
+    chromium.wait("location.search.includes('question=Who')")
+    assert chromium.run(f"{rows}.length") == 0
 
 
 def look_at_documents(chromium: Browser, service: str) -> None:

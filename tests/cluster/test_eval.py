@@ -32,7 +32,7 @@ from qa_cluster.keys import SentenceRef, partition_of
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
-from qa_cluster.types import Hit
+from qa_cluster.types import Feedback, Hit
 from tests.harness.commands import run_here
 from tests.harness.processes import descendants
 from tests.harness.system import PATIENT, UNHURRIED
@@ -165,6 +165,37 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         assert missing in run(folder, "eval", str(changed), "--running", "--no-context", code=3).stderr
     finally:
         run(folder, "down")
+
+
+@pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
+def test_feedback_is_exported_and_measured(folder: Path, file: Path, server: str) -> None:
+    ada = FACTS["Ada"]
+    who, wrong = "Who wrote the first program?", "Who designed the moon?"
+    given = [
+        Feedback(who, "right", "Ada", "Ada Lovelace", ada),
+        Feedback(wrong, "wrong", "Ada", "Charles Babbage", ada),
+        Feedback(
+            "Which river flows north?", "better", "Ada", "Ada Lovelace", ada,
+            better_document_id="Nile", better_answer="Nile", better_context=FACTS["Nile"],
+        ),
+    ]  # fmt: skip
+    run(folder, "up", "--no-password", server=server)
+    try:
+        run(folder, "ingest", str(file), server=server)
+        [shard, *_] = json.loads(run(folder, "status", "--json", server=server).stdout)["shards"]
+        with ClusterClient(replace(PATIENT, cluster_url=f"redis://{shard['address']}")) as client:
+            for each in given:
+                client.send_feedback(each)
+        for name in ("feedback.json", "feedback.jsonl"):
+            assert "4 examples" in run(folder, "questions", "--export", name, server=server).stdout
+    finally:
+        run(folder, "down", server=server)
+    report: dict[str, Any] = json.loads(run(folder, "eval", "feedback.json", "--json", server=server).stdout)
+    assert (report["questions"], report["unanswerable"], report["documents"]) == (4, 2, 2)
+    assert report["context_given"]["questions"] == 4
+    assert [one["name"] for one in report["system"]["runs"]] == ["all 8", "in waves"]
+    lines = run(folder, "eval", "feedback.jsonl", "--no-ranking", "--no-system", "--json", server=server).stdout
+    assert json.loads(lines)["context_given"]["f1"] == report["context_given"]["f1"]
 
 
 @pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")

@@ -149,6 +149,17 @@ class Browser:
             assert time.monotonic() < deadline, f"not true on the page: {script}; {self.complaints}"
             time.sleep(0.05)
 
+    def click(self, script: str) -> None:
+        """Click the middle of the element that an expression gives, as a mouse does."""
+        where = (
+            f"(() => {{ const node = {script}; node.scrollIntoView({{ block: 'center' }});"
+            " const box = node.getBoundingClientRect();"
+            " return [box.left + box.width / 2, box.top + box.height / 2]; })()"
+        )
+        x, y = self.run(where)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
     def type(self, text: str) -> None:
         """Enter text where the focus is."""
         self.call("Input.insertText", text=text)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.evaluation.feedback_export import examples_of, lines_of
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoints.checkpoint import load_checkpoint
 from qa_cluster.models.checkpoints.record import RECORD_FILE
@@ -23,6 +24,7 @@ from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.objectives.objective import Objective
 from qa_cluster.models.training.state import Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, train
+from qa_cluster.types import Feedback
 from tests.model.toy_training import Silent, save_base, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
@@ -54,6 +56,29 @@ def test_it_learns_and_leaves_a_checkpoint_that_can_be_exported(
     assert "step 204 of 204" in printed.err  # lines with steps, because there is no terminal for a bar
     assert load_checkpoint(str(out)).family == "bert"
     assert json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["truncation"] is None
+
+
+def test_it_learns_from_an_export_of_feedback(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the people say that an answer is right or wrong, and half choose a better place."""
+    given = []
+    for number, example in enumerate(toy(200)):
+        asked = {"question": example.question, "answer": example.answer, "context": example.context}
+        if not example.answer:
+            given.append(Feedback(**{**asked, "answer": example.context.split(" ")[0]}, verdict="wrong"))
+        elif number % 2:
+            given.append(Feedback(**asked, verdict="right"))
+        else:
+            better = {"better_answer": example.answer, "better_context": example.context}
+            given.append(Feedback(example.question, "better", answer="a", context=f"a book {number}", **better))
+    export = tmp_path / "feedback.jsonl"
+    lines = list(lines_of(examples_of(given)))
+    export.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    arguments = ["train", str(base), str(tmp_path / "out"), "--data", f"{export}:12:5e-3", "--hold-out", "20"]
+    sizes = ["--max-tokens", "48", "--doc-stride", "8", "--max-question-tokens", "8", "--batch-size", "16"]
+    assert main([*arguments, *sizes, "--threads", "1", "--precision", "float32"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["held_out"]["scores"]["f1"] > 0.8
+    assert len(load_dataset(export).examples) == len(lines) > 250
 
 
 def test_the_seed_decides(base: Path, data: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def questions(
 ) -> None:
     """Show what people asked without a sure answer, or what they said about answers.
 
-    A question counts if no cache answered it and its best answer has a score below 0.5. --export writes one example for
+    A question counts if no cache answered it, and its best answer is unsure or missing. --export writes one example for
     each sentence that the feedback judges.
 
     Examples:
