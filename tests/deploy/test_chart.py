@@ -42,6 +42,12 @@ EVERYTHING: dict[str, Any] = VALUES | {
     "image": {"pullSecrets": ["registry"]},
 }
 
+# The optional processes, too.
+OPTIONS: dict[str, Any] = EVERYTHING | {
+    "jobs": {"enabled": True, "replicas": 2, "workers": 3},
+    "mcp": {"enabled": True, "write": True, "hosts": ["mcp.example"]},
+}
+
 Install = Callable[..., dict[str, Any]]
 
 
@@ -70,7 +76,7 @@ def containers(answer: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, A
 
 
 @pytest.mark.parametrize("version", ["1.27", "1.34", "1.37"])
-@pytest.mark.parametrize("values", [VALUES, EVERYTHING], ids=["few values", "all values"])
+@pytest.mark.parametrize("values", [VALUES, EVERYTHING, OPTIONS], ids=["few values", "all values", "all processes"])
 def test_kubernetes_takes_what_helm_renders(install: Install, values: dict[str, Any], version: str) -> None:
     answer = install(values, version)
     assert (answer["problems"], answer["refused"]) == ([], "")
@@ -82,8 +88,8 @@ def test_kubernetes_takes_what_helm_renders(install: Install, values: dict[str, 
 
 
 def test_every_container_is_confined(install: Install) -> None:
-    found = containers(install(EVERYTHING))
-    assert len(found) == 4 + 3
+    found = containers(install(OPTIONS))
+    assert len(found) == 4 + 3 + 2
     for container, pod in found:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -97,7 +103,7 @@ def test_every_container_is_confined(install: Install) -> None:
 
 
 def test_commands_and_settings_of_the_containers_exist(install: Install) -> None:
-    for container, _ in containers(install(EVERYTHING)):
+    for container, _ in containers(install(OPTIONS)):
         assert missing(shlex.join(["qa-cluster", *container["args"]])) == ""
         names = {row["name"] for row in container["env"]} - {"POD_IP"}
         assert {name.removeprefix("QA_").lower() for name in names} <= set(SETTINGS)
@@ -108,6 +114,38 @@ def test_the_service_starts_without_keys_only_if_the_values_say_so(install: Inst
         (service,) = named(install(values), "Deployment").values()
         (container,) = service["spec"]["template"]["spec"]["containers"]
         assert ("--without-keys" in container["args"]) is without
+
+
+def test_workers_for_batches_and_the_mcp_server_are_options(install: Install) -> None:
+    assert len(named(install(EVERYTHING), "Deployment")) == 1
+    answer = install(OPTIONS)
+    made = {name.rpartition("-")[2]: one for name, one in named(answer, "Deployment").items()}
+    jobs, mcp = made["jobs"], made["mcp"]
+    (worker,) = jobs["spec"]["template"]["spec"]["containers"]
+    assert (jobs["spec"]["replicas"], worker["args"]) == (2, ["jobs", "work", "--workers", "3"])
+    settings = {row["name"]: row.get("value") for row in worker["env"]}
+    assert settings["QA_CLUSTER_URL"].startswith("rediss://") and settings["QA_TOP_K_MAX"] == "10"
+    (server,) = mcp["spec"]["template"]["spec"]["containers"]
+    asked = {row["name"]: row.get("value") for row in server["env"]}
+    (service,) = [name for name, one in named(answer, "Service").items() if name + "-mcp" in named(answer, "Service")]
+    assert asked["QA_SERVICE_URL"] == f"https://{service}:80"
+    assert f"{service}-mcp" in asked["QA_MCP_HOSTS"].split(",") and asked["QA_MCP_HOSTS"].endswith(",mcp.example")
+    # no password of the cluster, and of the certificate only the authority
+    assert not any("CLUSTER" in name for name in asked)
+    (volume,) = [one for one in mcp["spec"]["template"]["spec"]["volumes"] if "secret" in one]
+    assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    assert {"--write", "--without-keys"} <= set(server["args"])
+    policies = named(answer, "NetworkPolicy")
+    admitted = policies[f"{service}-shards"]["spec"]["ingress"][1]["from"][0]["podSelector"]["matchExpressions"]
+    assert admitted == [{"key": "app.kubernetes.io/component", "operator": "In", "values": ["service", "jobs"]}]
+    sources = policies[service]["spec"]["ingress"][0]["from"]
+    assert (
+        next(one for one in sources if "podSelector" in one)["podSelector"]["matchLabels"][
+            "app.kubernetes.io/component"
+        ]
+        == "mcp"
+    )
+    assert policies[f"{service}-mcp"]["spec"]["podSelector"]["matchLabels"] == mcp["spec"]["selector"]["matchLabels"]
 
 
 def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(install: Install) -> None:

@@ -67,7 +67,11 @@ def services(tool: Tool, file: Path) -> dict[str, Any]:
 
 def test_the_compose_file_fits_its_specification(tool: Tool, tmp_path: Path) -> None:
     found = services(tool, DOCKER / "compose.yaml")
-    assert sorted(found) == ["service", "setup", "shard-0", "shard-1", "shard-2"]
+    assert sorted(found) == ["jobs", "mcp", "service", "setup", "shard-0", "shard-1", "shard-2"]
+    assert {name: one["profiles"] for name, one in found.items() if "profiles" in one} == {
+        "jobs": ["jobs"],
+        "mcp": ["mcp"],
+    }
     for service in found.values():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
