@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from time import monotonic
 
 import orjson
@@ -48,9 +49,15 @@ class BackgroundAnswers:
         self._turns = Admission(ANSWERS_AT_ONCE, MAX_HELD)
         self._limited: dict[str, asyncio.Semaphore] = {}
         self._tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
+        self._begun: dict[asyncio.Task[None], float] = {}
         state.on_stop.append(self.stop)
         state.metrics.registry.gauge(
             "qa_submitted_questions", "Submitted questions that this process answers", lambda: len(self._tasks)
+        )
+        state.metrics.registry.gauge(
+            "qa_submitted_questions_oldest_seconds",
+            "For how long this process has had the oldest submitted question that it answers; 0 without one",
+            lambda: monotonic() - min(self._begun.values()) if self._begun else 0.0,
         )
 
     async def submit(self, key: ApiKey, request_id: str, question: bytes) -> tuple[str, float]:
@@ -73,6 +80,7 @@ class BackgroundAnswers:
             keep_seconds=options.async_result_ttl_seconds,
             most=options.async_results_max,
         )
+        self._count("submitted")
         self._start(key, name, question, request_id)
         return name, expires
 
@@ -81,10 +89,12 @@ class BackgroundAnswers:
         submissions = self._state.engine.submissions
         found = await submissions.claim(key.id, name, only_read=len(self._tasks) >= MAX_HELD)
         if found.state == LOST:
+            self._count("lost")
             error = WorkerLost(f"{MAX_TRIES} processes of the service ended while they answered this question")
             await self._finish(key, name, _failure(error, found.request_id))
             return await submissions.claim(key.id, name, only_read=True)
         if found.state == CLAIMED:
+            self._count("resumed")
             self._start(key, name, found.question, found.request_id)
             return Submission(RUNNING, found.seconds_left, detail="another process has ended: the question is retried")
         return found
@@ -115,7 +125,15 @@ class BackgroundAnswers:
     def _start(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
         task = asyncio.create_task(self._hold(key, name, question, request_id), name=f"submission {name}")
         self._tasks[task] = (key.id, name)
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        self._begun[task] = monotonic()
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        self._begun.pop(task, None)
+
+    def _count(self, outcome: str) -> None:
+        self._state.metrics.submissions.inc(outcome)
 
     async def _hold(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
         """Answer a question and store its result. Meanwhile, renew the lease."""
@@ -125,8 +143,10 @@ class BackgroundAnswers:
             response = await self._response(key, question, request_id)
             if isinstance(response, QAError):
                 await self._release(key.id, name, str(response))
+                self._count("postponed")
             else:
                 await self._finish(key, name, response)
+                self._count("answered" if response[0] == HTTPStatus.OK else "failed")
         except QAError as error:
             _log.warning("the result of submitted question %s is not stored, so it is answered again: %s", name, error)
         finally:

@@ -13,6 +13,8 @@ from starlette.routing import Route
 
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import SHARD_TIMEOUT_SECONDS
+from qa_cluster.batches.records import BatchLimits
+from qa_cluster.batches.store import BatchStore
 from qa_cluster.errors import QAError
 from qa_cluster.exposition import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
@@ -20,8 +22,10 @@ from qa_cluster.topology import Shard
 from ..description.openapi import describe, docs_page
 from ..service.lifespan import ServiceState
 from ..service.readiness import KEEP_SECONDS, Readiness
-from ..service.telemetry import parse_info, shard_samples
+from ..service.telemetry import batch_samples, parse_info, shard_samples
 from .page import PAGE_HEADERS
+
+BATCHES_KEEP_SECONDS = 10.0
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -92,26 +96,43 @@ class StatusPages:
 class _Metrics:
     """The metrics of this process and of all shards.
 
-    The metrics of the shards are cached for one second. Requests for metrics are not limited, so the cache limits the
-    load on the shards.
+    The metrics of the shards are cached for one second, and those of batches for `BATCHES_KEEP_SECONDS`. Requests for
+    metrics are not limited, so the cache limits the load on the shards.
     """
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._kept: tuple[float, str] | None = None
+        self._batches: tuple[float, str] | None = None
         self._lock = asyncio.Lock()
 
     async def text(self) -> str:
         """Return the metrics in the format of Prometheus."""
         engine = self._state.engine_or_none
-        shards = "" if engine is None else await self._of_shards(engine)
-        return self._state.metrics.registry.render() + shards
+        cluster = "" if engine is None else await self._of_shards(engine) + await self._of_batches(engine)
+        return self._state.metrics.registry.render() + cluster
 
     async def _of_shards(self, engine: Engine) -> str:
         async with self._lock:
             if self._kept is None or time.monotonic() - self._kept[0] >= KEEP_SECONDS:
                 self._kept = (time.monotonic(), await _shards(engine))
             return self._kept[1]
+
+    async def _of_batches(self, engine: Engine) -> str:
+        """Return the metrics of batches; nothing while a shard that has batches does not answer."""
+        async with self._lock:
+            if self._batches is None or time.monotonic() - self._batches[0] >= BATCHES_KEEP_SECONDS:
+                self._batches = (time.monotonic(), await _batches(engine, self._state.options.batches))
+            return self._batches[1]
+
+
+async def _batches(engine: Engine, limits: BatchLimits) -> str:
+    try:
+        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+            counts = await BatchStore(engine.shards, limits).counts()
+    except (QAError, TimeoutError):
+        return ""
+    return "\n".join(batch_samples(counts, time.time())) + "\n"
 
 
 async def _shards(engine: Engine) -> str:

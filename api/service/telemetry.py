@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 
 from qa_cluster.asking.engine import Engine
+from qa_cluster.batches.records import BatchCounts
 from qa_cluster.exposition import Registry, sample
 from qa_cluster.types import CacheUse, Timings
 
+SUBMISSION_OUTCOMES = ("submitted", "resumed", "answered", "failed", "postponed", "lost")
 _NAME = re.compile(r"[^a-zA-Z0-9_]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _LATENCY = re.compile(r"qa_latency_(.+)_(queue|run)_us\Z")
@@ -54,6 +56,13 @@ class Telemetry:
         self.pipeline_pairs = self.registry.counter(
             "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id}"
         )
+        self.submissions = self.registry.counter(
+            "qa_submissions_total",
+            "Questions that are answered later (Prefer: respond-async), by what this process did with them",
+            ("outcome",),
+        )
+        for outcome in SUBMISSION_OUTCOMES:
+            self.submissions.inc(outcome, by=0)
         self.loop_lag = self.registry.histogram(
             "qa_event_loop_lag_seconds", "Delay of a timer of the event loop, measured every 0.1 s"
         )
@@ -90,6 +99,17 @@ class Telemetry:
             ("qa_shards_down", "Shards that do not answer this process", lambda: len(engine.shards.down)),
         ):
             self.registry.gauge(name, help, read)
+
+
+def batch_samples(counts: BatchCounts, now: float) -> list[str]:
+    """Return the numbers of the stored batches as samples. Each process reports those of the whole cluster."""
+    age = 0.0 if counts.oldest_open is None else max(0.0, now - counts.oldest_open)
+    requests = {"pending": counts.pending, "completed": counts.completed, "failed": counts.failed}
+    return [
+        *(sample("qa_batches", {"status": status}, number) for status, number in counts.batches.items()),
+        sample("qa_batches_oldest_open_seconds", {}, round(age)),
+        *(sample("qa_batch_requests", {"state": state}, number) for state, number in requests.items()),
+    ]
 
 
 def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:

@@ -23,6 +23,7 @@ ENDPOINTS = (QA, SEARCH)
 VALIDATING, IN_PROGRESS, CANCELLING = "validating", "in_progress", "cancelling"
 COMPLETED, FAILED, EXPIRED, CANCELLED = "completed", "failed", "expired", "cancelled"
 OPEN = (VALIDATING, IN_PROGRESS, CANCELLING)
+STATUSES = (*OPEN, COMPLETED, FAILED, EXPIRED, CANCELLED)
 _TIMES = (
     *("in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at"),
     "cancelled_at",
@@ -193,6 +194,24 @@ class ResultFile:
     bytes: int
     parts: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """The stored batches of all owners in numbers.
+
+    Attributes:
+        batches: the number of batches, by status.
+        oldest_open: when the oldest open batch was created, in seconds since 1970; None without an open batch.
+        pending: the requests of open batches that have no result yet.
+        completed, failed: the requests of all batches that have a result, and those that failed.
+    """
+
+    batches: Mapping[str, int]
+    oldest_open: int | None
+    pending: int
+    completed: int
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)

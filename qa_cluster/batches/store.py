@@ -26,8 +26,11 @@ from qa_cluster.scripts.calls import ScriptCall
 
 from .records import (
     BATCH,
+    OPEN,
     PART_BYTES,
+    STATUSES,
     Batch,
+    BatchCounts,
     BatchFile,
     BatchLimits,
     BatchRequest,
@@ -44,6 +47,8 @@ MAX_BATCHES = 1000
 # The lease of a worker that runs an owner's batches. It expires after this time unless the worker renews it.
 LEASE_MS = 15_000
 REPLICA_WAIT_MS = 1000
+# The fields of a batch that `BatchStore.counts` adds up.
+_COUNTED = ("status", "keep_until", "created_at", "total", "done", "completed", "failed")
 # The number of parts in a pipeline that reads or deletes parts.
 _PARTS_AT_ONCE = 64
 
@@ -278,6 +283,26 @@ class BatchStore:
         opened, lease = keys.open_batches_key(owner), keys.batch_lease_key(owner)
         count, worker = await self._shards.execute_many([(opened, ("ZCARD", opened)), (lease, ("EXISTS", lease))])
         return bool(count) and not worker
+
+    async def counts(self) -> BatchCounts:
+        """Return the numbers of the stored batches of all owners."""
+        batches = dict.fromkeys(STATUSES, 0)
+        oldest: int | None = None
+        pending = completed = failed = 0
+        for owner in await self.owners():
+            names = [keys.batch_key(batch_id, owner) for batch_id in await self._newest_first(keys.batches_key(owner))]
+            found = await self._shards.execute_many([(name, ("HMGET", name, *_COUNTED)) for name in names])
+            for fields in found:
+                if None in fields or int(fields[1]) <= time():
+                    continue
+                status, created, total, done, good, bad = fields[0].decode(), *map(int, fields[2:])
+                batches[status] = batches.get(status, 0) + 1
+                completed += good
+                failed += bad
+                if status in OPEN:
+                    oldest = created if oldest is None else min(oldest, created)
+                    pending += max(0, total - done)
+        return BatchCounts(batches, oldest, pending, completed, failed)
 
     async def claim(self, owner: str, token: str) -> bool:
         """Acquire the lease for the owner's batches for `LEASE_MS`; return false if another worker has the lease.

@@ -17,6 +17,7 @@ from tests.api.test_search_route import described_type
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
+from tests.harness.programs import ROOT
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 
@@ -63,6 +64,17 @@ async def test_not_ready_without_a_function_that_questions_need(cluster: Scripte
         response = await client.get("/readyz")
         assert (response.status_code, response.json()["ready"]) == (503, False)
         assert f"function {name} is not registered: run `qa-cluster up`" in response.json()["detail"]
+
+
+async def test_the_table_of_batches_and_submissions_has_every_metric_of_them(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        text = (await client.get("/metrics")).text
+    shown: dict[str, set[str]] = {name: set() for name in re.findall(r"^(qa_(?:batch|subm)\w*)", text, re.MULTILINE)}
+    for name, value in re.findall(r'^(qa_(?:batch|subm)\w*)\{\w+="(\w+)"\}', text, re.MULTILINE):
+        shown[name].add(value)
+    section = (ROOT / "docs" / "operations.md").read_text().partition("### See batches and submitted questions")[2]
+    rows = re.findall(r"^\| `(qa_\w+)(?:\{\w+\})?` \| (.*) \|$", section.partition("\n### ")[0], re.MULTILINE)
+    assert {name: set(re.findall(r"`(\w+)`", said)) for name, said in rows} == shown
 
 
 async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster) -> None:

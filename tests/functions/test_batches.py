@@ -17,6 +17,7 @@ from qa_cluster.access.records import ApiKey, KeyLimits, new_key
 from qa_cluster.api.app import Application
 from qa_cluster.api.batches import running
 from qa_cluster.api.batches.running import OwnerBatches
+from qa_cluster.api.routes import status
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.batches.records import ANONYMOUS_OWNER, PART_BYTES, BatchLimits
@@ -104,6 +105,31 @@ def assert_openai(reply: httpx.Response, status: int, code: str, param: str | No
     assert set(error) == {"message", "type", "param", "code", "request_id"}
     assert (error["code"], error["param"]) == (code, param)
     assert said in error["message"], error
+
+
+async def test_metrics_count_the_batches_of_all_keys(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "BATCHES_KEEP_SECONDS", 0.0)
+
+    async def numbers(found: Work) -> dict[str, float]:
+        lines = (await found.client.get("/metrics")).text.splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines) if "qa_batch" in name}
+
+    async with work(shards) as found:
+        assert set((await numbers(found)).values()) == {0.0}
+        await found.create(await found.upload([request("a"), request("b", question="x" * 5000)]))
+        await found.create(await found.upload(b"no JSON\n"))
+        waiting = await numbers(found)
+        assert (waiting['qa_batches{status="validating"}'], waiting['qa_batch_requests{state="pending"}']) == (2, 0)
+        await asyncio.sleep(1.1)
+        assert (await numbers(found))["qa_batches_oldest_open_seconds"] >= 1
+        await found.run()
+        ended = await numbers(found)
+        assert {name: value for name, value in ended.items() if value} == {
+            'qa_batches{status="completed"}': 1,
+            'qa_batches{status="failed"}': 1,
+            'qa_batch_requests{state="completed"}': 1,
+            'qa_batch_requests{state="failed"}': 1,
+        }
 
 
 async def test_a_batch_from_upload_to_content(shards: Shards) -> None:
