@@ -28,6 +28,7 @@ from qa_cluster.cluster.nodes.node import command
 from qa_cluster.cluster.provision.provisioning import PARTITIONS_PER_SHARD
 from qa_cluster.cluster.servers import model_program
 from qa_cluster.errors import ModelError
+from qa_cluster.evaluation.feedback_export import examples_of, lines_of, squad_of
 from qa_cluster.keys import SentenceRef, partition_of
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
@@ -51,6 +52,14 @@ FACTS = {
     "Nile": "The Nile flows north through Egypt. It ends in the Mediterranean Sea.",
     "Rome": "Rome is the capital of Italy. About three million people live in Rome.",
 }
+FEEDBACK = [
+    Feedback("Who wrote the first program?", "right", "Ada", "Ada Lovelace", FACTS["Ada"]),
+    Feedback("Who designed the moon?", "wrong", "Ada", "Charles Babbage", FACTS["Ada"]),
+    Feedback(
+        "Which river flows north?", "better", "Ada", "Ada Lovelace", FACTS["Ada"],
+        better_document_id="Nile", better_answer="Nile", better_context=FACTS["Nile"],
+    ),
+]  # fmt: skip
 Refused = Callable[..., tuple[int, str]]
 ASKED = [
     ("Ada", "Who wrote the first program?", "Ada Lovelace"),
@@ -160,6 +169,11 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         assert report["context_tokens"] == 64  # the budget of the cluster, not of the present settings
         [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
         reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
+        with ClusterClient(replace(PATIENT, cluster_url=f"redis://{shard['address']}")) as client:
+            for each in FEEDBACK:
+                client.send_feedback(each)
+        assert "4 examples" in run(folder, "questions", "--export", "feedback.json").stdout
+        assert json.loads((folder / "feedback.json").read_text()) == squad_of(examples_of(FEEDBACK))
         changed = tmp_path_factory.mktemp("changed") / file.name
         changed.write_text(file.read_text().replace("Babbage", "Cabbage"), encoding="utf-8")
         assert missing in run(folder, "eval", str(changed), "--running", "--no-context", code=3).stderr
@@ -168,31 +182,12 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
 
 
 @pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
-def test_feedback_is_exported_and_measured(folder: Path, file: Path, server: str) -> None:
-    ada = FACTS["Ada"]
-    who, wrong = "Who wrote the first program?", "Who designed the moon?"
-    given = [
-        Feedback(who, "right", "Ada", "Ada Lovelace", ada),
-        Feedback(wrong, "wrong", "Ada", "Charles Babbage", ada),
-        Feedback(
-            "Which river flows north?", "better", "Ada", "Ada Lovelace", ada,
-            better_document_id="Nile", better_answer="Nile", better_context=FACTS["Nile"],
-        ),
-    ]  # fmt: skip
-    run(folder, "up", "--no-password", server=server)
-    try:
-        run(folder, "ingest", str(file), server=server)
-        [shard, *_] = json.loads(run(folder, "status", "--json", server=server).stdout)["shards"]
-        with ClusterClient(replace(PATIENT, cluster_url=f"redis://{shard['address']}")) as client:
-            for each in given:
-                client.send_feedback(each)
-        for name in ("feedback.json", "feedback.jsonl"):
-            assert "4 examples" in run(folder, "questions", "--export", name, server=server).stdout
-    finally:
-        run(folder, "down", server=server)
+def test_an_export_of_feedback_is_measured(folder: Path, server: str) -> None:
+    examples = examples_of(FEEDBACK)
+    (folder / "feedback.json").write_text(json.dumps(squad_of(examples)), encoding="utf-8")
+    (folder / "feedback.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_of(examples)), "utf-8")
     report: dict[str, Any] = json.loads(run(folder, "eval", "feedback.json", "--json", server=server).stdout)
     assert (report["questions"], report["unanswerable"], report["documents"]) == (4, 2, 2)
-    assert report["context_given"]["questions"] == 4
     assert [one["name"] for one in report["system"]["runs"]] == ["all 8", "in waves"]
     lines = run(folder, "eval", "feedback.jsonl", "--no-ranking", "--no-system", "--json", server=server).stdout
     assert json.loads(lines)["context_given"]["f1"] == report["context_given"]["f1"]
