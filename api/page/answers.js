@@ -75,7 +75,7 @@ function others(answers, collection) {
 
 // The hits of a search. Null if the key may not search.
 async function hits_of(question, collection, count, fields = {}, signal = undefined) {
-  const query = new URLSearchParams({ q: question, top_k: String(count), ...fields });
+  const query = new URLSearchParams({ q: question, top_k: String(count), retriever: "both", ...fields });
   if (collection) query.set("collection", collection);
   const response = await ask_service(`/search?${query}`, { signal });
   return response.ok ? (await response.json()).hits : null;
@@ -150,7 +150,7 @@ export async function result(found, seen, collection, signal) {
     shown.push(await best(first, more, found, collection, signal), others(more, collection));
     if (confidence_of(first) === "unsure" && !first.pinned) {
       const sentences = new Set([first, ...more].map((answer) => answer.passage_id));
-      shown.push(await closest_passages(found.question, collection, sentences, "Results for your words", signal));
+      shown.push(await closest_passages(found.question, collection, sentences, "Other results", signal));
     }
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",

@@ -36,9 +36,10 @@ export function blocks(text) {
 }
 
 // A passage of the service has spaces in place of the white space between sentences. This function guesses where the
-// lines ended: at two and more spaces, and before the mark of a list item. The length stays.
+// lines ended: at two and more spaces, and before the mark of a list item. It joins a sentence that was broken between
+// two words. The length stays.
 export function with_lines(context) {
-  return context.split("\n").map((line) => (CODE.test(line) ? line : line
+  return context.replace(/(?<=[a-z,;])\n(?=[a-z])/g, " ").split("\n").map((line) => (CODE.test(line) ? line : line
     .replace(/(?<=\S) {2,}(?=\S)/g, (gap) => (gap.length === 5 ? "\n    " : `\n\n${gap.slice(2)}`))
     .replace(/(?<=[.:;!?]) (?=(?:[-•]|\d{1,2}[.)]) \S)/g, "\n"))).join("\n");
 }

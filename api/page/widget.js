@@ -241,7 +241,7 @@ class Search {
 
   // The sentences of the collection that may answer a question better.
   async places(question) {
-    const response = await this.request("/search", { q: question, top_k: String(RESULTS) });
+    const response = await this.request("/search", { q: question, top_k: String(RESULTS), retriever: "both" });
     return response.ok ? (await response.json()).hits : [];
   }
 
