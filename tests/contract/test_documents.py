@@ -34,6 +34,12 @@ OTHER_NAMES = {
     *("also_in", "base_url", "url_style", "node_modules"),
     *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),
     *("shards_answered", "qa_shards_down", "qa_partial_results_total", "qa_event_loop_lag_seconds", "sessions_refused"),
+    *(
+        "qa_batches_oldest_open_seconds",
+        "qa_submitted_questions",
+        "qa_submitted_questions_oldest_seconds",
+        "in_progress",
+    ),
     *("qa_trace_spans_sent", "qa_trace_spans_dropped", "parentbased_traceidratio"),
     *("list_collections", "put_document", "next_offset"),  # of the MCP server
     *("qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"),
