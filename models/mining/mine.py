@@ -237,7 +237,9 @@ class _Miner:
     def _others(
         self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
-        """Return two lists of passages of ranked sentences, the best first: without, and with, the words of the answer.
+        """Return two lists of passages of ranked sentences, the best first.
+
+        The passages of the first list do not contain the words of the answer. Those of the second list do.
 
         No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
         contain the answer. Then only passages with other titles are used.

@@ -129,7 +129,7 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         if (error) return error;
     }
     if (cursor.at >= argc)
-        return NULL; /* the scopes start after the function; a request for key positions may have no function */
+        return NULL; /* key positions may be requested for a command that ends before the name of the function */
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }

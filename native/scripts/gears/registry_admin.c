@@ -168,8 +168,8 @@ static int parse_change(Change *change, const char *text, size_t length) {
     return 1;
 }
 
-/* Handles a message: one of these commands ran on another shard. Replicas get the change from their primary.
- * Replication needs the context of a command or a timer, so a timer applies the change. A server aborts if it
+/* Handles a message of another shard, on which a command of this file has run. Replicas get the change from their
+ * primary. Replication needs the context of a command or a timer, so a timer applies the change. A server aborts if it
  * replicates during a pause of writes (CLIENT PAUSE, a failover), so the timer then tries again later. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
