@@ -1,4 +1,4 @@
-"""Reads changelogs: each version is a heading with its date; its changes follow."""
+"""Reads changelogs. Each version is a heading with its date, followed by its changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(source: str) -> Extracted:
 
 
 def is_entry(line: str) -> bool:
-    """Whether a line is the heading of a version.
+    """Return whether a line is the heading of a version.
 
     >>> [is_entry(line) for line in ("version 1.34 - Ada, 2021-02-13", "* Changes in release 1.12", "1.5 times")]
     [True, True, False]

@@ -1,15 +1,15 @@
-"""Decodes bytes to text: gzip is unpacked up to a limit, and the encoding is detected.
+"""Decodes bytes to text. gzip is unpacked up to a limit, and the encoding is detected.
 
-The first of these decides:
+The first source that applies determines the encoding:
 
 - a byte order mark
-- UTF-8, if most of the bytes beyond ASCII are valid: each other byte is read as windows-1252
+- UTF-8, if most of the bytes beyond ASCII are valid; each invalid byte is decoded as windows-1252
 - the encoding that the file declares
 - the guess of charset-normalizer, and finally windows-1252
 
-A label means what it means on web pages (https://encoding.spec.whatwg.org): `latin-1` is windows-1252.
+Labels have the same meaning as on web pages (https://encoding.spec.whatwg.org): `latin-1` is windows-1252.
 
-Bytes that are not text are an InvalidInput.
+Bytes that are not text raise InvalidInput.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _LABEL = rb"([A-Za-z0-9_.:-]{2,40})"
-# The places of declarations: XML and HTML, and the mode line of editors. Elsewhere the words are prose.
+# Where encodings are declared: in XML and HTML, and in the mode lines of editors. In other places, these words are
+# prose.
 _DECLARATIONS = (
     re.compile(rb"""\A\s*+<\?xml[^>]*?\sencoding\s*+=\s*+["']""" + _LABEL),
     re.compile(rb"""<meta\s[^>]*?charset\s*+=\s*+["']?\s*+""" + _LABEL, re.IGNORECASE),
@@ -45,12 +46,12 @@ _WEB_NAMES = {
 
 
 def is_gzip(data: bytes) -> bool:
-    """Whether these bytes are a gzip file."""
+    """Return whether the bytes are a gzip file."""
     return data.startswith(_GZIP)
 
 
 def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
-    """Return the contents of a gzip file: InvalidInput if it is damaged, InputTooLong if it is larger than `limit`."""
+    """Unpack a gzip file; InvalidInput if it is damaged, InputTooLong if its contents exceed `limit` bytes."""
     parts: list[bytes] = []
     left = limit
     while data:
@@ -70,7 +71,7 @@ def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes without a byte order mark are not text."""
+    """Return whether bytes without a byte order mark are not text."""
     sample = data[:_SAMPLE]
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS):
         return False
@@ -79,12 +80,16 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """Return the text of a file, with newlines as line ends."""
+    """Decode the bytes of a file to text, with ``\\n`` as line ends."""
     return decode_with_remarks(data)[0]
 
 
 def decode_with_remarks(data: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a file, with newlines as line ends, and what was guessed or replaced, in words."""
+    """Decode the bytes of a file to text, with ``\\n`` as line ends.
+
+    Returns:
+        the text, and texts that say what was guessed or replaced.
+    """
     text, remarks = _decoded(data)
     return text.replace("\r\n", "\n").replace("\r", "\n"), remarks
 
@@ -105,7 +110,7 @@ def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def _mostly_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """The text if most of its bytes beyond ASCII are UTF-8."""
+    """Return the text if most of its bytes beyond ASCII are UTF-8; otherwise None."""
     text = data.decode(errors="surrogateescape")
     stray = sum("\udc80" <= character <= "\udcff" for character in text)
     if stray > sum(character > "\x7f" for character in text) - stray:
@@ -115,7 +120,7 @@ def _mostly_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _as_windows(error: UnicodeError) -> tuple[str, int]:
-    """The stray bytes as windows-1252; a letter that is cut off at the end of the file is left out."""
+    """Decode invalid bytes as windows-1252. A letter that is cut off at the end of the file is left out."""
     assert isinstance(error, UnicodeDecodeError)
     found = error.object[error.start : error.end]
     is_cut_off = error.end == len(error.object) and error.reason == "unexpected end of data"
@@ -157,8 +162,8 @@ def _guessed(data: bytes) -> tuple[str, tuple[str, ...]]:
     from charset_normalizer import from_bytes  # slow to import, and rarely needed
 
     best = from_bytes(data[: 4 * _SAMPLE], preemptive_behaviour=False).best()
-    # charset-normalizer's guess among single-byte encodings is weak on short texts: they are windows-1252 unless the
-    # script is another.
+    # charset-normalizer often guesses wrong single-byte encodings for short texts. So such a text is decoded as
+    # windows-1252 unless it has another script.
     if best is not None and _is_sure(best.alphabets):
         try:
             return data.decode(best.encoding), (f"its encoding was guessed: {best.encoding}",)

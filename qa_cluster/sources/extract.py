@@ -1,4 +1,6 @@
-"""Extracts the text of a file of any format in this process; `process` does the same in a process with limits."""
+"""Extracts the text of a file of any format in this process. `process` does the same in a separate process with
+limits.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
 
     Args:
         data: the file, which may be gzipped.
-        name: its name; the ending usually shows the format.
+        name: the name of the file; its ending usually identifies the format.
         forced: the format, one of `formats.FORMATS`; empty: detect it.
 
     Raises:
         InvalidInput: the file is damaged or is not text; NoText if it contains no text.
-        InputTooLong: it unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
+        InputTooLong: the file unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
     """
     found, unpacked = recognize(data, name, forced)
     return found, read_as(found, unpacked, name)
@@ -45,7 +47,7 @@ def load(found: str) -> None:
 
 
 def read_as(found: str, data: bytes, name: str) -> Extracted:
-    """Return the text of a file of a known format, which is unpacked."""
+    """Return the text of an unpacked file with a known format."""
     try:
         extracted = _read(found, data, formats.base_name(name))
     except RecursionError as error:
@@ -60,7 +62,7 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
 
 
 def _read(found: str, data: bytes, base: str) -> Extracted:
-    """Read one format. Its module is imported late, because the libraries are slow to load."""
+    """Read a file of one format. Its module is imported only now, because the libraries are slow to load."""
     module = _module(_MODULES.get(found, found))
     extracted: Extracted
     if found in formats.BINARY:
@@ -72,7 +74,7 @@ def _read(found: str, data: bytes, base: str) -> Extracted:
     return extracted
 
 
-# The modules that are not called like their format.
+# The modules of formats whose names differ from the format.
 _MODULES = {
     "docx": "composite.office",
     "eml": "composite.mail",

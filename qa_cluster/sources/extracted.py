@@ -1,13 +1,13 @@
-"""The text that is extracted from a file, and the builder that all formats use to write it.
+"""The text that is extracted from a file, and the builder with which all formats write it.
 
-The text is what a person would read, without markup:
+The text has the form in which a person would read it, without markup:
 
 - A blank line separates paragraphs; each paragraph is one line.
 - A list item is a line that starts with ``- `` or its number.
 - Code keeps its lines, indented by four spaces.
 - A row of a table is a paragraph ``header: cell, header: cell``.
 - An entry of a definition list is a paragraph ``term: definition``.
-- A heading is a paragraph, and part of the path of the sections below it.
+- A heading is a paragraph, and a part of the path of the sections below it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import Any, Self
 
 from qa_cluster.errors import InvalidInput
 
-# Stored with each document: a document of another version counts as changed. Raise it with every change of results.
+# Stored with each document. A document with another version counts as changed. Increase it with every change of
+# results.
 EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
 MAX_TERM = 80
-# Headings have the levels below; the terms of entries have the levels from here.
+# Terms of entries have levels from this number; headings have lower levels.
 _ENTRY_LEVEL = 100
 INDENT = "    "
 
 _SPACE = re.compile(r"\s+")
-# Soft hyphens, zero-width characters, byte order marks, directions, and control characters but for line ends and tabs.
+# Soft hyphens, zero-width characters, byte order marks, direction marks, and control characters except line ends and
+# tabs.
 _INVISIBLE = re.compile(
     "[\u00ad\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]"
 )
@@ -39,10 +41,10 @@ _LIGATURES = str.maketrans(
 
 
 class NoText(InvalidInput):
-    """A file was read, and it contains no text."""
+    """A file was read, but contains no text."""
 
 
-# Lines that lead to the neighbours of a page: `Next: Ropes, Previous: Boats, Up: Top` and `[Next] [Up] [Contents]`.
+# Navigation lines, which link to other pages: `Next: Ropes, Previous: Boats, Up: Top` and `[Next] [Up] [Contents]`.
 _STEP = re.compile(r"(?:File|Node|Next|Prev(?:ious)?|Up):(?=\s)", re.IGNORECASE)
 _STEP_WORDS = frozenset(
     re.findall(
@@ -65,7 +67,7 @@ _MAX_QUESTION = 400
 
 
 def is_navigation(text: str) -> bool:
-    """Whether a line of a text only leads to the neighbours of its page.
+    """Return whether a line of a text only links to neighbouring pages.
 
     >>> [is_navigation(text) for text in ("Next: Ropes, Up: Top", "[Next] [Contents]", "Up next", "Next: we swim.")]
     [True, True, False, False]
@@ -85,7 +87,7 @@ def is_navigation(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the text, in code points, with the headings above it, the outermost first."""
+    """A section of the text, from `start` to `end` in code points, with the headings above it, the outermost first."""
 
     start: int
     end: int
@@ -94,7 +96,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ParagraphPlace:
-    """The start of a paragraph: in the text, in code points, and in the source, as a line or page counted from 1."""
+    """The start of a paragraph in the text (in code points), and its line or page in the source, counted from 1."""
 
     start: int
     number: int
@@ -105,12 +107,12 @@ class Extracted:
     """The clean text of a file.
 
     Attributes:
-        title: the title in the document; empty if it has none.
+        title: the title in the document; empty without one.
         sections: in order, without overlaps; text before the first heading has no section.
         places: one for each paragraph whose position is known, in order.
         unit: the unit of places, ``line`` or ``page``; empty without places.
-        metadata: further values that the file states, such as its address and tags.
-        remarks: what was replaced, left out or guessed, in words.
+        metadata: further values that the file contains, such as its address and tags.
+        remarks: texts that say what was replaced, left out or guessed.
     """
 
     title: str
@@ -122,11 +124,11 @@ class Extracted:
     remarks: tuple[str, ...] = ()
 
     def named(self, title: str, metadata: dict[str, Any] | None = None) -> Self:
-        """The same with the title that the file states, if it states one, and with its metadata."""
+        """Return a copy with the title and the metadata that the file states. An empty value keeps the current one."""
         return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
     def remarked(self, *remarks: str) -> Self:
-        """The same with further remarks."""
+        """Return a copy with further remarks."""
         return replace(self, remarks=(*self.remarks, *remarks))
 
 
@@ -140,17 +142,17 @@ def clean(text: str) -> str:
 
 
 def clean_characters(text: str) -> str:
-    """Return a text without invisible characters and ligatures; lines and spaces stay."""
+    """Return a text without invisible characters and ligatures. Lines and spaces do not change."""
     if text.isascii() and not _INVISIBLE.search(text):
         return text
     return _INVISIBLE.sub("", text.replace("\u2028", "\n").replace("\u2029", "\n\n")).translate(_LIGATURES)
 
 
 class TextBuilder:
-    """Joins blocks to a text and records sections and places.
+    """Joins blocks to a text, and records sections and places.
 
-    Every method takes a block of one kind and the line or page of the source where it starts (0: unknown). Empty blocks
-    are left out.
+    Every method adds a block of one kind. `at` is the line or page of the source where the block starts (0: unknown).
+    Empty blocks are left out.
     """
 
     def __init__(self, unit: str = "line") -> None:
@@ -168,13 +170,13 @@ class TextBuilder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no block is written yet."""
+        """Whether no block has been added yet."""
         return not self._parts
 
     def heading(self, level: int, text: str, at: int = 0) -> None:
-        """Add a heading; ``level`` counts from 1. A heading ends the sections of its level and deeper levels.
+        """Add a heading. ``level`` counts from 1. A heading ends the sections of its level and of deeper levels.
 
-        The first heading of level 0 is the document's title: it opens no section.
+        The first heading of level 0 is the document's title and opens no section.
         """
         text = clean(text)
         unmarked = text.rstrip("\u00b6\u00a7")
@@ -193,7 +195,7 @@ class TextBuilder:
         self._prose("paragraph", clean(text), at)
 
     def _prose(self, kind: str, text: str, at: int) -> None:
-        """Add a paragraph or an item. A question of an FAQ becomes the heading of its answer."""
+        """Add a paragraph or an item. The question of an FAQ becomes the heading of its answer."""
         if is_navigation(text):
             self._navigation += 1
             return
@@ -230,7 +232,9 @@ class TextBuilder:
         self._prose("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
-        """Add a definition. Its term is a heading of the next blocks, until an entry of this depth or `end_entries`."""
+        """Add a definition. Its term is a heading of the following blocks, until an entry of this depth or
+        `end_entries`.
+        """
         term = clean(term)
         self.end_entries(depth)
         if term and not _QUESTION_OR_ANSWER.fullmatch(term):
@@ -238,7 +242,7 @@ class TextBuilder:
         self.definition(term, text, at)
 
     def end_entries(self, depth: int) -> None:
-        """End all entries of this depth and deeper ones."""
+        """End all entries of this depth and of deeper ones."""
         self._headings = [entry for entry in self._headings if entry[0] < _ENTRY_LEVEL + depth]
 
     def row(self, cells: Sequence[str], headers: Sequence[str] = (), at: int = 0) -> None:
@@ -251,7 +255,7 @@ class TextBuilder:
         self._add("paragraph", ", ".join(named), at)
 
     def table(self, rows: Iterable[Sequence[str]], has_header: bool, at: int = 0) -> None:
-        """Add a table row by row. The first column names its rows, so its header is not repeated."""
+        """Add a table row by row. The first column has the names of the rows, so its header is not repeated."""
         headers: Sequence[str] = ()
         for number, cells in enumerate(rows):
             if number == 0 and has_header:
@@ -260,7 +264,7 @@ class TextBuilder:
             self.row(cells, headers, at)
 
     def code(self, text: str, at: int = 0) -> None:
-        """Add lines that stay unchanged."""
+        """Add lines of code, which stay unchanged."""
         lines = [line.rstrip() for line in clean_characters(text).expandtabs(8).splitlines()]
         while lines and not lines[0]:
             lines.pop(0)
@@ -288,7 +292,7 @@ class TextBuilder:
         self._last = kind
 
     def build(self, title: str = "") -> Extracted:
-        """Return the text with its sections and places. `title` is used if no heading was the title."""
+        """Return the text with its sections and places. `title` is used if no heading became the title."""
         text = "".join(self._parts)
         ends = [*(start for start, _ in self._sections[1:]), len(text)][: len(self._sections)]
         sections = tuple(

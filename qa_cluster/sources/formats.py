@@ -1,4 +1,4 @@
-"""Detects the format of a file, by its name, else by its contents."""
+"""Detects the format of a file from its name; if the name does not identify it, from its contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from . import decoding
 
-# Formats whose readers take bytes; the others take text.
+# Formats whose readers take bytes. Readers of all other formats take text.
 BINARY = ("pdf", "docx", "odt", "pptx", "xlsx", "epub", "eml")
 FORMATS = ("rst", "markdown", "html", "roff", "text", "changelog", "ipynb", *BINARY)
 
@@ -37,10 +37,11 @@ _ENDINGS = {
     ".txt": "",
     ".text": "",
 }
-# `gzip.1`, `printf.3posix`, `config.5ssl`. `1.2` in a release also matches; its contents decide.
+# `gzip.1`, `printf.3posix`, `config.5ssl`. A release number such as `1.2` also matches; then the contents decide.
 _MANUAL = re.compile(r"\.[1-9n][a-z]{0,6}\Z")
 _CHANGELOG = re.compile(r"(change(s|log)?|news|history|releases?)([._-].*)?\Z", re.IGNORECASE)
-# Names without an ending, such as READMEs: letters, digits, dashes, and possibly a word after a dot: `README.Debian`.
+# Names without an ending, such as README: letters, digits and dashes, or a known word with more after it:
+# `README.Debian`.
 _BARE = re.compile(r"[\w+-]+\Z|(readme|news|faq|todo|changelog|copying|install|history|authors|notes?)[.\w+-]*\Z", re.I)
 
 _HTML = re.compile(rb"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
@@ -60,7 +61,7 @@ _ENTRY = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SAMPLE = 64 * 1024
-# The first entry of such an archive is its type, uncompressed.
+# The first entry of these archives is their type, uncompressed.
 _OPEN_TYPES = {
     b"mimetypeapplication/vnd.oasis.opendocument.text": "odt",
     b"mimetypeapplication/epub+zip": "epub",
@@ -69,13 +70,15 @@ _OFFICE_FOLDERS = {b"word/document": "docx", b"ppt/presentation": "pptx", b"xl/w
 
 
 def base_name(name: str) -> str:
-    """Return the name of a file without folders and without .gz."""
+    """Return the name of a file without its folders and without the ending .gz."""
     last = PurePath(name).name
     return last[:-3] if last.lower().endswith(".gz") else last
 
 
 def may_be_document(name: str) -> bool:
-    """Whether a file of a folder may be a document: its name has a known format, or no known ending."""
+    """Return whether a file in a folder may be a document: its name has the ending of a known format, or no known
+    ending.
+    """
     base = base_name(name)
     if base.startswith("."):
         return False
@@ -84,7 +87,7 @@ def may_be_document(name: str) -> bool:
 
 
 def format_of(name: str, data: bytes) -> str:
-    """Return the format of a file by its name, else by its contents; `data` is already unpacked."""
+    """Return the format of a file from its name or its contents. `data` is already unpacked."""
     base = base_name(name)
     by_name = _ENDINGS.get(PurePath(base).suffix.lower(), "")
     if by_name:

@@ -1,6 +1,6 @@
 """Reads the front matter of Markdown: YAML between lines of dashes, or TOML between lines of plus signs.
 
-Lines of dashes around anything but a mapping are thematic breaks.
+If the text between lines of dashes is not a mapping, the lines are thematic breaks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from .extracted import clean
 
 MAX_FRONT_MATTER = 64 * 1024
-# Entries and items. An alias of YAML may name a large value many times.
+# The limit of entries and items. An alias in YAML may repeat a large value many times.
 MAX_VALUES = 1000
 MAX_DEPTH = 8
 MAX_METADATA_BYTES = 8 * 1024
@@ -25,10 +25,10 @@ _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
-    """Return the values of the front matter, as JSON has them, and the source with blank lines in its place.
+    """Return the values of the front matter as JSON values, and the source with blank lines in its place.
 
-    Values that JSON does not have, keys that start with an underscore, and the largest values beyond
-    `MAX_METADATA_BYTES` are left out.
+    These are left out: values without a JSON form, keys that start with an underscore, and the largest values beyond
+    `MAX_METADATA_BYTES`.
     """
     head = source[:MAX_FRONT_MATTER]
     for pattern, load in ((_YAML, yaml.safe_load), (_TOML, tomllib.loads)):
@@ -45,7 +45,7 @@ def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
 
 
 def limited(values: dict[Any, Any]) -> dict[str, Any]:
-    """Return the values that JSON has, without the largest ones beyond `MAX_METADATA_BYTES`."""
+    """Return the values that have a JSON form, without the largest values beyond `MAX_METADATA_BYTES`."""
     left = [MAX_VALUES]
     found = {
         clean(str(key)): value
@@ -60,7 +60,7 @@ def limited(values: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _json_value(value: Any, left: list[int], depth: int) -> Any:
-    """The value as JSON has it; None if JSON has no such value, or if `left` values are used up."""
+    """Convert a value to a JSON value; None if it has no JSON form, or if `left` values are used up."""
     left[0] -= 1
     found: Any = None
     if left[0] < 0 or depth > MAX_DEPTH:

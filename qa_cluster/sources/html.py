@@ -21,17 +21,17 @@ _BLOCKS = frozenset(
         "tr ul dir caption legend main hgroup listing xmp plaintext",
     )
 )
-# If more of a page is left out, the user is told.
+# If a larger share of a page is left out, a remark says so.
 MOST_LEFT_OUT = 0.5
-# A page with less text besides its lists of links is a list of links.
+# A page with fewer words outside its lists of links counts as a list of links.
 _FEW_WORDS = 60
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
 _LABEL = re.compile(r"admonition-title|versionmodified|markdown-alert-title")
-# An attribute with the position of an element in the source, if it is not its line.
+# The attribute with the position of an element in the source, if the position is not the element's line.
 PLACE = "data-line"
-# The kinds of numbers of lists: the attribute of HTML, and the class that docutils writes.
+# The numbering of lists: from the HTML attribute `type` to the class that docutils writes.
 _TYPES = {"a": "loweralpha", "A": "upperalpha", "i": "lowerroman", "I": "upperroman"}
 _ROMAN = ((100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 _POWERS = str.maketrans(
@@ -45,7 +45,7 @@ _CHAPTER = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of an HTML page; its title is its first heading, else ``<title>``."""
+    """Return the text of an HTML page. The title is its first heading; without one, its ``<title>``."""
     root = parsed(source)
     named = root.find(".//title")
     title = clean(named.text or "") if named is not None else ""
@@ -62,10 +62,10 @@ def read(source: str) -> Extracted:
 
 
 def parsed(source: str) -> Any:
-    """Return the root element of a page or of a part of one.
+    """Parse a page or a part of one, and return its root element.
 
     Raises:
-        InvalidInput: it contains no element.
+        InvalidInput: the source contains no element.
     """
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
@@ -78,9 +78,10 @@ def parsed(source: str) -> Any:
 
 
 def write(content: Any, title: str, *, is_page: bool = True, unit: str = "line") -> Extracted:
-    """Return the text of an element. `unit` is the unit of its positions; empty: positions are left out.
+    """Convert an element to text. `unit` is the unit of its positions; empty: positions are left out.
 
-    The title is the first ``h1``, or on a page a heading of any level that starts the text, else `title`.
+    The title is the first ``h1``. On a page, a heading of any level at the start of the text is also a title. If both
+    are missing, `title` is used.
     """
     walker = _Walker(TextBuilder(unit), is_page)
     walker.walk(content)
@@ -90,7 +91,7 @@ def write(content: Any, title: str, *, is_page: bool = True, unit: str = "line")
 
 
 class _Walker:
-    """Walks through the elements of a page and writes each block of text when the block ends."""
+    """Walks through the elements of a page, and writes each block of text when the block ends."""
 
     def __init__(self, builder: TextBuilder, is_page: bool) -> None:
         self._is_page = is_page
@@ -106,7 +107,7 @@ class _Walker:
         self._term_at = 0
 
     def walk(self, element: Any) -> None:
-        """Write an element's text and its children."""
+        """Write the text of an element and of its children."""
         self._add(element.text, element)
         for child in element:
             if isinstance(child.tag, str):
@@ -235,7 +236,7 @@ class _Walker:
         self.builder.entry(self._entries, ", ".join(filter(None, map(clean, terms))), text, before or at)
 
     def _write_lead(self) -> None:
-        """Write a lead that got no paragraph."""
+        """Write pending text that introduces a block and got no paragraph of its own."""
         self.flush()
         if self._term:
             self._write_term()
@@ -260,7 +261,7 @@ class _Walker:
 
 
 def _number(number: int, kind: str) -> str:
-    """The number of a list item, by the kind of its list.
+    """Format the number of a list item by the numbering of its list.
 
     >>> _number(3, "upperalpha simple"), _number(9, "lowerroman"), _number(12, "")
     ('C', 'ix', '12')
@@ -287,7 +288,7 @@ def _line(element: Any) -> int:
 
 
 def _text(element: Any) -> str:
-    """Return all text of an element. Block elements within it are separated, and line numbers of code are left out."""
+    """Return all text of an element. Block elements inside are separated; line numbers of code are left out."""
     parts: list[str] = [element.text or ""]
     for child in element:
         if isinstance(child.tag, str) and not _CODE_NUMBERS.search(child.get("class") or ""):
@@ -299,7 +300,7 @@ def _text(element: Any) -> str:
 
 
 def _power(element: Any) -> str:
-    """The text of a raised element: ten to the power of six stays that, and the number of a footnote is left out."""
+    """Return the text of a superscript. Exponents become superscript digits; the number of a footnote is left out."""
     text = _text(element)
     if next((link for link in element.iter("a") if (link.get("href") or "").startswith("#")), None) is not None:
         return ""
@@ -307,7 +308,7 @@ def _power(element: Any) -> str:
 
 
 def _taken_out(table: Any) -> list[Any]:
-    """Take nested tables out of the cells of a table, and return them: they are written separately."""
+    """Remove nested tables from the cells of a table, and return them. They are written separately."""
     inner = [found for found in table.iterdescendants("table") if next(found.iterancestors("table")) is table]
     for found in inner:
         found.tail = f" {found.tail or ''}"  # a table separates the words around it
@@ -316,7 +317,9 @@ def _taken_out(table: Any) -> list[Any]:
 
 
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
-    """Whether a table only positions its contents: it has one column, or blocks that do not occur in data cells."""
+    """Return whether a table only positions its contents: it has one column, or blocks that data cells do not
+    contain.
+    """
     if all(len(row) < 2 for row in cells) or table.get("role") == "presentation":
         return True
     is_named = len(cells) > 1 and len(cells[0]) > 1 and all(cell.tag == "th" for cell in cells[0])

@@ -1,4 +1,4 @@
-"""Finds the content of an HTML page, without the parts that every page of its site repeats."""
+"""Finds the content of an HTML page, without the parts that repeat on every page of its site."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DROPPED = frozenset(
 )
 _INVISIBLE = frozenset(["script", "style", "noscript", "template", "head"])
 _ROLES = frozenset(["navigation", "banner", "contentinfo", "search", "menu", "menubar", "complementary", "toolbar"])
-# Classes and ids that page generators give to boilerplate only.
+# Classes and ids that page generators use only for boilerplate.
 _BOILERPLATE = re.compile(
     r"(?:^|\s)(?:nav-?(?:bar|header|footer|igation|links?)[\w-]*|(?:main|site|page|top|global|primary)[-_]?nav\S*|sphinxsidebar\w*"
     r"|site-?header|footer|(?:site|page|sphinx)-?footer\S*|breadcrumbs?\S*|bread_crumbs|toc(?:tree-wrapper|tree|list|base|box)"
@@ -27,13 +27,13 @@ _BOILERPLATE = re.compile(
     r"|back-to-top|noprint|visually-hidden|sr-only)(?:$|\s)",
     re.IGNORECASE,
 )
-# Words that are in names of boilerplate and in names of content: `share` and `share-capital`.
+# Words that occur in the names of boilerplate and of content: `share` and `share-capital`.
 _HINT = re.compile(
     r"(?:^|[\s_-])(?:nav|lo[ft]|side-?bar\w*|related|breadcrumbs?|toc|menu|cookie\S*|share|social|footer|pagination|pager)"
     r"(?:$|[\s_-])",
     re.IGNORECASE,
 )
-# With so many characters outside of links, an element with such a name has content.
+# An element with such a name is content if it has at least this many characters outside of links.
 _MIN_CONTENT = 40
 _GOES_ON = re.compile(
     r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE
@@ -42,7 +42,7 @@ _MIN_SHARE = 0.4
 _LISTS_OF_LINKS = ("ul", "ol", "table", "dl", "p", "div")
 
 
-# A longer text of a link does not lead to another page of a series.
+# The length limit of a link text that leads to another page of a series.
 _MAX_STEP = 60
 _H1, _H2, _P, _PRE = 1, 2, 4, 8
 _BITS = {"h1": _H1, "h2": _H2, "p": _P, "pre": _PRE}
@@ -53,9 +53,9 @@ class Content:
     """The element with the content of a page, without boilerplate.
 
     Attributes:
-        size: the number of its characters, without the space around each text.
-        page_size: the same of the whole page.
-        links: the same of the lists of links that were left out.
+        size: the number of characters of the content, without the space around each text.
+        page_size: the number of characters of the whole page.
+        links: the number of characters of the lists of links that were left out.
     """
 
     element: Any
@@ -65,7 +65,7 @@ class Content:
 
 
 def content_of(root: Any, *, keeps_links: bool = False) -> Content:
-    """Remove the boilerplate of a page and return its content; with `keeps_links`, lists of links are content."""
+    """Remove the boilerplate of a page and return its content. With `keeps_links`, lists of links are content."""
     body = root.find("body") if root.find("body") is not None else root
     dropped, page_size, links = _dropped(body, keeps_links)
     remove(dropped)
@@ -79,15 +79,15 @@ def content_of(root: Any, *, keeps_links: bool = False) -> Content:
 
 @dataclass(slots=True)
 class _Contents:
-    """What an element contains, itself included.
+    """Statistics of an element and everything inside it.
 
     Attributes:
         size: the number of characters, without the space around each text.
         links: the number of links.
         linked: the number of characters in links.
-        is_step: whether a link leads to another page of a series, as `next` does.
-        tags: which elements, as bits of `_BITS`.
-        words: the whole text while it is short, else None.
+        is_step: whether a link leads to another page of a series, such as `next`.
+        tags: the kinds of elements, as bits of `_BITS`.
+        words: the whole text while it is short, otherwise None.
     """
 
     size: int = 0
@@ -98,13 +98,13 @@ class _Contents:
     words: str | None = ""
 
     def add_text(self, text: str | None) -> None:
-        """Add a text of the element itself."""
+        """Add a text that is directly in the element."""
         if text:
             self.size += len(text.strip())
             self._join(text)
 
     def add_element(self, name: str, element: Any) -> None:
-        """Add the element itself, when all that is inside has been added."""
+        """Add the element itself, after everything inside it."""
         self.tags |= _BITS.get(name, 0)
         if name == "a" and element.get("href"):
             self.links += 1
@@ -126,15 +126,15 @@ class _Contents:
 
     @property
     def links_share(self) -> float:
-        """The share of the characters that are in links."""
+        """The share of characters that are in links."""
         return self.linked / max(1, self.size)
 
 
 def _dropped(body: Any, keeps_links: bool) -> tuple[set[Any], int, int]:
-    """Return the elements of boilerplate, and the number of characters that a browser shows: of all, of lists of links.
+    """Return the elements that are boilerplate, the size of the page, and the size of the lists of links.
 
-    One walk counts what each element contains. Asking each element for its contents would take quadratic time in a deep
-    tree.
+    Sizes are numbers of characters that a browser shows. One walk counts what each element contains; a separate walk
+    for each element would take quadratic time in a deep tree.
     """
     dropped: set[Any] = set()
     links = 0
@@ -177,7 +177,7 @@ def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
 
 
 def _is_list_of_links(contents: _Contents) -> bool:
-    """Whether an element consists only of short links, as menus and tables of contents do."""
+    """Return whether an element consists only of short links, like a menu or a table of contents."""
     if contents.links < (2 if contents.is_step else 4) or contents.tags & (_H1 | _H2 | _PRE):
         return False
     return contents.links_share > 0.85
@@ -188,7 +188,9 @@ def _size(element: Any) -> int:
 
 
 def remove(dropped: Collection[Any]) -> None:
-    """Remove elements from their parents; the text after each stays. Many elements take linear time."""
+    """Remove elements from their parents. The text after each element stays. The time is linear in the number of
+    elements.
+    """
     parents, dropped = dict.fromkeys(element.getparent() for element in dropped), set(dropped)
     for parent in parents:
         before, tails = None, [parent.text or ""]
@@ -203,7 +205,9 @@ def remove(dropped: Collection[Any]) -> None:
 
 
 def _set_text(parent: Any, before: Any, parts: list[str]) -> None:
-    """Set the text after an element, or at the start of its parent. Joined once, many parts take linear time."""
+    """Set the text after an element, or at the start of its parent. The parts are joined once, which takes
+    linear time.
+    """
     if len(parts) > 1:
         if before is None:
             parent.text = "".join(parts) or None

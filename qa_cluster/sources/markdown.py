@@ -1,4 +1,4 @@
-"""Reads Markdown. markdown-it converts it to HTML that carries line numbers, and `html` reads that HTML.
+"""Reads Markdown. markdown-it converts it to HTML with line numbers, and `html` reads that HTML.
 
 The accepted Markdown is CommonMark with tables, footnotes, definition lists and alerts. Before the conversion, roles,
 directives and admonitions of MyST and MkDocs are replaced by the text that they contain.
@@ -72,7 +72,7 @@ _LABELLED = frozenset(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a Markdown file; its title comes from its front matter, else from its first heading."""
+    """Return the text of a Markdown file. The title comes from its front matter; without it, from its first heading."""
     metadata, source = split_front_matter(source)
     title = metadata.pop("title", "")
     found = write(content_of(parsed(f"<html><body>{to_html(source)}</body></html>")).element, "")
@@ -80,7 +80,7 @@ def read(source: str) -> Extracted:
 
 
 def to_html(source: str) -> str:
-    """Return the HTML of Markdown without front matter; its elements carry the lines of the source."""
+    """Convert Markdown without front matter to HTML. The elements have the line numbers of the source."""
     parser = MarkdownIt("commonmark", {"alerts": True}).enable(["table", "strikethrough"])
     parser.use(footnote_plugin, inline=False).use(deflist_plugin)
     parser.core.ruler.disable("footnote_tail")  # a footnote stays where it is written
@@ -89,7 +89,7 @@ def to_html(source: str) -> str:
 
 
 def _with_line(token: Token) -> Token | None:
-    """The token with its line, as an attribute; None for the marks around a footnote."""
+    """Return the token with its line number as an attribute; None for the tokens around a footnote."""
     if token.type in ("footnote_reference_open", "footnote_reference_close"):
         return None
     line = token.map[0] + 1 if token.map else 0
@@ -110,7 +110,9 @@ def _plain(source: str) -> str:
 
 
 class _PlainLines:
-    """Processes the lines. Each line becomes one line, so that line numbers stay correct."""
+    """Replaces extensions of Markdown line by line. The number of lines stays the same, so line numbers stay
+    correct.
+    """
 
     def __init__(self) -> None:
         self._fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are removed directives
@@ -159,7 +161,7 @@ class _PlainLines:
 
 
 def _directive(name: str, argument: str) -> str:
-    """Return the line that replaces a directive's first line: its label or argument."""
+    """Return the line that replaces the first line of a directive: its label or its argument."""
     base = name.rpartition(":")[2]
     if base in _NAMES:
         return f"{_NAMES[base]} {argument}:"

@@ -1,7 +1,7 @@
-"""Reads plain text by its layout: headings, paragraphs of several lines, lists, code.
+"""Reads plain text by its layout: headings, paragraphs of several lines, lists, and code.
 
-Headings are lines that are underlined, boxed, numbered, in capitals, or marked with stars (Emacs' outlines), and the
-questions of an FAQ (``Q: ..``).
+Headings are lines that are underlined, boxed, numbered, in capitals, or marked with stars (Emacs' outlines). The
+questions of an FAQ (``Q: ..``) are headings, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CODE_MARKS = re.compile(
     r"^[ \t]*(?:[$%#>] |[./~]?/\S|\w+=\S|[{}\[\]<|;&])|[;{}\\|]$|\w\(.{0,200}\)$|--?\w", re.MULTILINE
 )
 _PROSE_WORD = re.compile(r"[(\"'`*_\[]*[A-Za-z][a-z]*(?:['\u2019-][A-Za-z]+)?[)\"'`*_\].,;:!?]*\Z")
-# A date at the start of a line starts an entry of a history.
+# A date at the start of a line marks an entry of a history.
 _STAMP = re.compile(r"[ \t]*\d{4}[/.-]\d\d?[/.-]\d\d?\b")
 _CONTENTS = re.compile(r"[ \t]*(?:\d+\.?[ \t]+)?(?:table of )?contents:?[ \t]*\Z", re.IGNORECASE)
 _CONTENTS_LINE = re.compile(
@@ -40,12 +40,12 @@ _LEADER = re.compile(r"(?<![. \t])(?:[ \t]*+\.{3,}+[ \t]*+\d*+|[ \t]{2,}+\d++|(?
 _PAGE_NUMBER = re.compile(r"\A\d{1,5}(?= |\Z)|(?<![^ ])(?:\[?Page )?\d{1,5}\]?\Z", re.IGNORECASE)
 _PAGE_END = re.compile(r"\[Page \d{1,5}\][ \t]*\Z", re.IGNORECASE)
 _MANUAL_HEAD = re.compile(r"\s*(\S{1,60}\(\w{1,9}\)) {2,}(\S.*?) {2,}\1\s*\Z", re.IGNORECASE)
-# A head or foot is on so many pages, and at most so many lines from the break.
+# A head or foot is on at least this many pages, and at most this many blank lines away from the page break.
 _MIN_PAGES = 2
 _MOST_BLANK = 12
 _MAX_TITLE = 150
 _MAX_TITLE_WORDS = 6
-# A title is in the middle of one of so many lines.
+# A centred title is within this many lines.
 _FIRST_LINES = 30
 _LEVELS = {"entry": 50, "star": 60, "underlined": 70, "capitals": 80, "numbered": 85, "question": 98}
 _MAX_HEADING = 100
@@ -54,7 +54,7 @@ _SHORT = 50
 
 @dataclass
 class _Block:
-    """Lines between blank lines, with the number of the first line."""
+    """Consecutive lines between blank lines. `at` is the number of the first line."""
 
     at: int
     lines: list[str]
@@ -66,7 +66,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x
 
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
-    """Return the text of a plain file. A line for which `is_entry` is true is a heading (a version in a changelog)."""
+    """Return the text of a plain file. A line for which `is_entry` is true is a heading, such as a version in a
+    changelog.
+    """
     source = clean_characters(_without_terminal_codes(source)).expandtabs(8)
     lines, left_out = without_running_heads(source.split("\n"), is_entry)
     reader = _Reader(TextBuilder(), lines, is_entry)
@@ -93,7 +95,7 @@ def _without_terminal_codes(source: str) -> str:
 
 
 class _Reader:
-    """Reads lines, each with its number.
+    """Reads numbered lines.
 
     Attributes:
         contents: the number of lines of tables of contents that were left out.
@@ -134,10 +136,10 @@ class _Reader:
         return self._builder.build()
 
     def _without_contents(self, lines: list[str]) -> list[str]:
-        """The lines of a block without entries of a table of contents. An entry names a heading that follows.
+        """Return the lines of a block without entries of a table of contents. An entry names a heading that follows.
 
-        A line below `Contents` is an entry if it looks like one, or if it is elsewhere in the text. Most lines of its
-        block must be elsewhere in the text.
+        A line below `Contents` is an entry if it looks like an entry, or if it occurs elsewhere in the text. Most lines
+        of its block must occur elsewhere in the text.
         """
         if lines and _CONTENTS.match(lines[0]):
             self._in_contents = True
@@ -156,14 +158,14 @@ class _Reader:
             return self._pending_and(lines)
         marked = [known or _CONTENTS_LINE.match(line) is not None for line, known in zip(rest, known, strict=True)]
         last = len(marked) - 1 - marked[::-1].index(True)
-        # The lines between entries continue them.
+        # Lines between entries continue the previous entry.
         self.contents += last + 1 + len(self._pending) + len(lines) - len(rest)
         self._entries.update(map(_title_key, rest[: last + 1]))
         self._pending = []
         return rest[last + 1 :]
 
     def _pending_and(self, lines: list[str]) -> list[str]:
-        """These lines after `Contents`, if no entries followed it."""
+        """Return these lines after the line `Contents`, if no entries followed that line."""
         pending, self._pending = self._pending, []
         return [*pending, *lines]
 
@@ -189,7 +191,7 @@ class _Reader:
         self._body(lines, at)
 
     def _heading(self, lines: list[str], at: int, is_first: bool) -> int:
-        """Write a heading at the start of the block; return the number of its lines."""
+        """Write a heading at the start of the block. Return the number of its lines; 0 if there is no heading."""
         line = lines[0]
         text = line.strip()
         if len(lines) > 2 and _RULE.match(line) and not _RULE.match(lines[1]) and _RULE.match(lines[2]):
@@ -329,7 +331,9 @@ class _Reader:
             self._builder.paragraph(self._joined(lines), at)
 
     def _is_code(self, lines: list[str]) -> bool:
-        """Whether lines stay unchanged: columns, commands and similar lines, or lines that are not filled."""
+        """Return whether lines must stay unchanged: columns, commands and similar lines, or lines that are not
+        filled.
+        """
         texts = [line.strip() for line in lines]
         wide = sum(bool(_COLUMNS.search(text)) for text in texts)
         if len(lines) > 1 and wide * 2 > len(lines) and not _justified(texts):
@@ -354,7 +358,7 @@ class _Reader:
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
-        """Join two lines at a hyphen; the hyphen stays if the document has the word with it elsewhere."""
+        """Join two lines at a hyphen. The hyphen stays if the word occurs elsewhere in the document with it."""
         head = re.split(r"[^\w-]", text)[-1][:-1]
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""
@@ -379,7 +383,7 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> list[_Block]:
 
 
 def _title_key(line: str) -> str:
-    """The letters of a heading, or of its entry in a table of contents: without number, dots and page."""
+    """Return the letters of a heading, or of its entry in a table of contents, without number, dots and page."""
     line = _LEADER.sub("", line.strip()).lstrip("?*+- ")
     for form in (_ITEM, _NUMBERED):
         if (mark := form.match(line)) is not None:
@@ -388,10 +392,11 @@ def _title_key(line: str) -> str:
 
 
 def _restarted(blocks: Sequence[_Block]) -> set[int]:
-    """The line numbers of lone numbered lines that are items, such as the senses of a word, and not headings.
+    """Return the line numbers of single numbered lines that are items, such as the senses of a word, and not headings.
 
-    Numbers of headings ascend. If a number has several texts, lines are items that are long, that follow each other
-    without a text between them, or whose number is not higher than the number of the last heading.
+    The numbers of headings ascend. If a number occurs with several texts, these lines are items: lines that are long,
+    lines that follow each other without text between them, and lines whose number is not higher than the number of the
+    last heading.
     """
     lone: list[tuple[int, int, str, str]] = []
     for place, block in enumerate(blocks):
@@ -415,7 +420,7 @@ def _restarted(blocks: Sequence[_Block]) -> set[int]:
 
 
 def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list[tuple[int, str]], int]:
-    """Return the lines with their numbers, without the running heads and feet of pages, and how many these were.
+    """Return the numbered lines without the running heads and feet of pages, and the number of removed lines.
 
     A page ends with a form feed, or with a line such as ``[Page 7]``. A paragraph that continues on the next page is
     joined. A text made by man(1) has heads and feet that name the page: ``LS(1)  User Commands  LS(1)``.
@@ -455,25 +460,29 @@ def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list
 
 
 def _is_head(line: str, repeated: int, breaks: int) -> bool:
-    """Whether a line at the edge of a page is a head or foot: most pages repeat it, or some do and it has columns."""
+    """Return whether a line at the edge of a page is a head or foot: most pages repeat it, or some do and it has
+    columns.
+    """
     return repeated >= max(_MIN_PAGES, breaks // 2) or (
         repeated >= _MIN_PAGES and _COLUMNS.search(line.strip()) is not None
     )
 
 
 def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
-    """The place of the first line from here that is not blank, among some lines."""
+    """Return the position of the first line from here that is not blank, within some lines; None without such a
+    line.
+    """
     places = range(start, max(-1, start - _MOST_BLANK) if step < 0 else min(len(lines), start + _MOST_BLANK), step)
     return next((place for place in places if 0 <= place < len(lines) and lines[place].strip()), None)
 
 
 def _shape(line: str) -> str:
-    """A line without the number of its page, which is its first or its last word."""
+    """Return a line without its page number, which is its first or its last word."""
     return _PAGE_NUMBER.sub("#", " ".join(line.split()))
 
 
 def _goes_over(before: str, after: str) -> bool:
-    """Whether a paragraph goes over from the last line of a page to the first line of the next one."""
+    """Return whether a paragraph continues from the last line of a page to the first line of the next page."""
     return (
         _SENTENCE_END.search(before.rstrip()) is None
         and after.strip()[:1].islower()
@@ -482,7 +491,7 @@ def _goes_over(before: str, after: str) -> bool:
 
 
 def _manual_heads(lines: Sequence[str]) -> set[int]:
-    """The places of heads and feet of a manual page. The first head names it."""
+    """Return the positions of heads and feet of a manual page. The first head names the page."""
     first = _nearest(lines, 0, 1)
     named = _MANUAL_HEAD.match(lines[first]) if first is not None else None
     if named is None:
@@ -492,7 +501,7 @@ def _manual_heads(lines: Sequence[str]) -> set[int]:
 
 
 def _between_mode_marks(line: str) -> str:
-    """The text between the first and the last ``-*-`` of a line, as editors write their modes there."""
+    """Return the text between the first and the last ``-*-`` of a line, where editors write their modes."""
     first, last = line.find("-*-"), line.rfind("-*-")
     return line[first + 3 : last] if 0 <= first < last else ""
 
@@ -502,7 +511,7 @@ def _indent(line: str) -> int:
 
 
 def _is_manual_heading(lines: Sequence[str]) -> bool:
-    """Whether a line is a heading as man(1) writes them: capitals at the margin, above indented text."""
+    """Return whether a line is a heading in the output of man(1): capitals at the margin, above indented text."""
     line = lines[0].rstrip()
     return (
         line[:1].isupper() and line.upper() == line and len(line) < 40 and line[-1:].isalpha() and _indent(lines[1]) > 3
@@ -519,7 +528,7 @@ def _is_underlined(lines: Sequence[str], place: int) -> bool:
 
 
 def _is_item_of(lines: Sequence[str], place: int) -> bool:
-    """Whether a list starts at a line in the middle of a block: then the line has a clear mark of an item."""
+    """Return whether a list starts at a line in the middle of a block. Such a line must have a clear item mark."""
     found = _ITEM.match(lines[place])
     if found is None or found[2] == "o" or (found[2][-1] in ".)" and found[2].strip("(.)") not in ("1", "a", "i")):
         return False
@@ -533,13 +542,13 @@ def _ends_in_hyphen(text: str) -> bool:
 
 
 def _is_prose(texts: Sequence[str]) -> bool:
-    """Whether most words are plain words."""
+    """Return whether most words are plain words."""
     words = " ".join(texts).split()
     plain = sum(_PROSE_WORD.match(word) is not None for word in words)
     return len(words) > 3 and plain * 10 >= len(words) * 7
 
 
 def _justified(texts: Sequence[str]) -> bool:
-    """Whether the wide spaces come from justified lines: all lines but the last are equally long."""
+    """Return whether wide spaces come from justified lines: all lines except the last have nearly the same length."""
     lengths = [len(text) for text in texts[:-1]]
     return bool(lengths) and max(lengths) - min(lengths) <= 2 and min(lengths) > _SHORT

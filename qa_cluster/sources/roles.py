@@ -1,4 +1,4 @@
-"""The words of a role of Sphinx or MyST, as they appear on a page."""
+"""Converts a role of Sphinx or MyST to the words that appear on a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATHS = frozenset(("doc", "download"))
 
 
 def words_of_role(name: str, text: str) -> str:
-    """Return the words of ``:name:`text```.
+    """Return the words that ``:name:`text``` shows.
 
     >>> words_of_role("meth", "~flask.Flask.run"), words_of_role("ref", "the page <label>"), words_of_role("pep", "8")
     ('run', 'the page', 'PEP 8')

@@ -1,7 +1,7 @@
-"""Reads reStructuredText. docutils converts it to HTML that carries line numbers, and `html` reads that HTML.
+"""Reads reStructuredText. docutils converts it to HTML with line numbers, and `html` reads that HTML.
 
-Roles and directives that docutils does not know are registered before a file is parsed, by the names that occur in it.
-Files named in include directives are not read, and raw HTML is not passed through.
+Before a file is parsed, the roles and directives in it that docutils does not know are registered by their names. Files
+that include directives name are not read, and raw HTML is dropped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OBJECTS = frozenset(
         "autodecorator autoproperty",
     )
 )
-# Options of an object that Sphinx shows.
+# The options of an object that Sphinx shows.
 _STATED = ("type", "default", "value")
 _SETTINGS = {
     "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,
@@ -69,15 +69,15 @@ _SETTINGS = {
 }  # fmt: skip
 _REGISTERED: set[str] = set()
 MAX_EXPANDED = 500_000
-# docutils takes memory and time for each level of nesting with all text below it, and quadratic time for the columns of
-# a table. No manual comes near these limits.
+# For each level of nesting, docutils takes memory and time for all text below it. For the columns of a table, it takes
+# quadratic time. No known manual comes near these limits.
 MAX_LEVELS = 100
 MAX_COLUMNS = 500
 _MARKERS = re.compile(r"[ \t]*((?:[-*+\u2022]|\(?[0-9a-zA-Z#]{1,3}[.)])[ \t]+)*+")
 
 
 def read(source: str) -> Extracted:
-    """Return the text of an RST file; its title is its first heading."""
+    """Return the text of an RST file. Its title is its first heading."""
     _check_shape(source)
     _register(source)
     parts = publish_parts(_resolved_labels(source), reader=_Reader(), writer=_Writer(), settings_overrides=_SETTINGS)
@@ -85,7 +85,7 @@ def read(source: str) -> Extracted:
 
 
 def _check_shape(source: str) -> None:
-    """Refuse a file whose nesting or tables exceed the limits, before docutils reads it."""
+    """Raise InputTooLong if nesting or tables exceed the limits, before docutils parses the file."""
     indents: list[int] = []
     for line in source.splitlines():
         text = line.strip()
@@ -106,12 +106,14 @@ def _check_shape(source: str) -> None:
 
 
 class _ExpansionLimit(Transform):
-    """Refuses a document whose substitutions expand to too much text, because each may contain another one twice."""
+    """Refuses a document whose substitutions expand to too much text. Each substitution may contain another one
+    twice.
+    """
 
     default_priority = 210  # before docutils expands them
 
     def apply(self) -> None:
-        """Count the nodes and characters of all substitutions."""
+        """Count the nodes and characters of all substitutions, and raise InputTooLong above the limit."""
         definitions = {name.lower(): node for name, node in self.document.substitution_defs.items()}
         used = [*self.document.findall(nodes.substitution_reference)]
         inside = {name: [*node.findall(nodes.substitution_reference)] for name, node in definitions.items()}
@@ -133,7 +135,7 @@ class _ExpansionLimit(Transform):
 
 
 class _WordsOnly(Transform):
-    """Removes what is no text of the document: pictures, numbers of footnotes, messages, tables of contents.
+    """Removes what is not text of the document: pictures, numbers of footnotes, messages, tables of contents.
 
     An unknown name, such as ``|version|``, becomes its word.
     """
@@ -162,7 +164,7 @@ def _is_contents(node: nodes.Node) -> bool:
 
 class _Reader(standalone.Reader):  # type: ignore[type-arg]
     def get_transforms(self) -> list[type[Transform]]:
-        """Return the usual transforms and those of this file."""
+        """Return the usual transforms and the transforms of this file."""
         return [*super().get_transforms(), _ExpansionLimit, _WordsOnly]
 
 
@@ -215,7 +217,7 @@ def _known_directives() -> frozenset[str]:
 
 
 def _resolved_labels(source: str) -> str:
-    """Replace ``:ref:`label``` by the heading below the label, if the label is in the same file, as on a page."""
+    """Replace ``:ref:`label``` by the heading below the label, if the label is in the same file."""
     known = {match[1].lower(): match[3].strip() for match in _LABEL.finditer(source)}
     if not known:
         return source
@@ -235,7 +237,7 @@ def _role(  # noqa: PLR0917 - docutils calls it so
 
 
 class _AnyOption(dict[str, Any]):
-    """Options of any name, with unchanged values."""
+    """Accepts options of any name, with unchanged values."""
 
     def __missing__(self, name: str) -> Any:
         return directives.unchanged
@@ -251,7 +253,7 @@ class _Any(Directive):
     option_spec: ClassVar[Any] = _AnyOption({"class": directives.unchanged})
 
     def run(self) -> list[nodes.Node]:
-        """Return the nodes of the directive's words."""
+        """Return the nodes for the words of the directive."""
         name, argument = self.named, " ".join(" ".join(self.arguments).split())
         base = name.rpartition(":")[2]
         if name in _CODE or base in _CODE:

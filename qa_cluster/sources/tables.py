@@ -1,6 +1,6 @@
-"""Lays out the cells of a table on a grid, so that each cell is named by the headers of its columns.
+"""Arranges the cells of a table in a grid, so that each cell gets the headers of its columns.
 
-A cell belongs to all columns and rows that it spans. It is written once in a row, and in each row that it spans.
+A cell belongs to all columns and rows that it spans. It is written once per row, in each row that it spans.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-# Spans of a table with more slots than this count as 1: a few short tags could claim billions.
+# If the cells of a table fill more slots, further spans count as 1. A few short tags could otherwise claim billions of
+# slots.
 MAX_SLOTS = 200_000
 MAX_COLUMNS_SPANNED = 1000
-# A longer cell is written only in the first of its rows.
+# A cell with more characters is written only in the first row that it spans.
 MAX_REPEATED = 200
-# So many characters of headers are repeated in the rows of one table.
+# The limit of header characters that are repeated in the rows of one table.
 MAX_REPEATED_HEADERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """The cells of a row, and for each the header of its first column; empty: no header, or the previous cell's.
+    """The cells of a row, and the header of each cell's first column.
+
+    A header is empty if the column has no header, or if the previous cell has the same header.
 
     Attributes:
         first: the first cell that starts in this row.
-        is_named: the first cell is the header of the row.
+        is_named: whether the first cell is the header of the row.
     """
 
     cells: list[str]
@@ -36,13 +39,13 @@ class TableRow:
 
 @dataclass(slots=True)
 class _Grid:
-    """Where each cell of a row is; `held` has the cells of earlier rows that span further rows, by column."""
+    """The positions of the cells of a row. `held` has the cells of earlier rows that span further rows, by column."""
 
     left: int = MAX_SLOTS
     held: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     def lay_out(self, cells: list[Any]) -> list[tuple[int, Any]]:
-        """The columns of a row with their cells, also those that began in an earlier row."""
+        """Return the columns of a row with their cells, including cells that started in an earlier row."""
         slots: list[tuple[int, Any]] = []
         held, self.held = self.held, {}
         waiting, column = iter(cells), 0
@@ -74,7 +77,7 @@ def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator
     """Yield the rows below the header rows.
 
     Header rows are the first rows whose cells are headers (``th``, or in ``thead``) or empty. The header of a column
-    joins their texts. A header that is too long to be repeated is written once.
+    joins their texts. A header that is too long to repeat is written once.
     """
     grid, headers, above = _Grid(), dict[int, list[Any]](), len(rows) > 1
     names: dict[int, str] = {}
@@ -109,7 +112,7 @@ def _is_header_row(cells: list[Any], text_of: Callable[[Any], str]) -> bool:
     parent = cells[0].getparent()
     if parent is not None and parent.getparent() is not None and parent.getparent().tag == "thead":
         return True
-    # The corner above the names of the rows may be empty.
+    # The corner cell above the row names may be empty.
     return "th" in tags and not any(cell.tag != "th" and text_of(cell).strip() for cell in cells)
 
 

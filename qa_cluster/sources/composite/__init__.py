@@ -1,1 +1,3 @@
-"""Reads files that consist of parts: Office files, e-books, notebooks and e-mail. Each becomes one tree of HTML."""
+"""Reads files that consist of parts: Office files, e-books, notebooks and e-mail. Each is converted to one HTML
+tree.
+"""

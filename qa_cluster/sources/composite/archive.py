@@ -1,4 +1,4 @@
-"""Opens the ZIP archives of documents, with a limit for their unpacked size, and reads the XML in them."""
+"""Opens the ZIP archives of documents, with a limit of their unpacked size, and parses the XML in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..extracted import clean
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 CORE_PROPERTIES = "docProps/core.xml"
 _CORE_TITLE = "{http://purl.org/dc/elements/1.1/}title"
-# What a library raises for a damaged file.
+# Exceptions that libraries raise for damaged files.
 _FAULTS = (
     KeyError,
     ValueError,
@@ -40,7 +40,7 @@ def opened(data: bytes, what: str) -> Iterator[zipfile.ZipFile]:
     """Open an archive. Each fault in the file becomes an InvalidInput that names `what`, the kind of the file.
 
     Raises:
-        InputTooLong: it unpacks to more than `MAX_UNPACKED_BYTES`.
+        InputTooLong: the archive unpacks to more than `MAX_UNPACKED_BYTES`.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -56,7 +56,7 @@ def opened(data: bytes, what: str) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Turn the errors of libraries into an InvalidInput that names `what`."""
+    """In the block, convert the errors of libraries to an InvalidInput that names `what`, the kind of the file."""
     try:
         yield
     except RecursionError:
@@ -71,14 +71,14 @@ def xml(data: bytes) -> Any:
 
 
 def title_in(archive: zipfile.ZipFile, name: str) -> str:
-    """Return the title in the properties of a file; empty if it has none."""
+    """Return the title in the properties `name` of a file; empty without a title."""
     if name not in archive.namelist():
         return ""
     return clean(str(xml(archive.read(name)).findtext(f".//{_CORE_TITLE}") or ""))
 
 
 def path_of(base: str, reference: str) -> str:
-    """Return the name of a part that another part refers to, without a fragment.
+    """Return the name of the part to which another part refers, without a fragment.
 
     >>> path_of("OEBPS/content.opf", "text/ch%201.xhtml#s"), path_of("ppt/slides/slide1.xml", "/ppt/media/a.png")
     ('OEBPS/text/ch 1.xhtml', 'ppt/media/a.png')
@@ -88,7 +88,7 @@ def path_of(base: str, reference: str) -> str:
 
 
 def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return the relations of a part of an Office file: by their id, the last word of their type, and the part."""
+    """Return the relations of a part of an Office file by their ids: the last word of the type, and the other part."""
     folder, name = posixpath.split(part)
     written = posixpath.join(folder, "_rels", f"{name}.rels")
     if written not in archive.namelist():

@@ -1,4 +1,4 @@
-"""Shows the values of spreadsheet cells as the sheet shows them: numbers in their format, dates as in ISO 8601."""
+"""Formats the values of spreadsheet cells as the sheet shows them. Dates are written as in ISO 8601."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 MAX_FORMAT = 200
-# Literal text, a symbol of a currency, what is as wide as a character or repeats it, or a condition or colour.
+# Parts of a number format: literal text, a currency symbol, a space or a repeated character, a condition or colour, the
+# separator of sections.
 _PARTS = re.compile(r'"([^"]*+)"|\\(.)|\[\$([^\[\]-]*+)[^\[\]]*+\]|([_*].)|(\[[^\[\]]*+\])|(;)')
 _PLACES = re.compile(r"[#0?][#0?,]*(?:\.[#0?]*,*)?")
-# In a format that has these, the value itself is clearer: dates, fractions, powers and the general format.
+# Formats with these characters (dates, fractions, powers, the general format) are ignored: the value itself is clearer.
 _OTHER = re.compile(r"[A-Za-z/@]")
 _QUOTED = "\ue000"
 
@@ -86,7 +87,9 @@ def _number(value: float, number_format: str) -> str:
 
 @lru_cache(maxsize=256)
 def _sections(number_format: str) -> tuple[_Format | None, ...]:
-    """The sections of a format: for positive numbers, negative numbers and zero. None: the general format."""
+    """Return the sections of a format: for positive numbers, negative numbers and zero. None stands for the general
+    format.
+    """
     literals: list[str] = []
 
     def taken(found: re.Match[str]) -> str:
@@ -128,6 +131,6 @@ def _section(text: str, literals: list[str]) -> _Format | None:
 
 
 def _filled(text: str, literals: list[str]) -> str:
-    """The text with a literal for each mark."""
+    """Return the text with a literal in place of each mark."""
     parts = text.split(_QUOTED)
     return "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))

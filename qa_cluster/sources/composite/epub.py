@@ -1,4 +1,4 @@
-"""Reads e-books (.epub): the chapters in the order of the spine, as one tree of HTML."""
+"""Reads e-books (.epub): the chapters in the order of the spine, as one HTML tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPE = "epub:type"
 def read(data: bytes) -> Extracted:
     """Return the text of an e-book. A position is the number of a file in the spine.
 
-    A chapter without a heading gets its name in the table of contents.
+    A chapter without a heading gets its name from the table of contents.
     """
     with opened(data, ".epub") as archive:
         package_name = _package_name(archive)
@@ -54,7 +54,7 @@ def _package_name(archive: zipfile.ZipFile) -> str:
 
 
 def _described(package: Any) -> dict[str, str]:
-    """The title of the book, its authors, its date and its language."""
+    """Return the book's title, authors, date and language."""
     found: dict[str, list[str]] = {}
     for element in package.iterfind("./{*}metadata//{http://purl.org/dc/elements/1.1/}*"):
         name = _METADATA.get(element.tag.rpartition("}")[2], "")
@@ -65,7 +65,9 @@ def _described(package: Any) -> dict[str, str]:
 
 
 def _spine(package: Any, package_name: str) -> dict[int, str]:
-    """The parts with text by their numbers in the spine, each once, without the table of contents."""
+    """Return the parts with text by their numbers in the spine. Each part occurs once; the table of contents is left
+    out.
+    """
     items = {item.get("id"): item for item in package.iterfind("./{*}manifest/{*}item")}
     parts: dict[str, int] = {}
     for number, reference in enumerate(package.iterfind("./{*}spine/{*}itemref"), 1):
@@ -91,7 +93,7 @@ def _check_encryption(archive: zipfile.ZipFile, parts: set[str]) -> None:
 
 
 def _chapter_names(archive: zipfile.ZipFile, package: Any, package_name: str) -> dict[str, str]:
-    """The names of the parts in the table of contents: the first name of each."""
+    """Return the names of the parts in the table of contents. If a part has several names, the first counts."""
     names: dict[str, str] = {}
     for item in package.iterfind("./{*}manifest/{*}item"):
         part = path_of(package_name, item.get("href") or "")

@@ -1,6 +1,6 @@
-"""Reads e-mail (.eml): the subject is the title, the header is metadata, and the body is a tree of HTML.
+"""Reads e-mail (.eml): the subject is the title, header fields are metadata, and the body is an HTML tree.
 
-Quoted text of earlier messages stays: each of its paragraphs starts with ``> ``.
+Quoted text of earlier messages stays. Each of its paragraphs starts with ``> ``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ..html_content import content_of
 from .archive import readable
 from .tree import lower_headings
 
-# Longer fields of a header are ignored: their syntax is slow to read.
+# The size limit of a header field. Longer fields are ignored, because they are slow to parse.
 MAX_FIELD = 8 * 1024
 MAX_PARTS = 1000
 _MOST_NAMED = 5
 _QUOTES = re.compile(r"(?:>[ ]?)+")
-# A line of dashes ends the text; the signature follows it.
+# This line ends the text. The signature follows it.
 _SIGNATURE = re.compile(r"^-- ?$", re.MULTILINE)
-# The marks of Markdown that plain text of e-mails also has.
+# The rules of Markdown that are used for plain text of e-mails.
 _RULES = ["blockquote", "list", "code", "paragraph", "text", "newline"]
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a message: its plain text, else its HTML. Names of attachments become remarks."""
+    """Return the text of a message: its plain text if it has one, otherwise its HTML. Remarks name the attachments."""
     with readable(".eml"):
         message = email.message_from_bytes(data, policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
@@ -50,7 +50,7 @@ def read(data: bytes) -> Extracted:
 
 
 def _about(message: EmailMessage) -> dict[str, Any]:
-    """The subject, the sender, the recipients and the date; fields that cannot be read are left out."""
+    """Return the subject, the sender, the recipients and the date. Fields that cannot be parsed are left out."""
     sizes = {name.lower(): len(str(value)) for name, value in message.raw_items()}
 
     def field(name: str) -> Any:
@@ -64,7 +64,7 @@ def _about(message: EmailMessage) -> dict[str, Any]:
 
 
 def _attachments(message: EmailMessage, body: MIMEPart | None) -> list[str]:
-    """The names or types of the parts that are not read."""
+    """Return the names or types of the parts that are not read."""
     found: list[str] = []
     parts: list[Any] = [message]
     for _ in range(MAX_PARTS):
@@ -74,7 +74,7 @@ def _attachments(message: EmailMessage, body: MIMEPart | None) -> list[str]:
         if part is body:
             continue
         if part.is_multipart() and part.get_content_maintype() == "multipart":
-            # the other forms of the same text are no attachments
+            # Other forms of the same text are not attachments.
             children = part.get_payload()
             is_same = part.get_content_subtype() == "alternative" and body is not None
             parts += [child for child in reversed(children) if not is_same or child is body or child.is_multipart()]
@@ -111,7 +111,7 @@ def _body(part: Any) -> Extracted:
 
 
 def _html_of(text: str) -> str:
-    """The HTML of plain text: paragraphs, lists and quotes."""
+    """Convert plain text to HTML with paragraphs, lists and quotes."""
     lines: list[str] = []
     before = ""
     for line in _SIGNATURE.sub("", text).split("\n"):

@@ -1,4 +1,4 @@
-"""Reads notebooks of Jupyter (.ipynb): Markdown, code, and the text of outputs, as one tree of HTML."""
+"""Reads Jupyter notebooks (.ipynb): Markdown, code, and the text of outputs, as one HTML tree."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..markdown import to_html
 from .tree import add, new_body, place
 
 MAX_CELLS = 20_000
-# Characters of one output; the rest of a longer one is left out.
+# The limit of characters of one output. The rest of a longer output is left out.
 MAX_OUTPUT = 4000
 
 
 def read(source: str) -> Extracted:
     """Return the text of a notebook. A position is the number of a cell.
 
-    The title comes from front matter in the first cell, else from the first heading.
+    The title comes from the front matter in the first cell; without it, from the first heading.
     """
     try:
         notebook = json.loads(source)
@@ -46,7 +46,7 @@ def read(source: str) -> Extracted:
 
 
 class _LeftOut:
-    """Counts what is left out of outputs."""
+    """Counts the parts of outputs that are left out."""
 
     def __init__(self) -> None:
         self.cut = 0
@@ -54,7 +54,7 @@ class _LeftOut:
         self.other = 0
 
     def remarks(self) -> list[str]:
-        """What was left out, in words."""
+        """Return texts that say what was left out."""
         found = {
             f"outputs were cut after {MAX_OUTPUT} characters": self.cut,
             "outputs without text, such as pictures, were left out": self.other,
@@ -64,7 +64,7 @@ class _LeftOut:
 
 
 def _cells(notebook: Any) -> Iterator[dict[str, Any]]:
-    """Yield the cells of a notebook of format 4, or of format 3, which has them in worksheets."""
+    """Yield the cells of a notebook of format 4, or of format 3, in which worksheets contain the cells."""
     if not isinstance(notebook, dict):
         raise InvalidInput("is not a notebook: it is not a JSON object")
     sheets = [notebook] if isinstance(notebook.get("cells"), list) else notebook.get("worksheets")
@@ -77,7 +77,7 @@ def _cells(notebook: Any) -> Iterator[dict[str, Any]]:
 
 
 def _joined(value: Any) -> str:
-    """A text of a notebook: a string or a list of strings."""
+    """Return a text of a notebook, which is a string or a list of strings, as one string."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""
@@ -109,7 +109,7 @@ def _add_page(target: Any, page: str) -> None:
 
 
 def _add_output(target: Any, output: dict[str, Any], left_out: _LeftOut) -> None:
-    """Add a table or Markdown with its structure, and other text as it is."""
+    """Add a table or Markdown with its structure, and other text unchanged."""
     if output.get("output_type") in ("error", "pyerr"):
         left_out.errors += 1
         return

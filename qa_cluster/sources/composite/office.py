@@ -1,4 +1,4 @@
-"""Reads Office files. mammoth converts .docx and lxml converts .odt to HTML, and `html` reads that HTML."""
+"""Reads Office files. mammoth converts .docx to HTML, and lxml converts .odt. `html` then reads that HTML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLES = "\n".join(
     for name, tag in (("Title", "h1"), *((f"Heading {level}", f"h{level + 1}") for level in range(1, 6)))
     for style in (f"p[style-name='{name}']", f"p.{name.replace(' ', '')}")
 )
-# Marks of Word around text that mammoth leaves out; the text within `moveFrom` is at another place now.
+# Elements around text that mammoth would leave out. The text in `moveFrom` was moved to another place.
 _WRAPPERS = ("{*}fldSimple", "{*}moveTo", "{*}customXml")
 _MOVED_AWAY = "{*}moveFrom"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -36,7 +36,9 @@ _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 
 
 def read_docx(data: bytes) -> Extracted:
-    """Return the text of a .docx file; its title is its first one, that of its properties, or its first heading."""
+    """Return the text of a .docx file. The title is its Title paragraph, the title in its properties, or its first
+    heading.
+    """
     with opened(data, ".docx") as archive:
         title = title_in(archive, CORE_PROPERTIES)
         plain = _without_wrappers(archive)
@@ -49,7 +51,7 @@ def read_docx(data: bytes) -> Extracted:
 
 
 def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Return the file with each wrapper replaced by its text."""
+    """Return the file with each wrapper element replaced by its contents."""
     copied = io.BytesIO()
     with zipfile.ZipFile(copied, "w") as target:
         for name in archive.namelist():
@@ -69,7 +71,7 @@ def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
 
 
 def read_odt(data: bytes) -> Extracted:
-    """Return the text of an .odt file; its title comes from its properties, else from its first heading."""
+    """Return the text of an .odt file. The title comes from its properties; without it, from its first heading."""
     with opened(data, ".odt") as archive:
         content = xml(archive.read("content.xml"))
         title = title_in(archive, "meta.xml")
@@ -82,7 +84,7 @@ def read_odt(data: bytes) -> Extracted:
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Copy the contents of an element of OpenDocument into an element of HTML."""
+    """Copy the contents of an OpenDocument element into an HTML element."""
     add_text(target, source.text)
     for child in source:
         if isinstance(child.tag, str):
@@ -133,7 +135,7 @@ def _number(cell: Any, name: str) -> int:
 
 
 def _note(source: Any, target: Any) -> None:
-    """Keep the text of a footnote, without its number, until the paragraph around it has ended."""
+    """Store the text of a footnote, without its number, until the surrounding paragraph has ended."""
     for body in source.iterchildren(f"{_TEXT}note-body"):
         _copy(body, etree.SubElement(target, "aside"))
 

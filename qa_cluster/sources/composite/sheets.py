@@ -19,7 +19,7 @@ from .archive import CORE_PROPERTIES, opened, title_in
 from .cell_values import shown
 from .tree import add, new_body, written
 
-# Cells of all sheets, with the empty ones between others. Larger sheets are data, not documents.
+# The limit of cells of all sheets, including empty cells between others. Larger spreadsheets are data, not documents.
 MAX_CELLS = 500_000
 MAX_SHEETS = 500
 MAX_MERGED_SLOTS = 100_000
@@ -27,12 +27,12 @@ _ERRORS = frozenset(["#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!",
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a spreadsheet; a position is the number of a row.
+    """Return the text of a spreadsheet. A position is the number of a row.
 
     Hidden sheets, rows and columns are left out.
 
     Raises:
-        InputTooLong: it has more than `MAX_CELLS` cells.
+        InputTooLong: the spreadsheet has more than `MAX_CELLS` cells.
     """
     with opened(data, ".xlsx") as archive:
         title = title_in(archive, CORE_PROPERTIES)
@@ -52,10 +52,10 @@ def read(data: bytes) -> Extracted:
 
 @dataclass(slots=True)
 class _Layout:
-    """What the cells of a sheet do not show: merged cells, hidden rows and columns, formulas without a value.
+    """The layout of a sheet: merged cells, hidden rows and columns, and formulas without a stored value.
 
     Attributes:
-        merged: columns and rows of each merged cell, by the row and column of its first cell.
+        merged: the numbers of columns and rows of each merged cell, by the row and column of its first cell.
         no_value: the number of formulas whose value is not in the file.
     """
 
@@ -65,13 +65,13 @@ class _Layout:
     no_value: int = 0
 
     def is_hidden(self, column: int) -> bool:
-        """Whether a column is hidden."""
+        """Return whether a column is hidden."""
         return any(first <= column <= last for first, last in self.hidden_columns)
 
 
 @dataclass(slots=True)
 class _Cell:
-    """A cell with its text. Its value is None if it is empty."""
+    """A cell and its text. The value of an empty cell is None."""
 
     column: int
     value: Any
@@ -79,7 +79,7 @@ class _Cell:
 
 
 class _Reader:
-    """Adds sheets to a tree, and counts what it leaves out."""
+    """Adds sheets to a tree, and counts the cells that are left out."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -89,7 +89,7 @@ class _Reader:
         self._errors = 0
 
     def remarks(self) -> list[str]:
-        """What was left out, in words."""
+        """Return texts that say what was left out."""
         found = {
             "hidden rows and columns were left out": self._hidden,
             "formulas without a stored value were left out": self._no_value,
@@ -118,7 +118,7 @@ class _Reader:
 
     @staticmethod
     def _is_covered(layout: _Layout, block: Sequence[tuple[int, list[_Cell]]], number: int) -> bool:
-        """Whether an empty row belongs to a merged cell of the last row with text."""
+        """Return whether an empty row belongs to a merged cell of the last row with text."""
         row, cells = block[-1]
         return any(row + layout.merged.get((row, cell.column), (1, 1))[1] > number for cell in cells)
 
@@ -180,7 +180,7 @@ def _layout(archive: zipfile.ZipFile, part: str) -> _Layout:
 
 
 def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layout) -> None:
-    """Add rows without an empty row between them: first the titles, which are rows of one cell, then a table."""
+    """Add rows that have no empty row between them: first the titles (rows with one cell), then a table."""
     at = 0
     while at < len(block) and sum(bool(cell.text) for cell in block[at][1]) == 1:
         at += 1
@@ -209,7 +209,9 @@ def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layo
 
 
 def _header_rows(rows: list[tuple[int, list[_Cell]]], layout: _Layout) -> int:
-    """The number of rows with names of columns: they have only text. Below a merged name, a second one may follow."""
+    """Return the number of rows with column names. Such rows have only text. A second row may follow below a merged
+    name.
+    """
 
     def is_text(cells: list[_Cell]) -> bool:
         return all(cell.value is None or isinstance(cell.value, str) for cell in cells)

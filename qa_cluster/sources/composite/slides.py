@@ -106,7 +106,9 @@ class _SlideReader:
 
 
 def _shapes(tree: Any) -> Iterator[Any]:
-    """Yield the shapes of a tree in their order, also those in groups and the newer one of alternatives."""
+    """Yield the shapes of a tree in order, including shapes in groups. Of alternatives, only the newer shape is
+    used.
+    """
     for child in tree:
         name = child.tag.rpartition("}")[2] if isinstance(child.tag, str) else ""
         if name == "grpSp":
@@ -119,7 +121,7 @@ def _shapes(tree: Any) -> Iterator[Any]:
 
 
 def _placeholder(shape: Any) -> str | None:
-    """The kind of a placeholder; empty: an ordinary one; None: a shape of its own."""
+    """Return the kind of a placeholder: empty for an ordinary placeholder, None if the shape is not a placeholder."""
     found = shape.find("./{*}nvSpPr/{*}nvPr/{*}ph")
     return None if found is None else found.get("type") or ""
 
@@ -129,7 +131,7 @@ def _words(line: Any) -> str:
 
 
 def _copy_words(line: Any, target: Any) -> None:
-    """Copy the text of a paragraph, with raised text as `sup`."""
+    """Copy the text of a paragraph. Superscript text becomes `sup`."""
     for part in line:
         name = part.tag.rpartition("}")[2] if isinstance(part.tag, str) else ""
         if name == "br":
@@ -147,7 +149,7 @@ def _copy_words(line: Any, target: Any) -> None:
 
 
 def _add_lines(target: Any, lines: list[Any], *, is_list: bool) -> None:
-    """Add paragraphs, or as a list with an item for each, by their levels."""
+    """Add lines as paragraphs, or as a list with nested levels."""
     if not is_list:
         for line in lines:
             _copy_words(line, add(target, "p"))

@@ -1,4 +1,4 @@
-"""The tree of HTML that the readers of this folder build, and its text."""
+"""The HTML tree that the readers of this folder build, and its conversion to text."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def _is_xml(character: str) -> bool:
 
 
 def place(root: Any, at: int) -> None:
-    """Give an element and all elements in it a position in the source."""
+    """Set the position in the source for an element and all elements in it."""
     for element in root.iter("*"):
         element.set(PLACE, str(at))
 
 
 def lower_headings(root: Any) -> None:
-    """Lower each heading by one level, below a title that is not in the tree."""
+    """Lower each heading by one level, because the title above is not in the tree."""
     for level in range(5, 0, -1):
         for heading in [*root.iter(f"h{level}")]:
             heading.tag = f"h{level + 1}"
 
 
 def with_headers(root: Any) -> Any:
-    """Make the first row of each table its header row, unless it has one."""
+    """Make the first row of each table its header row, unless the table has headers."""
     for table in root.iter("table"):
         rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
         if len(rows) > 1 and next(table.iter("th"), None) is None:
@@ -66,6 +66,6 @@ def with_headers(root: Any) -> Any:
 
 
 def written(root: Any, title: str, *, unit: str = "") -> Extracted:
-    """Return the text of a tree. Without a title, the first heading is the title, and its section stays."""
+    """Convert a tree to text. Without a title, the first heading becomes the title and stays a heading."""
     found = write(root, title, is_page=False, unit=unit)
     return found if found.title or not found.sections else found.named(found.sections[0].path[0])

@@ -1,4 +1,6 @@
-"""Collects the words of a block of a manual page and writes it: paragraph, entry with its tag, item, code."""
+"""Collects the words of a block of a manual page and writes the block: a paragraph, an entry with its tag, an item or
+code.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import re
 from ..extracted import TextBuilder, clean
 from .lines import JOIN
 
-# Tags that only mark the items of a list.
+# Tags that are only the marks of list items.
 _BULLETS = frozenset(["•", "-", "*", "+", "o", "–", "—", "○", "□", "·", "●"])
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\Z|\[\d{1,3}\]\Z")
 _JOINS = re.compile(rf"(?<![ \t])[ \t]*+(?:{JOIN}[ \t]*+)++")
@@ -15,7 +17,7 @@ _MAX_TAGS = 12
 
 
 def joined(words: list[str], between: str = " ") -> str:
-    """Join words to one text, without a space where a mark says so."""
+    """Join words to one text. A mark between words (`JOIN`) means no space."""
     return _JOINS.sub("", between.join(words)) if any(JOIN in word for word in words) else between.join(words)
 
 
@@ -41,19 +43,19 @@ class Blocks:
         self._words.append(text)
 
     def indent(self, by: int) -> None:
-        """Start (1) or end (-1) an indentation."""
+        """Start (`by` is 1) or end (-1) an indentation."""
         self.flush()
         self._depth = max(0, self._depth + by)
         if by < 0:
             self._builder.end_entries(self._depth + 1)
 
     def paragraph(self) -> None:
-        """Start a paragraph, which belongs to no tag of this depth."""
+        """Start a paragraph that belongs to no tag of this depth."""
         self.flush()
         self._builder.end_entries(self._depth)
 
     def line_break(self) -> None:
-        """Start a new line: the text so far is a paragraph, but a tag without text keeps waiting for its text."""
+        """Start a new line. The text so far becomes a paragraph; a tag without text waits for its text."""
         if any(word.strip() for word in self._words):
             self.flush()
 
@@ -64,12 +66,12 @@ class Blocks:
         self._builder.end_entries(0)
 
     def begin_tag(self) -> None:
-        """Prepare for a tag. It shares its text with a previous tag that has no text."""
+        """Prepare for a tag. It shares its text with a previous tag that has no text yet."""
         if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
             self.flush()
 
     def further_tag(self) -> None:
-        """Prepare for one more tag for the same text."""
+        """Prepare for a further tag for the same text."""
         if any(word.strip() for word in self._words):
             self.flush()
 

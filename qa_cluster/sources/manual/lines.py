@@ -1,7 +1,8 @@
 """Parses roff: lines, strings, registers, conditions, a page's own macros, and the escapes in a text.
 
-The result of a page are `Line`s: text, or a macro of man or mdoc with its arguments. The parser knows the part of roff
-that manual pages use. It executes nothing and reads no other file. A page that expands without end is cut off.
+The result is a sequence of `Line`s: text, or a macro of man or mdoc with its arguments. The parser supports the part of
+roff that manual pages use. It executes no programs and reads no other file. A page whose expansion does not end is
+refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from qa_cluster.errors import InvalidInput
 
-# Between two pieces of text that are joined without a space.
+# Marks that two pieces of text are joined without a space.
 JOIN = "\x01"
 
 MAX_LINES = 400_000
@@ -29,7 +30,7 @@ _INTEGER = re.compile(r"[-+]?\d+")
 _COMPARISON = re.compile(r"\(?\s*([-+]?\d+)[a-z]?\s*(>=|<=|==|=|>|<)\s*([-+]?\d+)[a-z]?\s*\)?")
 _CONDITION = re.compile(r"\s*(!?)\s*(?:([ntoev])(?![\w(])|([dr])\s*(\S+)|(.))", re.DOTALL)
 
-# A page's own definitions of these macros are ignored: they only set type.
+# A page's own definitions of these macros are ignored, because they change only the typesetting.
 KNOWN = frozenset(
     re.findall(
         r"\S+",
@@ -138,7 +139,7 @@ class Page:
         return found, body
 
     def _after_condition(self, rest: str) -> str:
-        """Return what follows a condition, unexpanded: a block, or the words after it."""
+        """Return the unexpanded text after a condition: a block, or the words after it."""
         match = _CONDITION.match(rest)
         if match is None:
             return ""
@@ -212,7 +213,7 @@ class Page:
                 self._macros[new] = self._macros[old] if keep else self._macros.pop(old)
 
     def _expanded(self, text: str) -> str:
-        """Return a text with its strings and registers expanded; other escapes stay."""
+        """Return a text with its strings and registers expanded. Other escapes stay."""
         for _ in range(MAX_DEPTH):
             if "\\*" not in text and "\\n" not in text:
                 break
@@ -227,7 +228,7 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _joined(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines without comments; a line that ends in a backslash continues in the next line."""
+    """Yield the lines without comments. A line that ends with a backslash continues in the next line."""
     held, first = "", 0
     for number, raw in enumerate(source.split("\n"), 1):
         line = _COMMENT.sub(r"\1", raw)
@@ -291,7 +292,7 @@ def _with_arguments(line: str, arguments: list[str]) -> str:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Return the arguments of a macro: words, or texts in double quotes (two double quotes within a text mean one).
+    """Split the arguments of a macro: words, or texts in double quotes. Two double quotes inside a text mean one.
 
     >>> split_arguments('-f "a ""b"" c" d\\\\ e')
     ['-f', 'a "b" c', 'd\\\\ e']

@@ -1,7 +1,7 @@
-"""Reads manual pages with the macros of man(7); pages with the macros of mdoc(7) go to `mdoc`.
+"""Reads manual pages with the macros of man(7), and passes pages with the macros of mdoc(7) to `mdoc`.
 
-A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text`` and part of the path of the following blocks.
-A sentence in the middle of an option's description therefore has the option's name in its path.
+A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text``, and its tag a part of the path of the
+following blocks. So a sentence in the middle of an option's description has the option's name in its path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME_SECTIONS = ("NAME", "BEZEICHNUNG", "NOM", "NOMBRE", "NOME")
 
 
 def read(source: str, base: str) -> Extracted:
-    """Return the text of a manual page; its title is ``gzip(1) - compress or expand files``."""
+    """Return the text of a manual page. Its title has the form ``gzip(1) - compress or expand files``."""
     lines = list(Page(source).lines())
     builder = TextBuilder()
     if any(line.macro in ("Dd", "Sh", "Dt") for line in lines[:400]) and not any(line.macro == "SH" for line in lines):
@@ -187,5 +187,5 @@ class _ManReader:
 
 
 def _reference(words: list[str]) -> str:
-    """A page of the manual with its section, and what follows it without a space."""
+    """Return a reference to a manual page with its section, and the text that follows without a space."""
     return f"{words[0]}({words[1]}){''.join(words[2:])}" if len(words) > 1 else " ".join(words)

@@ -49,7 +49,7 @@ class _List:
 
 
 class MdocReader:
-    """Writes the blocks of a page."""
+    """Writes the blocks of a page with mdoc macros."""
 
     def __init__(self, builder: TextBuilder) -> None:
         self._builder = builder
@@ -193,9 +193,9 @@ class MdocReader:
         self._builder.code(joined([self._inline([unescaped(word) for word in line.arguments])]), line.number)
 
     def _inline(self, words: Sequence[str]) -> str:
-        """Return the text of words with macros among them.
+        """Return the text of words that may contain macros.
 
-        Ends of enclosures surround the words that follow on the line.
+        A macro that ends an enclosure closes it after the words that follow on the line.
         """
         pieces: list[str] = []
         closing: list[str] = []
@@ -242,7 +242,7 @@ class MdocReader:
         return [name[macro], *marks] if macro in name else [_SYSTEMS.get(macro, ""), *marks]
 
     def _of_words(self, macro: str, first: int, own: list[str], marks: list[str]) -> list[str]:
-        """Process a macro with its words; number `first` is the first that is not punctuation."""
+        """Process a macro with its words. `first` is the number of the first word that is not punctuation."""
         after = first + 1
         end = max(place for place, word in enumerate(own) if word not in _CLOSING) + 1  # punctuation follows
         if macro == "Nm":
@@ -279,7 +279,9 @@ _STANDARDS = {
 
 
 def _sentence(macro: str, words: Sequence[str]) -> str:
-    """What a macro writes of its words, without the punctuation around them; empty: the words themselves."""
+    """Return the text that a macro writes for its words, without the surrounding punctuation; empty: the words
+    themselves.
+    """
     first, rest = words[0], words[1:]
     if macro == "Fn":
         return f"{first}({', '.join(rest)})"
@@ -292,7 +294,7 @@ def _sentence(macro: str, words: Sequence[str]) -> str:
 
 
 def _returns(functions: Sequence[str]) -> str:
-    """The sentence of the macro Rv."""
+    """Return the sentence of the macro Rv."""
     names = [f"{function}()" for function in functions]
     who = f"The {', '.join(names)} function{'s' if len(names) > 1 else ''} return{'' if len(names) > 1 else 's'}"
     begun = f"{who} the value 0 if successful" if names else "Upon successful completion, the value 0 is returned"

@@ -15,7 +15,7 @@ _ALTERNATING = ("BR", "BI", "IB", "IR", "RB", "RI")
 
 
 def outside_tables(lines: Iterable[Line], blocks: Blocks, builder: TextBuilder) -> Iterator[Line]:
-    """Yield the lines outside tables.
+    """Yield the lines outside tables, and write the tables.
 
     A table is written at its ``.TE``, at the next table, or at the end of the page.
     """
@@ -36,7 +36,7 @@ def outside_tables(lines: Iterable[Line], blocks: Blocks, builder: TextBuilder) 
 
 
 def _read_table(lines: Sequence[Line], builder: TextBuilder) -> None:
-    """Write a table, whose lines are between ``.TS`` and ``.TE``."""
+    """Write a table. `lines` are the lines between ``.TS`` and ``.TE``."""
     if not lines:
         return
     at, tab, formats, start = lines[0].number, "\t", "", 0

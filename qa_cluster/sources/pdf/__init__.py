@@ -1,1 +1,1 @@
-"""Reads PDF: pypdf opens the file, and the positions and fonts of its text show lines, sections and tables."""
+"""Reads PDF. pypdf opens the file; the positions and fonts of its text determine lines, sections and tables."""

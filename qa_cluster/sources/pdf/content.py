@@ -1,6 +1,6 @@
 """Reads the content of a page: pieces of text with their positions and fonts.
 
-https://opensource.adobe.com/dc-acrobat-sdk-docs/pdfstandards/PDF32000_2008.pdf, chapters 7 to 9
+See chapters 7 to 9 of https://opensource.adobe.com/dc-acrobat-sdk-docs/pdfstandards/PDF32000_2008.pdf.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .fonts import PdfFont
 MAX_FORMS = 2000
 MAX_FORM_DEPTH = 12
 MAX_STATES = 1000
-# In units of the font size: a wider gap separates words, and a still wider gap separates cells.
+# The smallest gaps between words and between cells, in units of the font size.
 WORD_GAP = 0.12
 CELL_GAP = 1.0
 
@@ -45,12 +45,12 @@ IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 @dataclass(slots=True)
 class Piece:
-    """Text on a baseline.
+    """A piece of text on a baseline.
 
     Attributes:
-        x, end, y: its start, its end and its baseline, as a reader of this direction sees them.
+        x, end, y: its start, its end and its baseline, in coordinates turned to the direction of the text.
         size: the font size on the page.
-        turn: the direction in quarter turns against the clock.
+        turn: the direction of the text in counterclockwise quarter turns.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Piece:
 
 
 def product(first: Matrix, second: Matrix) -> Matrix:
-    """The matrix that applies `first`, then `second`."""
+    """Return the matrix that applies `first`, then `second`."""
     a, b, c, d, e, f = first
     g, h, i, j, k, l = second  # noqa: E741
     return a * g + b * i, a * h + b * j, c * g + d * i, c * h + d * j, e * g + f * i + k, e * h + f * j + l
@@ -95,7 +95,7 @@ def tokens_of(data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _closed(data: bytes, place: int) -> int:
-    """The end of a string with balanced parentheses."""
+    """Return the end of a string with balanced parentheses."""
     depth = 1
     for found in _PARENTHESIS.finditer(data, place):
         depth += (found[0] == b"(") - (found[0] == b")")
@@ -134,10 +134,10 @@ class _State:
 
 
 class PageContent:
-    """Collects the pieces of text of pages. It keeps fonts and forms, which many pages share.
+    """Collects the pieces of text of pages. It caches fonts and forms, because many pages share them.
 
     Attributes:
-        artifacts: the number of characters that the file itself marks as running heads, feet and ornaments.
+        artifacts: the number of characters that the file marks as running heads, feet and ornaments.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class PageContent:
         self._fonts: dict[Any, PdfFont | None] = {}
 
     def pieces(self, page: Any) -> list[Piece]:
-        """Return the text of a page in the order in which it is drawn."""
+        """Return the pieces of text of a page in the order in which they are drawn."""
         content = page.get_contents()
         reader = _Reader(self._font_of)
         if content is not None:
@@ -170,7 +170,7 @@ class PageContent:
 
 
 def _fields(page: Any) -> Iterator[tuple[bytes, Any, Matrix]]:
-    """Yield the drawings of the values of form fields and of text boxes."""
+    """Yield the drawings that show the values of form fields and the text of text boxes."""
     for found in _object(page.get("/Annots")) or ():
         note = _object(found)
         if note is None or note.get("/Subtype") not in ("/Widget", "/FreeText"):
@@ -203,7 +203,7 @@ def _matrix(form: Any) -> Matrix:
 
 
 class _Reader:
-    """Executes the operators of a content that place text."""
+    """Executes the operators of a content stream that place text."""
 
     def __init__(self, font_of: Callable[[Any, str], PdfFont | None]) -> None:
         self.pieces: list[Piece] = []
@@ -217,7 +217,7 @@ class _Reader:
         self._resources: Any = None
 
     def read(self, data: bytes, resources: Any, matrix: Matrix) -> None:
-        """Read a content, or that of a form within it."""
+        """Read a content stream of a page, or of a form within it."""
         before = self._state, self._resources, self._marks, self._text, self._line
         self._state, self._resources, self._marks = _State(matrix), resources, []
         operands: list[Any] = []
@@ -226,7 +226,7 @@ class _Reader:
         for kind, value in tokens_of(data):
             if kind == "operator":
                 if (run := operators.get(value)) is not None:
-                    # An operator with wrong operands has no effect.
+                    # An operator with invalid operands is ignored.
                     with contextlib.suppress(IndexError, TypeError, ValueError, AttributeError, OverflowError):
                         run(operands)
                 elif value in (b"q", b"Q"):
@@ -307,7 +307,7 @@ class _Reader:
         self._show_next(operands)
 
     def _show_array(self, operands: list[Any]) -> None:
-        """Show strings; a number between them moves the next string."""
+        """Show strings. A number between strings moves the next string."""
         state = self._state
         font, size = state.font, state.size
         if font is None:
@@ -340,7 +340,7 @@ class _Reader:
         self._text = (a, b, c, d, e + place * a, f + place * b)
 
     def _add(self, text: str, begun: float, end: float) -> None:
-        """Add a piece between two places on the baseline; its outer spaces take no room."""
+        """Add a piece between two positions on the baseline. Spaces at its start and end do not count for its width."""
         stripped = text.strip()
         if not stripped:
             return
@@ -365,7 +365,7 @@ class _Reader:
         self.pieces.append(Piece(stripped, place[0], max(place[0], place[1]), place[2], size, state.font, turn))
 
     def _form(self, operands: list[Any]) -> None:
-        """Read a form: a content that the page places."""
+        """Read a form: a content stream that the page places."""
         found = _object((self._resources or {}).get("/XObject"))
         name = "/" + operands[0].decode("latin-1")
         form = _object(found[name]) if found is not None and name in found else None

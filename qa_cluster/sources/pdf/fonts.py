@@ -1,4 +1,4 @@
-"""The fonts of a PDF: the text and the width of the codes in its strings."""
+"""The fonts of a PDF: convert the codes in strings to text and widths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOLD_WEIGHT = 600
 
 
 class PdfFont:
-    """A font: `decode` returns the text of a string and its width in units of the font size."""
+    """A font. `decode` returns the text of a string and its width in units of the font size."""
 
     def __init__(self, resource: Any) -> None:
         font = Font.from_font_resource(resource)
@@ -27,7 +27,7 @@ class PdfFont:
         default = _number(font.character_widths.get("default"), 500)
         widths = {key: _number(width, default) for key, width in font.character_widths.items() if len(key) == 1}
         widths.setdefault(font.space_char, _number(font.space_width, 250))
-        # The widths of glyphs that a font draws by itself have a scale of their own.
+        # If a font draws its own glyphs, their widths have another scale.
         scale = _scale(resource) if font.sub_type == "Type3" else 0.001
         self._is_simple = not isinstance(font.encoding, str)
         self._codec = font.encoding if isinstance(font.encoding, str) else "latin-1"

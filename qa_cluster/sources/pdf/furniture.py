@@ -1,4 +1,4 @@
-"""Finds what pages repeat, such as running heads and page numbers, and the entries of a table of contents."""
+"""Finds lines that repeat on pages, such as running heads and page numbers, and the entries of a table of contents."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _CONTENTS = re.compile(
 _ENTRY_NUMBER = re.compile(
     r"\A(?:(?:chapter|appendix|part|section)\s+)?(?:\d+(?:\.\d+)*|[A-Z](?:\.\d+)*|[IVX]+)[.:)]?\s+", re.IGNORECASE
 )
-# So many lines in a row that look like entries are a table of contents, if most of them name a heading.
+# At least this many consecutive lines that look like entries are a table of contents, if most of them name a heading.
 _MIN_ENTRIES = 3
 
 
 def key_of(text: str) -> str:
-    """The letters and digits of a text: two spellings of a heading have the same key."""
+    """Return the letters and digits of a text in lower case. Two spellings of a heading have the same key."""
     return "".join(filter(str.isalnum, text)).casefold()
 
 
 def without_running_heads(
     pages: Sequence[list[PageLine]], areas: Sequence[tuple[float, float]]
 ) -> tuple[list[list[PageLine]], list[str]]:
-    """Return the lines of the pages without lines that most pages repeat, and those lines.
+    """Return the lines of the pages without lines that most pages repeat, and the texts of the removed lines.
 
     A line in a larger font than the text is a heading, unless most pages repeat it.
 
@@ -97,13 +97,15 @@ def without_running_heads(
 
 
 def _is_separate(line: PageLine, lines: Sequence[PageLine]) -> bool:
-    """Whether a gap is between a line and the rest of its page."""
+    """Return whether a gap separates a line from the rest of its page."""
     nearest = min((step for other in lines if (step := abs(other.y - line.y)) > line.style.size * 0.5), default=1000.0)
     return nearest > line.style.size * 1.6
 
 
 def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
-    """The highest lines of pages, if most pages have one at this place and the same wide gap below it."""
+    """Return the ids of the highest lines of pages, if most pages have a line at this position with a wide gap below
+    it.
+    """
     tops = []
     for lines in pages:
         if len(lines) > 2:
@@ -119,9 +121,9 @@ def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
 
 
 def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[PageLine, bool]]:
-    """The highest and the lowest lines of a page, each with whether it is one of the highest.
+    """Return the highest and the lowest lines of a page, each with whether it is one of the highest.
 
-    A short page may end anywhere: its lowest line is only a foot if it is low or a number.
+    A short page may end anywhere. So its lowest line is a foot only if it is low on the page or a number.
     """
     if not lines:
         return []
@@ -139,7 +141,7 @@ def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[P
 
 
 def _shape(line: PageLine) -> str:
-    """A line without its numbers, which differ from page to page."""
+    """Return a line without its numbers, which differ from page to page."""
     text = line.text.strip()
     return "#" if _PAGE_NUMBER.fullmatch(text) else _DIGITS.sub("#", text)
 
@@ -153,10 +155,10 @@ def _numbers(line: PageLine) -> list[int]:
 
 
 def contents_entries(lines: Sequence[PageLine], titles: Mapping[str, Collection[int]]) -> set[int]:
-    """Return the places of lines that are entries of a table of contents; what follows them stays.
+    """Return the positions of lines that are entries of a table of contents. The text after them stays.
 
-    An entry is confirmed if its title is a heading, and its number differs from the heading's page as for most entries.
-    An entry between confirmed entries belongs to them.
+    An entry is confirmed if its title is a heading, and if its page number differs from the heading's page by the same
+    amount as for most entries. An entry between confirmed entries counts as confirmed.
 
     Args:
         lines: all lines of the document.
@@ -192,7 +194,7 @@ def contents_entries(lines: Sequence[PageLine], titles: Mapping[str, Collection[
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry of a table of contents; `places` are those of its lines."""
+    """An entry of a table of contents. `places` are the positions of its lines."""
 
     title: str
     page: str
@@ -216,7 +218,7 @@ def _confirmed(entries: Sequence[_Entry], titles: Mapping[str, Collection[int]])
 
 
 def keys_of(title: str) -> Iterator[str]:
-    """The keys of a title, with and without its number."""
+    """Yield the keys of a title, with and without its number."""
     yield key_of(title)
     if (unnumbered := _ENTRY_NUMBER.sub("", title, count=1)) != title:
         yield key_of(unnumbered)
@@ -227,7 +229,9 @@ def _pages_of(title: str, titles: Mapping[str, Collection[int]]) -> Collection[i
 
 
 def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
-    """The lines from here that look like entries. The first lines of a long entry have no page."""
+    """Yield the positions of consecutive lines that look like entries. The first lines of a long entry have no page
+    number.
+    """
     pending: list[int] = []
     begun = False
     for place in range(start, len(lines)):
@@ -242,7 +246,7 @@ def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
 
 
 def _entry(text: str) -> tuple[str, str, bool] | None:
-    """The title and the page of an entry, and whether dots are between them.
+    """Split an entry into its title, its page number, and whether dots are between them; None if it is not an entry.
 
     >>> _entry("2.1 Ropes . . . . 7"), _entry("Ropes 7"), _entry("Total: 7")
     (('2.1 Ropes', '7', True), ('Ropes', '7', False), None)
@@ -258,7 +262,9 @@ def _entry(text: str) -> tuple[str, str, bool] | None:
 
 
 def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
-    """The entries of a run. The lines above an entry belong to it if its title is not known without them."""
+    """Return the entries of a run. Lines above an entry belong to it if its title is not a known heading without
+    them.
+    """
     entries: list[_Entry] = []
     pending: list[int] = []
     for place in run:

@@ -1,4 +1,4 @@
-"""Finds the headings of a PDF: by its outline, by the size and weight of their fonts, and by their numbers."""
+"""Finds the headings of a PDF: from its outline, the size and weight of fonts, and numbers."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class OutlineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading that starts at a line: its level and the number of its lines."""
+    """A heading that starts at a line: its level, and its number of lines."""
 
     level: int
     lines: int
 
 
 def outline_of(reader: Any) -> list[OutlineEntry]:
-    """The bookmarks of a document; a damaged outline is empty."""
+    """Return the bookmarks of a document; empty if the outline is damaged."""
     pages = {
         page.indirect_reference.idnum: number for number, page in enumerate(reader.pages, 1) if page.indirect_reference
     }
@@ -68,7 +68,7 @@ def outline_of(reader: Any) -> list[OutlineEntry]:
 
 
 class Headings:
-    """The headings among the lines of a document.
+    """Finds the headings among the lines of a document.
 
     Attributes:
         body: the style of most of the text.
@@ -88,14 +88,14 @@ class Headings:
         self._by_form(by_style)
 
     def get(self, place: int) -> Heading | None:
-        """The heading that starts at a line."""
+        """Return the heading that starts at a line; None if no heading starts there."""
         return self._found.get(place)
 
     def __len__(self) -> int:
         return len(self._found)
 
     def _by_outline(self, outline: Sequence[OutlineEntry]) -> None:
-        """Find the line, or the lines, of each bookmark on its page or the next one."""
+        """Find the lines of each bookmark, on its page or on the next page."""
         places: Mapping[int, list[int]] = defaultdict(list)
         for place, line in enumerate(self._lines):
             places[line.page].append(place)
@@ -115,7 +115,9 @@ class Headings:
                 self._found[first] = Heading(min(entry.depth, 8) * 10, best[2] + best[1] - first)
 
     def _with_label(self, place: int) -> int:
-        """The first line of a heading that has a label above it: `Chapter` and `One`, each on a line."""
+        """Return the first line of a heading that may have a label above it: `Chapter` and `One`, each on its
+        own line.
+        """
         for first in (place - 2, place - 1):
             above = self._lines[max(first, 0) : place]
             if (
@@ -129,7 +131,7 @@ class Headings:
         return place
 
     def _matching(self, place: int, key: str, bare: str) -> int:
-        """The number of lines from here that are a title; 0 if they are not."""
+        """Return the number of lines, starting at `place`, that form the title; 0 if they do not."""
         joined = ""
         for count in range(1, _MAX_LINES + 1):
             if place + count > len(self._lines):
@@ -150,7 +152,7 @@ class Headings:
         return 0
 
     def _styles(self) -> dict[Style, int]:
-        """The levels of the styles of headings."""
+        """Return the heading level of each style."""
         known: dict[Style, Counter[int]] = defaultdict(Counter)
         for place, heading in self._found.items():
             line = self._lines[place + heading.lines - 1]
@@ -172,7 +174,7 @@ class Headings:
         return levels
 
     def _is_distinct(self, line: PageLine) -> bool:
-        """Whether the form of a line is one of headings: larger or bolder than the text."""
+        """Return whether a line has the form of a heading: it is larger or bolder than the text."""
         style, body = line.style, self.body
         if style.size >= body.size * _LARGER:
             return not style.is_fixed or line.is_bold or style.size >= body.size * 1.3
@@ -207,7 +209,9 @@ class Headings:
             place += count
 
     def _is_heading(self, place: int, count: int) -> bool:
-        """Whether lines with the form of a heading are one: short, apart from the text, and not a row or an item."""
+        """Return whether lines with the form of a heading are one: short, separate from the text, and not a row or an
+        item.
+        """
         lines = self._lines[place : place + count]
         text = " ".join(line.text for line in lines)
         larger = lines[0].style.size >= self.body.size * _LARGER
@@ -221,7 +225,7 @@ class Headings:
         return larger or (self._is_apart(place) and not text[0].islower())
 
     def _is_numbered(self, place: int) -> bool:
-        """Whether a line of the text's own style is a heading by its number: `2.3 Title` between wide gaps."""
+        """Return whether a line in the style of the text is a numbered heading: `2.3 Title` between wide gaps."""
         line = self._lines[place]
         number = _PLAIN_NUMBER.match(line.text)
         if number is None or len(line.text) > 80 or line.text.endswith((".", ",", ";", ":")) or len(line.cells) > 2:
@@ -231,7 +235,7 @@ class Headings:
         return self._is_apart(place) and self._is_apart_below(place)
 
     def _is_apart(self, place: int) -> bool:
-        """Whether there is a gap or a heading above a line."""
+        """Return whether a gap or a heading is above a line."""
         line = self._lines[place]
         above = self._lines[place - 1] if place else None
         if above is None or above.page != line.page or above.column != line.column:
@@ -246,7 +250,7 @@ class Headings:
         return line.y - below.y > line.style.size * self._leading * 1.15
 
     def _follows(self, place: int) -> bool:
-        """Whether a line continues a heading of the line above it."""
+        """Return whether a line continues the heading of the line above it."""
         above, line = self._lines[place - 1], self._lines[place]
         return (
             above.page == line.page

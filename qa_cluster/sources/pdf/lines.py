@@ -1,4 +1,4 @@
-"""Joins pieces of text to lines, and puts the lines of a page in the order of reading."""
+"""Joins pieces of text to lines, and sorts the lines of a page into reading order."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from itertools import pairwise
 from ..extracted import clean_characters
 from .content import CELL_GAP, WORD_GAP, Piece
 
-# Two baselines are one line if they differ less, in units of the font size; for a smaller text, such as an index.
+# The largest differences of two baselines on the same line, in units of the font size. The second is for smaller text,
+# such as an index.
 _SAME_LINE = 0.25
 _INDEX_SHIFT = 0.65
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _LEFT_TO_RIGHT_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z.,:/%+-]*")
-# Two columns have so many lines in a row, with so many characters each.
+# The smallest number of consecutive lines in two columns, and of characters in each.
 _MIN_COLUMN_LINES = 5
 _MIN_COLUMN_LENGTH = 20
-# A page of a table has fewer rows.
+# The limit of rows of a table on one page.
 _MOST_ROWS = 200
-# Old programs draw an accent and a letter.
+# Old programs draw an accent and its letter separately.
 _ACCENTS = dict(
     zip(
         "\u00a8\u00b4\u02c6\u02dc\u00af\u02d8\u02d9\u02da\u02dd\u02c7\u02cb",
@@ -36,7 +37,7 @@ _DOTS = re.compile(r"(?:\.\s*+){4,}|\u2026{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What distinguishes headings, prose and code; the size is rounded to half a point."""
+    """The properties that distinguish headings, prose and code. The size is rounded to half a point."""
 
     size: float
     is_bold: bool
@@ -62,7 +63,7 @@ class PageLine:
         page: its page, counted from 1.
         column: the number of its column on its page.
         cells: its parts between wide gaps.
-        is_code: all its letters have the same width.
+        is_code: whether all its letters have the same width.
     """
 
     page: int
@@ -81,7 +82,9 @@ class PageLine:
 
 
 def lines_of(pieces: Sequence[Piece], page: int) -> list[PageLine]:
-    """Return the lines of a page in the order of reading. Text of other directions follows the most frequent one."""
+    """Return the lines of a page in reading order. Text in other directions follows the text in the most frequent
+    direction.
+    """
     turns = Counter[int]()
     for piece in pieces:
         turns[piece.turn] += len(piece.text)
@@ -169,7 +172,7 @@ def _composed(found: re.Match[str]) -> str:
 
 
 def _logical(text: str) -> str:
-    """The text of a line in the order of reading: a PDF has letters of Hebrew and Arabic from left to right."""
+    """Return the text of a line in reading order. A PDF stores Hebrew and Arabic letters from left to right."""
     if (
         text.isascii()
         or len(_RIGHT_TO_LEFT.findall(text)) * 2 < sum(map(str.isalpha, text))
@@ -198,7 +201,7 @@ def _ordered(lines: list[PageLine]) -> list[PageLine]:
 
 
 def _blocks(lines: Sequence[PageLine]) -> list[list[PageLine]]:
-    """Parts of a page whose lines go down."""
+    """Split a page into blocks whose lines go downwards."""
     blocks: list[list[PageLine]] = []
     for line in lines:
         if blocks and line.y <= blocks[-1][-1].y + line.style.size * 0.5:
@@ -209,7 +212,7 @@ def _blocks(lines: Sequence[PageLine]) -> list[list[PageLine]]:
 
 
 def _is_beside(left: Sequence[PageLine], right: Sequence[PageLine]) -> bool:
-    """Whether the second block is a further column of a table: short cells on the same baselines."""
+    """Return whether the second block is a further column of a table: short cells on the same baselines."""
     if len(right) < 2 or len(left) > _MOST_ROWS or len(right) > _MOST_ROWS:
         return False
     if min(line.x for line in right) < max(line.end for line in left):
@@ -235,7 +238,7 @@ def _rows(lines: list[PageLine]) -> list[PageLine]:
 
 
 def _columns(lines: list[PageLine]) -> list[PageLine]:
-    """Divide lines that cross the gap between two columns of prose."""
+    """Split lines that cross the gap between two columns of prose."""
     gaps = Counter[int]()
     for line in lines:
         if len(line.cells) == 2 and all(len(cell.text) >= _MIN_COLUMN_LENGTH for cell in line.cells):
@@ -264,7 +267,7 @@ def _columns(lines: list[PageLine]) -> list[PageLine]:
 
 
 def spacing(lines: Sequence[PageLine]) -> float:
-    """The usual distance of two baselines of prose, in units of the font size."""
+    """Return the usual distance of two baselines of prose, in units of the font size."""
     steps = Counter[float]()
     for line, below in pairwise(lines):
         step = line.y - below.y

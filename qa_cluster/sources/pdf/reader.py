@@ -1,4 +1,6 @@
-"""Reads PDF: sections from its outline and its fonts, paragraphs, lists, tables and code from the positions of text."""
+"""Reads PDF. Sections come from the outline and the fonts; paragraphs, lists, tables and code from the positions of
+text.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _ERRORS = (
     PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, NotImplementedError,
     AssertionError, OverflowError, ZeroDivisionError,
 )  # fmt: skip
-# Programs write the name of their own file, or their own words, as the title.
+# Titles that programs generate: file names and default words.
 _FILE_NAME = re.compile(r".*\.(docx?|tex|dvi|indd|qxd|odt|rtf|pptx?|xlsx?|pages|md|html?)\Z", re.IGNORECASE)
 _NO_TITLE = re.compile(
     r"(?:untitled|document|title|slide|presentation|powerpoint presentation|word document)\s*\d*\Z", re.I
@@ -41,7 +43,7 @@ _DEFAULT_AREA = (0.0, 800.0)
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a PDF file, with pages as places."""
+    """Return the text of a PDF file. Places are pages."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         reader = PdfReader(io.BytesIO(data))
@@ -61,7 +63,7 @@ def read(data: bytes) -> Extracted:
 
 
 def _pages(reader: PdfReader, total: int) -> tuple[list[list[PageLine]], list[_Area], list[str]]:
-    """The lines of each page, its lower and upper edge, and what could not be read."""
+    """Return the lines of each page, the lower and upper edge of each page, and texts about what could not be read."""
     content = PageContent()
     pages: list[list[PageLine]] = []
     areas: list[_Area] = []
@@ -118,7 +120,7 @@ def _written(
 
 
 def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mapping[str, Collection[int]]:
-    """The keys of all lines that may be headings, with their pages."""
+    """Return the keys of all lines that may be headings, with their pages."""
     found: dict[str, set[int]] = defaultdict(set)
     for entry in outline:
         for key in keys_of(entry.title):
@@ -137,7 +139,9 @@ def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mappi
 
 
 def _title_line(lines: Sequence[PageLine], headings: Headings, entries: Collection[int]) -> int | None:
-    """The place of the document's title: the largest heading of the first page, if no other heading is as large."""
+    """Return the position of the document's title: the largest heading on the first page, if no other heading is as
+    large.
+    """
     first = [
         place for place, line in enumerate(lines[:60])
         if line.page == lines[0].page and place not in entries and headings.get(place) is not None
@@ -156,7 +160,7 @@ def _title(reader: Any) -> str:
 
 
 def _area(page: Any) -> _Area:
-    """The lower and the upper edge of a page, as its reader sees it."""
+    """Return the lower and the upper edge of a page."""
     box = [float(number) for number in page.mediabox]
     return (min(box[1], box[3]), max(box[1], box[3])) if len(box) == 4 else _DEFAULT_AREA
 
@@ -173,7 +177,7 @@ def _counted(texts: Sequence[str]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Sorted numbers in words.
+    """Format sorted numbers as ranges.
 
     >>> _ranges([1, 2, 3, 7])
     '1-3, 7'

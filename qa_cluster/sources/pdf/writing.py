@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _HYPHENS = ("-", "\u2010", "\u00ad")
 _NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021])\s*\S")
 _COLUMN_SHIFT = 1.2
-# The second of two columns is a definition of the first if it has so many characters on average.
+# Of two columns, the second is a definition of the first if it has at least this many characters on average.
 _LONG_CELL = 50
 
 
@@ -25,9 +25,9 @@ class Writer:
     """Writes lines with a `TextBuilder`.
 
     Args:
-        lines: all lines in the order of reading.
-        headings: which of them are headings.
-        skipped: the places of lines that are left out.
+        lines: all lines in reading order.
+        headings: the headings among them.
+        skipped: the positions of lines that are left out.
         leading: the usual distance of baselines, in units of the font size.
     """
 
@@ -43,7 +43,7 @@ class Writer:
         self._items: list[float] = []  # the places of the marks of open list items
 
     def write(self, title: int | None) -> None:
-        """Write all lines; `title` is the place of the heading that is the document's title."""
+        """Write all lines. `title` is the position of the heading that is the document's title."""
         place, open_lines = 0, list[PageLine]()
         lines = self._lines
         while place < len(lines):
@@ -87,7 +87,7 @@ class Writer:
         return line.style.size <= self._headings.body.size * 0.93 and _NOTE.match(line.text) is not None
 
     def _take_note(self, place: int) -> int:
-        """Keep a footnote for the end of the open paragraph; return the place after it."""
+        """Store a footnote until the open paragraph ends. Return the position after the footnote."""
         note = [self._lines[place]]
         place += 1
         while place < len(self._lines) and place not in self._skipped and self._headings.get(place) is None:
@@ -121,18 +121,18 @@ class Writer:
             self._write_notes()
 
     def _depth(self, x: float, size: float) -> int:
-        """The depth of a list item, by the places of the marks of the items above it."""
+        """Return the depth of a list item, from the positions of the marks of the items above it."""
         self._items = [place for place in self._items if place < x - size * 0.5]
         self._items.append(x)
         return len(self._items) - 1
 
     def _is_open(self, line: PageLine) -> bool:
-        """Whether a paragraph may continue after this line, on the next page or in the next column."""
+        """Return whether a paragraph may continue after this line, on the next page or in the next column."""
         _, right = self._margins[line.page, line.column]
         return not _ENDS.search(line.text) and line.end > right - line.style.size * 4
 
     def _continues(self, lines: Sequence[PageLine], line: PageLine) -> bool:
-        """Whether a line belongs to the paragraph of these lines."""
+        """Return whether a line belongs to the paragraph that `lines` form."""
         last = lines[-1]
         size = line.style.size
         if _BULLET.match(line.text) or abs(size - last.style.size) > size * 0.15:
@@ -145,7 +145,9 @@ class Writer:
         return 0 < step <= size * max(self._leading * 1.22, self._leading + 0.15) and self._continues_below(lines, line)
 
     def _continues_below(self, lines: Sequence[PageLine], line: PageLine) -> bool:
-        """The same for a line at the usual distance: by the length of the line above it, and by its indentation."""
+        """Return whether a line at the usual distance continues the paragraph, by the last line's length and the
+        indentation.
+        """
         last, first = lines[-1], lines[0]
         size = line.style.size
         left, right = self._margins[line.page, line.column]
@@ -165,7 +167,7 @@ class Writer:
         return not (shift < -size * 0.8 and len(lines) > 1 and (ends or is_short))
 
     def _continues_there(self, last: PageLine, line: PageLine) -> bool:
-        """The same for a line on the next page or in the next column."""
+        """Return whether a line on the next page or in the next column continues the paragraph."""
         if line.page - last.page > 1 or _NUMBERED.match(line.text) or line.is_bold != last.is_bold:
             return False
         if last.text.endswith(_HYPHENS) or (line.text[:1].islower() and not _ENDS.search(last.text)):
@@ -174,7 +176,7 @@ class Writer:
         return self._is_open(last) and line.x - left < line.style.size * 0.8 and line.text[:1].isalnum()
 
     def _code_length(self, place: int) -> int:
-        """The number of lines from here that are code: lines in a font whose letters have the same width."""
+        """Return the number of lines from here that are code: lines in a font with fixed width."""
         if self._headings.body.is_fixed:
             return 0
         count = 0
@@ -203,7 +205,7 @@ class Writer:
         self.builder.code("\n".join(texts), lines[0].page)
 
     def _table_length(self, place: int) -> int:
-        """The number of lines from here that are rows of a table: their cells start at the same places."""
+        """Return the number of lines from here that are rows of a table: their cells start at the same positions."""
         lines = self._lines
         starts: list[Cell] = []
         count = rows = 0
@@ -232,14 +234,16 @@ class Writer:
         return count if rows >= 2 else 0
 
     def _is_header(self, place: int, count: int) -> bool:
-        """Whether a line below rows is the header of a further table, as the first line is of these rows."""
+        """Return whether a line below rows is the header of a further table, like the first of these rows."""
         lines = self._lines
         line, above, first = lines[place + count], lines[place + count - 1], lines[place]
         below = lines[place + count + 1] if place + count + 1 < len(lines) else line
         return first.is_bold and line.is_bold and not above.is_bold and not below.is_bold and len(below.cells) > 1
 
     def _is_part_of_row(self, line: PageLine, starts: Sequence[Cell]) -> bool:
-        """Whether a line with one cell continues a cell of the row above: it starts below a cell but the first."""
+        """Return whether a line with one cell continues a cell of the row above. It starts below a cell other than the
+        first.
+        """
         return any(abs(line.x - start.x) < line.style.size * _COLUMN_SHIFT for start in starts[1:])
 
     def _table(self, lines: Sequence[PageLine]) -> None:
@@ -276,7 +280,7 @@ class Writer:
 
 
 def _is_marked(line: PageLine) -> bool:
-    """Whether the first cell of a line is only the mark of a list item."""
+    """Return whether the first cell of a line is only the mark of a list item."""
     return len(line.cells) == 2 and (_BULLET.match(line.text) or _NUMBERED.match(line.text)) is not None
 
 
@@ -300,7 +304,7 @@ def _margins(lines: Sequence[PageLine]) -> Mapping[tuple[int, int], tuple[float,
 
 
 def vocabulary(lines: Sequence[PageLine]) -> set[str]:
-    """The words of a document, without the parts of words at the ends of lines."""
+    """Return the words of a document, without divided words at the ends of lines."""
     words: set[str] = set()
     is_divided = False
     for line in lines:
@@ -313,7 +317,7 @@ def vocabulary(lines: Sequence[PageLine]) -> set[str]:
 
 
 def joined(texts: Sequence[str], words: set[str]) -> str:
-    """Join lines. A word that is divided at the end of a line is joined; its own hyphens stay."""
+    """Join lines. A word that is divided at the end of a line is joined; hyphens that belong to the word stay."""
     parts = [texts[0]] if texts else []
     for following in texts[1:]:
         before = parts[-1]

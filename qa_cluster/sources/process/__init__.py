@@ -1,1 +1,1 @@
-"""The process that extracts text from files, with limits of time and memory."""
+"""Extracts text from files in a separate process with limits of time and memory."""

@@ -1,4 +1,4 @@
-"""What reading one file may cost: processor time and memory, by its size."""
+"""The limits of processor time and memory for reading one file, by its size."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
-# The number of files of a format that may exceed their limits before the time limit of the format is cut.
+# After this many files of a format have exceeded their limits, the time limit of the format is reduced to `CUT`.
 MAX_HITS = 3
 CUT = 0.1
-READY = b"r"  # what the process that reads files writes when it has started
+READY = b"r"  # the byte that the process that reads files writes when it has started
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most that reading one file may cost."""
+    """The limits of reading one file."""
 
     seconds: float
     mib: int
@@ -22,7 +22,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits by the size of a file: a floor, a part for each MiB, and a ceiling.
+    """The limits by the size of a file: a base value, a part for each MiB, and a maximum.
 
     >>> Budget().cost(1000).seconds, Budget().cost(MIB // 2).seconds, Budget().cost(50 * MIB).seconds
     (10.04, 30.0, 60.0)
@@ -34,11 +34,11 @@ class Budget:
     mib: int = 512
     mib_per_mib: int = 128
     most_mib: int = 1536
-    # Generous: a machine may be busy, and the processor time is the actual limit.
+    # This limit is large, because a machine may be busy, and the processor time is the actual limit.
     wall_seconds: float = 300.0
 
     def cost(self, size: int, *, is_cut: bool = False) -> Cost:
-        """Return the limits for a file of this size in bytes; a cut format has a tenth of the time."""
+        """Return the limits for a file of `size` bytes. With `is_cut`, the file has one tenth of the time."""
         seconds = min(self.seconds + self.seconds_per_mib * size / MIB, self.most_seconds)
         mib = min(self.mib + self.mib_per_mib * size // MIB, self.most_mib)
         return Cost(round(seconds * (CUT if is_cut else 1), 2), mib)
@@ -53,16 +53,19 @@ class Budget:
 
 
 class Hits:
-    """Counts the files that exceeded their limits, so that a folder of many such files cannot multiply the limits."""
+    """Counts the files that exceeded their limits.
+
+    It prevents a folder of many such files from taking many times the limits.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def add(self, format: str) -> None:
-        """Count a file; the format is empty if the file exceeded its limits before its format was known."""
+        """Count a file. `format` is empty if the file exceeded its limits before its format was known."""
         self._counts[format] += 1
 
     @property
     def cut(self) -> list[str]:
-        """The formats whose limit of time is a tenth for the rest of the run."""
+        """The formats whose time limit is one tenth for the rest of the run."""
         return [format for format, count in self._counts.items() if count >= MAX_HITS]

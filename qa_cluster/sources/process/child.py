@@ -1,9 +1,8 @@
 """The process that `extractor` starts. It reads requests from its standard input until the input ends.
 
-When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget)
-and the file. The answers are JSON, each with its length in eight bytes before it. The first answer says what the file
-may cost, the last has its text. Between them, answers may say which page is read. The last answer may be an error
-instead.
+When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget),
+followed by the file. Each answer is JSON, preceded by its length in eight bytes. The first answer has the limits for
+the file, the last has its text or an error. Answers between them may report the page that is being read.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _INFINITY = resource.RLIM_INFINITY
 def main(most_mib: int) -> None:
     """Extract files, each within its budget."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # Output of libraries must not mix with the replies.
+    # Redirect the output of libraries, so that it does not mix with the replies.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     warnings.simplefilter("ignore")
@@ -54,10 +53,10 @@ def main(most_mib: int) -> None:
 
 
 def _start(cost: Cost | None) -> None:
-    """Start the timer, which ends this process, and limit its memory; None: stop it and lift the limit."""
+    """Start the timer that ends this process, and limit its memory. None stops the timer and removes the limit."""
     signal.setitimer(signal.ITIMER_PROF, cost.seconds if cost is not None else 0)
     _limit(resource.RLIMIT_AS, _address_space() + cost.mib * MIB if cost is not None else _INFINITY, soft_only=True)
-    if cost is not None:  # for the case that a library replaces the timer
+    if cost is not None:  # a second limit, in case a library replaces the timer
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = math.ceil(used.ru_utime + used.ru_stime + cost.seconds) + 1
         _limit(resource.RLIMIT_CPU, seconds, soft_only=True)
@@ -75,7 +74,7 @@ def _limit(kind: int, value: int, *, soft_only: bool = False) -> None:
     _, most = resource.getrlimit(kind)
     if most != _INFINITY:
         value = most if value == _INFINITY else min(value, most)
-    # Some systems lack some of the limits; the parent's deadline always applies.
+    # Some systems do not support all limits. The deadline of the parent process always applies.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(kind, (value, most if soft_only else value))
 

@@ -1,7 +1,7 @@
 """Extracts text in a separate process with limits of memory and time, because files may be damaged or hostile.
 
-One process extracts many files. It is killed if it exceeds a limit. Then, or if it dies, only the current file fails,
-and the next file gets a new process. Output of parsers is discarded.
+One process extracts many files. If it exceeds a limit, it is killed. If it is killed or dies, only the current file
+fails, and a new process reads the next file. Output of parsers is discarded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ MAX_FILE_BYTES = 64 * MIB
 MAX_REPLY_BYTES = 64 * MIB
 FILES_PER_PROCESS = 1000
 MAX_REMARKS = 10_000
-# A process whose address space has grown beyond this is replaced: memory that a parser has used seldom comes back.
+# A process whose address space exceeds this size is replaced, because parsers rarely free the memory that they have
+# used.
 MAX_ADDRESS_SPACE = 512 * MIB
-# The limits of a file do not count the start of its process. A busy machine may need seconds for the start.
+# The time limit for the start of a process, which does not count for the limits of a file. A busy machine may need
+# seconds.
 START_SECONDS = 60.0
 _CHUNK = 1 << 16
 _CHILD = "qa_cluster.sources.process.child"
@@ -39,7 +41,7 @@ _ERRORS = {"InputTooLong": InputTooLong, "NoText": NoText}
 
 
 class _LimitExceeded(Exception):
-    """Reading a file exceeded a limit; the message is a verb for reading: `took too much memory`."""
+    """Reading a file exceeded a limit. The message is a verb phrase about reading: `took too much memory`."""
 
 
 class Extractor:
@@ -47,8 +49,8 @@ class Extractor:
 
     Attributes:
         counts: the number of files by format.
-        remarks: the names of files with what was guessed, replaced or left out in them, `MAX_REMARKS` at most.
-        on_page: is called some times a second with the page that is read and the number of pages, for files with pages.
+        remarks: the names of files with texts that say what was guessed, replaced or left out; at most `MAX_REMARKS`.
+        on_page: called several times a second with the current page and the number of pages, for files with pages.
 
     >>> with Extractor() as extractor:
     ...     extractor.extract(b"Cats\\n====\\n\\nThey  purr.", "cats.rst")[1].text
@@ -67,7 +69,7 @@ class Extractor:
         self._process: subprocess.Popen[bytes] | None = None
         self._served = 0
         self._killed = False
-        # What the process has said about the current file.
+        # What the process has reported about the current file.
         self._format = ""
         self._cost = Cost(0, 0)
 
@@ -88,14 +90,16 @@ class Extractor:
                     pipe.close()
 
     def kill(self) -> None:
-        """End the process at once, from another thread. The current file fails, and so does each further file."""
+        """Kill the process from another thread. The current file and all further files fail."""
         self._killed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """Return the format of a file and its text; errors as in `extract.extract`, and InvalidInput beyond a limit."""
+        """Return the format of a file and its text. Errors are as in `extract.extract`, and InvalidInput beyond a
+        limit.
+        """
         if len(data) > MAX_FILE_BYTES:
             raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
         if self._process is None:
@@ -137,7 +141,7 @@ class Extractor:
         )
 
     def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
-        """Send a request and return its last answer; notes what the process says about the file before that."""
+        """Send a request and return its last answer. Record what the previous answers report about the file."""
         about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
         for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data, cut):
             reply: dict[str, Any] = orjson.loads(answer)
@@ -152,7 +156,7 @@ class Extractor:
     def _started(self) -> subprocess.Popen[bytes]:
         # -P: no modules are imported from the working directory, where the files may be.
         command = (sys.executable, "-P", "-m", _CHILD, str(self._budget.most_mib))
-        # A new session: an interrupt on the terminal reaches only this process, which ends the child.
+        # With a new session, an interrupt on the terminal reaches only this process, which then ends the child.
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -181,7 +185,7 @@ class Extractor:
             )
 
     def _exchanged(self, process: subprocess.Popen[bytes], request: bytes, cut: list[str]) -> Iterator[bytes]:
-        """Send a request and yield the answers: each comes after its length in eight bytes."""
+        """Send a request and yield the answers. Each answer is preceded by its length in eight bytes."""
         begun = time.monotonic()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -191,7 +195,7 @@ class Extractor:
             selector.register(from_child, selectors.EVENT_READ)
             selector.register(to_child, selectors.EVENT_WRITE)
             while True:
-                # The first answer names the format, whose limit may be cut.
+                # The first answer names the format. The time limit of this format may be reduced.
                 wall_seconds = self._budget.wall(is_cut=self._format in cut)
                 left = begun + wall_seconds - time.monotonic()
                 if left <= 0:

@@ -1,4 +1,4 @@
-"""Reports the page that a reader of a format is at, if the process reports to another process."""
+"""Reports the page that is being read, if this process reads for another process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _report: Callable[[int, int], None] = _ignore
 
 
 def report_to(report: Callable[[int, int], None]) -> None:
-    """Call `report` with the number of the current page and the number of all pages, some times a second."""
+    """Call `report` several times a second with the number of the current page and the number of all pages."""
     global _report  # noqa: PLW0603 - a process has one
     _report = report
 
 
 def reported(pages: Iterable[_T], total: int) -> Iterator[_T]:
-    """Yield the pages, `total` of them, and report each.
+    """Yield the pages and report each. `total` is their number.
 
     >>> list(reported("ab", 2))
     ['a', 'b']
