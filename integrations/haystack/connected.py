@@ -1,4 +1,4 @@
-"""What the document store and the reader share: the address and the key of the service, and the connections to it."""
+"""The base class of the document store and the reader: the address, the key and the connections of the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_cluster.integrations.service.connection import ServiceConnection
 
 
 class Connected:
-    """The part of a component that connects it to a service; the arguments are those of `ServiceConnection`."""
+    """Base class of a component that uses a service. Its arguments are those of `ServiceConnection`."""
 
     def _connect_to(
         self, base_url: str, api_key: Secret | None, tls_ca: str, timeout: float, attempts: int | None
@@ -25,7 +25,7 @@ class Connected:
 
     @property
     def connection(self) -> ServiceConnection:
-        """The connections to the service; `close` and `aclose` end them."""
+        """The connections to the service, opened at the first use. Its `close` and `aclose` close them."""
         if self._connection is None:
             self._connection = ServiceConnection(
                 self.base_url,
@@ -37,7 +37,9 @@ class Connected:
         return self._connection
 
     def _service(self) -> dict[str, Any]:
-        """The arguments in a dictionary; a key from the environment appears by the name of its variable."""
+        """Return the arguments as a dictionary. For a key from the environment, it has the name of the variable, not
+        the key.
+        """
         return {
             "base_url": self.base_url,
             "api_key": self.api_key.to_dict() if self.api_key is not None else None,
@@ -48,7 +50,7 @@ class Connected:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
+        """Create a component from the result of `to_dict`."""
         deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
         made: Self = default_from_dict(cls, data)
         return made

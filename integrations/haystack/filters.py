@@ -1,9 +1,8 @@
-"""Haystack's filters as the service takes them.
+"""Converts Haystack's filters into filters for the service.
 
-The service has the same form of filters, with three differences that this file removes:
-
-- The service refuses a field that no document has. In Haystack, such a field is null.
-- The service refuses to order by null. In Haystack, no document is before or after null.
+The service uses the same filter format. This module removes three differences:
+- The service rejects a field that no document has. In Haystack, such a field is null.
+- The service rejects an order comparison with null. In Haystack, such a comparison is false for every document.
 - The service takes any sequence for ``in``; Haystack takes lists only.
 """
 
@@ -27,7 +26,10 @@ class FilterProblem(ValueError):
 
 
 def service_filters(filters: Mapping[str, Any] | None) -> Filters | None:
-    """The filter for the service; None for all documents. FilterProblem says what is wrong.
+    """Return the filter for the service; None, which selects all documents, if `filters` is empty.
+
+    Raises:
+        FilterProblem: the filter does not have Haystack's form; the message names the fault.
 
     >>> service_filters({"field": "meta.year", "operator": ">", "value": None})["operator"]
     'AND'
@@ -41,7 +43,7 @@ def service_filters(filters: Mapping[str, Any] | None) -> Filters | None:
 
 
 def every_document() -> Filters:
-    """A filter that every document passes, for routes that refuse to work without one."""
+    """Return a filter that every document passes, for routes of the service that require a filter."""
     return _anything("meta.qa_cluster_no_such_field")
 
 

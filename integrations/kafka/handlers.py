@@ -1,7 +1,7 @@
-"""What is done with each message: a question is answered, a document is stored or deleted.
+"""The handlers of messages: one answers questions, one stores and deletes documents.
 
-A handler raises `RequestError` for a message that no retry can help. Other errors are errors of the cluster or of the
-service (`retries.py`).
+A handler raises `RequestError` if the message itself is at fault, so that no retry can succeed. Other errors are errors
+of the cluster or of the service (`retries.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class QuestionClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandledMessage:
-    """The result of a message: what happened, for the metrics, and the message to write, if any."""
+    """The result of a message: the outcome that the metrics count, and the message to write; None if nothing is
+    written.
+    """
 
     outcome: str
     outgoing: OutgoingRecord | None = None
@@ -72,17 +74,22 @@ class MessageHandler(Protocol):
     """Processes the messages of a topic."""
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Messages with the same order key are handled one after the other; None: in any order."""
+        """Return the order key of a message; None if its order does not matter.
+
+        Messages with the same order key are handled one after the other.
+        """
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Whether the message itself names a collection or a model, which may then be what is wrong."""
+        """Whether the message itself names a collection or a model. Then "not found" can be a fault of the message."""
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
-        """Process a message."""
+        """Process a message and return the result."""
 
 
 class QuestionHandler:
-    """Answers questions. `usual` are options for questions that do not set them."""
+    """Answers questions and writes the answers to `topic`. `usual` are the options of questions that do not set
+    them.
+    """
 
     def __init__(self, client: QuestionClient, topic: str, usual: Mapping[str, Any]) -> None:
         self._client = client
@@ -90,11 +97,13 @@ class QuestionHandler:
         self._usual = dict(usual)
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Questions do not depend on each other. Their answers are written in the order of the questions."""
+        """Return None: questions do not depend on each other. Answers are still written in the order of the
+        questions.
+        """
         return None
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Whether the question selects a collection or a reader."""
+        """Whether the question names a collection or a reader."""
         try:
             value = decoded(record)
         except InvalidInput:
@@ -102,7 +111,7 @@ class QuestionHandler:
         return "collection" in value or "model" in value
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
-        """Answer a question. The id of the result names the message, so a repeated answer has the same id."""
+        """Answer a question. The id of the result is derived from the message, so a repeated answer has the same id."""
         question, options, correlation = parse_question(record)
         result = await self._client.ask(question, **(self._usual | options))
         value = replace(result, id=f"kafka:{record.topic}:{record.partition}:{record.offset}").to_json()
@@ -113,7 +122,7 @@ class QuestionHandler:
 
 
 def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
-    """The question, its options and its correlation id; InvalidInput names a wrong field."""
+    """Return the question, its options and its correlation id; InvalidInput names a wrong field."""
     value = dict(decoded(record))
     correlation = value.pop(_CORRELATION, None)
     if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
@@ -139,14 +148,14 @@ def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
 
 
 class DocumentHandler:
-    """Stores the documents of a topic, and deletes the documents of messages without a value (tombstones)."""
+    """Stores the documents of a topic. A message without a value (a tombstone) deletes the document of its key."""
 
     def __init__(self, client: QuestionClient, collection: str = DEFAULT_COLLECTION) -> None:
         self._client = client
         self._collection = check_collection(collection)
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Messages for the same document are handled in their order."""
+        """Return the id of the document, so that messages for the same document are handled in their order."""
         if record.key is not None:
             return record.key
         try:
@@ -156,11 +165,11 @@ class DocumentHandler:
         return found.encode(errors="replace") if isinstance(found, str) else None
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """The command names the collection, not the message."""
+        """Return False: the command line names the collection, not the message."""
         return False
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
-        """Store or delete a document. A document that is missing already counts as deleted."""
+        """Store or delete a document. Deleting a missing document is no error."""
         key = _key_text(record)
         if record.value is None:
             if key is None:
@@ -186,9 +195,9 @@ def _key_text(record: KafkaRecord) -> str | None:
 
 
 def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str, Mapping[str, Any]]:
-    """Id, text, title and metadata of a document; InvalidInput names a wrong field.
+    """Return the id, text, title and metadata of a document; InvalidInput names a wrong field.
 
-    The key of the message is the id. A message without a key needs the field `id`.
+    The id is the key of the message. If the message has no key, the field `id` is required.
     """
     value = decoded(record)
     for name in value:

@@ -10,7 +10,7 @@ _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class AdapterMetrics:
-    """Counters and gauges of one process. `buffered` and `paused` return the state of the current session."""
+    """The counters and gauges of one process. The session sets the functions that return gauges, such as `buffered`."""
 
     def __init__(self) -> None:
         self._registry = registry = Registry()
@@ -43,7 +43,7 @@ class AdapterMetrics:
         registry.gauge("qa_kafka_assigned_partitions", "Partitions of this process.", lambda: self.assigned)
 
     def render(self) -> str:
-        """All metrics as text."""
+        """Return all metrics in the Prometheus text format."""
         lines = [
             "# HELP qa_kafka_lag_messages Messages of a partition after the last processed message.",
             "# TYPE qa_kafka_lag_messages gauge",

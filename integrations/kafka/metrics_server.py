@@ -21,7 +21,7 @@ _Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the program."""
+    """A uvicorn server that does not handle signals, because the adapter does."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -29,7 +29,7 @@ class _Server(uvicorn.Server):
 
 
 class MetricsServer:
-    """Serves the metrics of the process. `ready` says whether the process is a member of its consumer group."""
+    """Serves metrics and probes. `ready` returns whether the process is a member of its consumer group."""
 
     def __init__(self, metrics: AdapterMetrics, host: str, port: int, ready: Callable[[], bool]) -> None:
         self._metrics, self._ready = metrics, ready
@@ -57,7 +57,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """The port of the server."""
+        """The port on which the server listens."""
         port: int = self._socket.getsockname()[1]
         return port
 
@@ -75,7 +75,7 @@ class MetricsServer:
         await send({"type": "http.response.body", "body": body.encode()})
 
     async def start(self) -> None:
-        """Start answering."""
+        """Start to serve requests."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
 
     async def stop(self) -> None:

@@ -1,7 +1,8 @@
-"""One assigned partition: its messages are handled concurrently, and their outcomes are published in their order.
+"""Handles the messages of one assigned partition concurrently, and publishes their outcomes in the order of the
+messages.
 
-An outcome is published after the outcomes of all earlier messages. So the answers of a partition, and of each key, have
-the order of the questions, and the committed offset never skips a message.
+An outcome is published only after the outcomes of all earlier messages. So answers have the same order as their
+questions, and the committed offset never skips a message.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HandlingOptions:
-    """The `handler` of messages, the limit of attempts in progress (`slots`), and the limit of repeated attempts."""
+    """How the messages of all partitions are handled.
+
+    Attributes:
+        slots: the semaphore that limits the attempts in progress.
+        attempts: the number of failures after which a message that may be at fault becomes a dead letter.
+    """
 
     handler: MessageHandler
     slots: asyncio.Semaphore
@@ -50,9 +56,9 @@ class AssignedPartition:
 
     Args:
         options: how messages are handled.
-        publisher: publishes their outcomes.
+        publisher: publishes the outcomes of the messages.
         on_progress: called after each published batch.
-        on_failure: called with the error that ends the session.
+        on_failure: called with an error that must end the session.
     """
 
     def __init__(
@@ -84,7 +90,7 @@ class AssignedPartition:
         return sum(entry.in_attempt for entry in self._entries)
 
     def add(self, record: KafkaRecord) -> None:
-        """Start handling a message."""
+        """Start to handle a message. It waits for an earlier message with the same order key."""
         entry = _Entry(record)
         key = self._options.handler.order_key(record)
         before = None if key is None else self._last_of_key.get(key)
@@ -178,9 +184,9 @@ class AssignedPartition:
             await asyncio.sleep(0.02)
 
     async def close(self, seconds: float) -> None:
-        """Finish the attempts in progress, for at most this time, publish finished messages, and stop.
+        """Stop: wait up to `seconds` for the attempts in progress, then publish the finished messages.
 
-        Messages that are not published are not committed: the next owner of the partition reads them again.
+        Messages that are not published are not committed, so the next owner of the partition reads them again.
         """
         self._closing = True
         running = []
@@ -199,7 +205,7 @@ class AssignedPartition:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once: the partition belongs to another process, or the session is over."""
+        """Stop at once and publish nothing more: another process owns the partition, or the session is over."""
         self._closing = True
         tasks = [entry.task for entry in self._entries if entry.task is not None]
         for task in (*tasks, self._publisher_task):
@@ -211,5 +217,7 @@ class AssignedPartition:
 
 
 def _without_content(failure: Exception) -> str:
-    """What a log may say about a failure: texts of the service can quote the message."""
+    """Return the type and code of a failure for the log. The text of the failure is left out, because it can quote a
+    message.
+    """
     return f"{type(failure).__name__} ({getattr(failure, 'resp_code', 'INTERNAL')})"

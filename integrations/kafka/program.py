@@ -1,4 +1,4 @@
-"""Runs the adapter: sessions one after the other, metrics, and an orderly end at SIGTERM."""
+"""Runs the adapter: its sessions, one after the other, its metrics, and a clean stop at SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .topics import TopicAdmin
 
 LAG_SECONDS = 5.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
-# A session that lasted so long was healthy: the next failure starts with a short pause again.
+# If a session lasted at least this long, the pause after its failure is short again.
 HEALTHY_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class AdapterOptions:
         settings: the settings of qa-cluster, with the address of the cluster.
         service: the URL of a REST service to use instead of the cluster; empty: the cluster.
         api_key_file: the file with the API key of the service; empty: no key.
-        answer_topic: the topic for answers; empty: documents are stored.
-        usual: options of questions that do not set them.
+        answer_topic: the topic for answers; empty: the messages are documents to store.
+        usual: the options of questions that do not set them.
         metrics_port: the port of the metrics; None: no metrics server.
     """
 
@@ -63,14 +63,19 @@ class AdapterOptions:
     metrics_port: int | None = None
 
     def handler(self, client: QuestionClient) -> MessageHandler:
-        """The handler of the messages."""
+        """Return the handler for the messages: of questions if there is a topic for answers, else of documents."""
         if self.answer_topic:
             return QuestionHandler(client, self.answer_topic, self.usual)
         return DocumentHandler(client, self.collection)
 
 
 def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
-    """Run until SIGTERM or SIGINT. ConfigError for wrong options, ClusterError if brokers or cluster do not answer."""
+    """Run the adapter until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: an option is wrong.
+        ClusterError: the brokers or the cluster do not reply.
+    """
     chosen = AdapterOptions(settings, SessionOptions(**session), **options)
     properties = KafkaProperties.of(brokers=chosen.brokers, file=chosen.kafka_config, given=tuple(chosen.set_kafka))
     asyncio.run(Adapter(chosen, properties).run())
@@ -81,7 +86,7 @@ def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
 
 
 class Adapter:
-    """One process of the adapter."""
+    """One process of the adapter: runs sessions until a signal stops it."""
 
     def __init__(self, options: AdapterOptions, properties: KafkaProperties) -> None:
         self._options = options
@@ -106,7 +111,7 @@ class Adapter:
                     lag.cancel()
 
     def _signalled(self) -> None:
-        """Drain at the first signal, stop at once at the second."""
+        """At the first signal, finish the messages that were read; at the second, stop at once."""
         if self._stop is not None and not self._stop.is_set():
             _log.info("signal received: draining")
             self._stop.set()
@@ -136,7 +141,7 @@ class Adapter:
             async with AsyncClusterClient(options.settings) as cluster:
                 yield cluster
             return
-        # the adapter repeats attempts itself: it counts them, and others use the slot meanwhile
+        # the adapter repeats attempts itself, so that it can count them and use the slot for other messages meanwhile
         once = RetryPolicy(attempts=1)
         async with AsyncClient(options.service, api_key=_key_in(options.api_key_file), retry=once) as service:
             yield service

@@ -1,8 +1,8 @@
 """The configuration of the Kafka clients: librdkafka's properties from a file and from the command line.
 
-The adapter sets the properties that its guarantees depend on; a user cannot change those. Secrets are accepted from the
-file only, because every user of the machine can read the arguments of a process. No text that this package logs or
-raises repeats a secret.
+The adapter itself sets the properties that its delivery guarantees depend on; users cannot change them. Secrets are
+accepted only in the file, because every user of the machine can read the arguments of a process. Logs and errors of
+this package never contain a secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PRODUCER_ONLY = re.compile(
 )
 # Messages that librdkafka has fetched in advance, in kilobytes; its own default is 64 MB for each consumer.
 _FETCHED_KBYTES = 16_384
-# One line for each dropped connection is enough: the adapter logs and counts what follows from it.
+# librdkafka's log lines that are left out: the adapter logs and counts the errors that follow from them.
 _NOISE = re.compile(r"will be ignored by this|^(FAIL|REQTMOUT|TXNERR) ")
 
 
@@ -76,15 +76,16 @@ def is_secret(name: str) -> bool:
 
 @dataclass(frozen=True)
 class KafkaProperties:
-    """The properties that the user has set. The secrets are missing from `repr`."""
+    """The properties that the user has set. `repr` does not show them, because they contain secrets."""
 
     values: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, *, brokers: str = "", file: str = "", given: Iterable[str] = ()) -> KafkaProperties:
-        """Combine the properties of a file, of ``NAME=VALUE`` options and of the option for brokers.
+        """Combine the properties of a file, of ``NAME=VALUE`` options, and of the option for brokers; later ones win.
 
-        A later source overrides an earlier one. ConfigError for a malformed, reserved or secret option.
+        Raises:
+            ConfigError: an option is malformed, reserved for the adapter, or a secret; or no broker is given.
         """
         values: dict[str, str] = {}
         if file:
@@ -112,12 +113,12 @@ class KafkaProperties:
 
     @property
     def brokers(self) -> str:
-        """The addresses of the brokers."""
+        """The addresses of the brokers, such as ``kafka-1:9092,kafka-2:9092``."""
         return self.values[_BROKERS]
 
     @property
     def max_poll_seconds(self) -> float:
-        """After this time without a poll, the group gives the partitions of a process to others."""
+        """If a process does not poll for this time, the group gives its partitions to other processes."""
         text = self.values.get("max.poll.interval.ms", "300000")
         if not text.isdigit():
             raise ConfigError(f"Kafka property 'max.poll.interval.ms' is {text!r}, but must be a number")
@@ -125,7 +126,7 @@ class KafkaProperties:
 
     @contextmanager
     def faults_as_config_errors(self) -> Iterator[None]:
-        """Raise ConfigError if a Kafka client refuses its configuration, without the secrets."""
+        """Raise ConfigError, without secrets, if a Kafka client created in the block refuses its configuration."""
         try:
             yield
         except KafkaException as error:
@@ -136,18 +137,18 @@ class KafkaProperties:
         return self.without_secrets(found.str() if isinstance(found, KafkaError) else str(found))
 
     def without_secrets(self, text: str) -> str:
-        """Return a text in which asterisks replace every secret."""
+        """Return the text with `HIDDEN` in place of every secret."""
         for name, value in self.values.items():
             if value and is_secret(name):
                 text = text.replace(value, HIDDEN)
         return text
 
     def admin(self) -> dict[str, Any]:
-        """The configuration of the client that reads offsets and creates topics."""
+        """Return the configuration of the administrative client, which reads offsets and creates topics."""
         return self._without(_CONSUMER_ONLY, _PRODUCER_ONLY)
 
     def consumer(self, group: str) -> dict[str, Any]:
-        """The configuration of the consumer. New groups start at the oldest message, unless the user decides."""
+        """Return the configuration of the consumer. By default, a new group starts at the oldest message."""
         usual = {
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -159,9 +160,9 @@ class KafkaProperties:
         return usual | self._without(_PRODUCER_ONLY) | fixed
 
     def producer(self, transactional_id: str = "") -> dict[str, Any]:
-        """The configuration of a producer; with an id, of a transactional producer.
+        """Return the configuration of a producer; with an id, of a transactional producer.
 
-        Keys choose partitions as in the Java client, so that all producers of a topic agree.
+        The partition of a key is chosen as in the Java client, so that all producers of a topic choose the same one.
         """
         usual = {"partitioner": "murmur2_random", "linger.ms": 5}
         fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}
@@ -175,7 +176,7 @@ class KafkaProperties:
         }
 
     def log(self) -> logging.Logger:
-        """The logger of librdkafka, which shows no secrets."""
+        """Return the logger for librdkafka, which replaces secrets."""
         logger = logging.getLogger("qa_cluster.kafka.librdkafka")
         logger.setLevel(logging.WARNING)
         for old in list(logger.filters):

@@ -1,13 +1,13 @@
-"""Writes the outcomes of a partition's messages, and makes them count as processed.
+"""Publishes the outcomes of a partition's messages: writes them, and marks the messages as processed.
 
 Both publishers get batches in the order of the messages. `AtLeastOncePublisher` waits until the brokers have
-acknowledged a batch; its offset is then due for a commit. `TransactionalPublisher` writes a batch and its offset in one
-transaction.
+acknowledged a batch, and then reports its offset for the next commit. `TransactionalPublisher` writes a batch and its
+offset in one transaction.
 
-A transactional id belongs to one input partition. The consumer that is assigned the partition initialises the producer
-with that id before it reads the committed offset. This fences every earlier owner of the partition: a process that was
-suspended or cut off can no longer commit, and its open transaction is aborted. So safety does not depend on the time at
-which such a process learns that it has lost the partition.
+A transactional id belongs to one input partition. The process that gets the partition first initialises a producer with
+that id, and then reads the committed offset. Initialising fences every earlier owner of the partition: a process that
+was suspended or cut off can no longer commit, and its open transaction is aborted. So it does not matter when such a
+process learns that it has lost the partition.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CALL_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
 RETRY_SECONDS = 0.2
 MAX_ABORTS = 5
-# Errors of a single message, which no retry can help.
+# Errors that concern a single message, and that a retry cannot resolve.
 _REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
 
 _log = logging.getLogger(__name__)
 
 
 class SessionLost(Exception):
-    """The session with the brokers cannot continue: it ends, and a new session resumes at the committed offsets."""
+    """The session with the brokers must end. A new session resumes at the committed offsets."""
 
 
 @dataclass(slots=True)
 class HandledEntry:
-    """A processed message, and the message to write for it, if any."""
+    """A processed message, with the message to write for it; None if nothing is to be written."""
 
     record: KafkaRecord
     outcome: str
@@ -61,20 +61,22 @@ class BatchPublisher(Protocol):
     linger_seconds: float
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Write a batch, after which the partition is processed up to `next_offset`. SessionLost if that fails."""
+        """Publish the outcomes of a batch. Then all messages before `next_offset` are processed. SessionLost if that
+        fails.
+        """
 
     async def close(self) -> None:
-        """Release the resources of the partition."""
+        """Release the resources that the publisher holds for the partition."""
 
 
 class DeadLetterTopic:
-    """Creates dead letters for messages that the brokers refuse."""
+    """Creates dead letters for outcomes that the brokers refuse to store."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
 
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
-        """Replace the outcome of an entry by a dead letter. SessionLost if the dead letter itself was refused."""
+        """Replace the outgoing message of an entry by a dead letter. SessionLost if it already is a dead letter."""
         if entry.outcome == "dead_letter":
             raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
         reason = InputTooLong(f"the brokers refuse the answer: {error.str()}")
@@ -85,7 +87,7 @@ OnDelivery = Callable[[HandledEntry, KafkaError | None], None]
 
 
 def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> None:
-    """Hand a message to the producer; BufferError if its queue is full."""
+    """Put the outgoing message of an entry into the producer's queue; BufferError if the queue is full."""
     outgoing = entry.outgoing
     assert outgoing is not None
     producer.produce(
@@ -98,7 +100,7 @@ def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> Non
 
 
 class SharedProducer:
-    """The idempotent producer of all partitions. A thread serves its delivery reports.
+    """The idempotent producer of all partitions, with a thread that serves its delivery reports.
 
     The thread calls `on_failure` if the producer cannot continue, for example after brokers have lost messages.
     """
@@ -121,7 +123,7 @@ class SharedProducer:
                 return
 
     async def deliver(self, entries: Sequence[HandledEntry]) -> list[tuple[HandledEntry, KafkaError]]:
-        """Write messages, wait for the acknowledgement of each, and return the failures."""
+        """Write messages, wait until each is acknowledged or has failed, and return the failures with their errors."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         failures: list[tuple[HandledEntry, KafkaError]] = []
@@ -153,7 +155,7 @@ class SharedProducer:
         return failures
 
     def close(self, flush_seconds: float) -> None:
-        """Deliver what is queued, for at most this time, and stop."""
+        """Deliver the queued messages for at most `flush_seconds`, then stop."""
         self._open = False
         with contextlib.suppress(KafkaException):  # a producer that has failed
             self._producer.flush(flush_seconds)
@@ -174,7 +176,7 @@ class AtLeastOncePublisher:
         self._processed = processed
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Write a batch and wait for the acknowledgements; the offset is then due for a commit."""
+        """Write a batch, wait for the acknowledgements, and report `next_offset` for the next commit."""
         unwritten = [entry for entry in batch if entry.outgoing is not None]
         while unwritten:
             failures = await self._producer.deliver(unwritten)
@@ -186,7 +188,7 @@ class AtLeastOncePublisher:
         self._processed(next_offset)
 
     async def close(self) -> None:
-        """Nothing: the producer is shared."""
+        """Do nothing: the producer is shared."""
 
 
 class TransactionalPublisher:
@@ -213,7 +215,7 @@ class TransactionalPublisher:
         self._producer: Any = None
 
     async def open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
-        """Fence the earlier owners of the partition and end their transactions. SessionLost if that fails."""
+        """Fence the earlier owners of the partition, and abort their open transactions. SessionLost if that fails."""
         await self._in_thread(partial(self._open, configuration, logger))
 
     def _open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
@@ -225,7 +227,9 @@ class TransactionalPublisher:
             raise SessionLost(f"{topic}[{number}]: no transaction can start: {error.args[0].str()}") from error
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Write a batch and its offset in one transaction. An aborted transaction is repeated from memory."""
+        """Write a batch and its offset in one transaction. If the transaction is aborted, write the batch in a
+        new one.
+        """
         await self._in_thread(partial(self._publish, batch, next_offset))
         self._processed(next_offset)
 
@@ -244,7 +248,7 @@ class TransactionalPublisher:
         raise SessionLost(f"{self._source[0]}[{self._source[1]}]: {MAX_ABORTS} transactions in a row were aborted")
 
     def _transaction(self, batch: Sequence[HandledEntry], next_offset: int) -> str | None:
-        """Run one transaction; return why it was aborted, None if it was committed."""
+        """Run one transaction. Return None if it was committed, else the reason why it was aborted."""
         refused: list[tuple[HandledEntry, KafkaError]] = []
 
         def delivered(entry: HandledEntry, error: KafkaError | None) -> None:
@@ -281,7 +285,11 @@ class TransactionalPublisher:
                 self._dead_letters.replace(entry, error.args[0])
 
     def _abort(self, producer: Any, error: KafkaError, refused: Sequence[tuple[HandledEntry, KafkaError]]) -> str:
-        """Abort the transaction after an error. SessionLost if its state is unknown or the producer is fenced."""
+        """Abort the transaction after an error, and return the reason as text.
+
+        Raises:
+            SessionLost: the state of the transaction is unknown, or a later owner has fenced the producer.
+        """
         if error.fatal() or not error.txn_requires_abort():
             topic, number = self._source
             raise SessionLost(f"{topic}[{number}]: the transaction failed: {error.str()}")
@@ -301,12 +309,14 @@ class TransactionalPublisher:
 
 
 def _drop(held: list[Any]) -> None:
-    """Destroy a producer in this thread, because that can take seconds."""
+    """Destroy the producer in `held`. It takes seconds at times, so call this in a thread that may wait."""
     held.pop().purge()
 
 
 def _until_done(call: Callable[[], object], seconds: float) -> None:
-    """Repeat a call of the transactional API while its error is one that a repetition of the call can resolve."""
+    """Call a function of the transactional API. If it fails with a retriable error, repeat the call for up to
+    `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

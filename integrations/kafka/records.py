@@ -1,4 +1,4 @@
-"""The messages of the adapter: a message that was read, the message that is written for it, and dead letters."""
+"""The messages of the adapter: messages that were read, messages to write, and dead letters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from qa_cluster.errors import InvalidInput
 
 Headers = tuple[tuple[str, bytes | None], ...]
-# Headers that the adapter adds. A message that passes through several adapters has the headers of the last.
+# Headers that the adapter adds. If a message passes several adapters, each replaces the headers of the previous one.
 SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "qa-source-topic", "qa-source-partition", "qa-source-offset"
 SOURCE_TIMESTAMP = "qa-source-timestamp"
 ERROR_CODE, ERROR, ATTEMPTS = "qa-error-code", "qa-error", "qa-attempts"
@@ -20,7 +20,7 @@ MAX_ERROR_CHARS = 2000
 
 
 class UndecodableMessage(InvalidInput):
-    """A message that is not the JSON object which its topic must hold."""
+    """The value of a message is not the JSON object that its topic requires."""
 
     resp_code = "NOTJSON"
 
@@ -39,7 +39,7 @@ class KafkaRecord:
 
     @property
     def place(self) -> str:
-        """Topic, partition and offset, for texts."""
+        """Topic, partition and offset, such as ``questions[0]@17``, for logs and errors."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
@@ -48,7 +48,7 @@ class OutgoingRecord:
     """A message to write.
 
     Attributes:
-        outcome: what the metrics count: ``answer``, ``no_answer`` or ``dead_letter``.
+        outcome: the label of the message in the metrics: ``answer``, ``no_answer`` or ``dead_letter``.
     """
 
     topic: str
@@ -59,7 +59,7 @@ class OutgoingRecord:
 
 
 def decoded(record: KafkaRecord) -> Mapping[str, Any]:
-    """The JSON object of a message; UndecodableMessage if the value is missing or something else."""
+    """Return the JSON object of a message; UndecodableMessage if it has no value, or the value is not a JSON object."""
     if record.value is None:
         raise UndecodableMessage("the message has no value, but must have a JSON object")
     try:
@@ -77,12 +77,16 @@ def _kind(value: object) -> str:
 
 
 def reply(record: KafkaRecord, topic: str, value: bytes, outcome: str) -> OutgoingRecord:
-    """The message that answers a message: with its key, its headers, and headers that name it."""
+    """Return the message to write to `topic` in reply to `record`. It has the key and headers of `record`, and headers
+    with the topic, partition and offset of `record`.
+    """
     return OutgoingRecord(topic, record.key, value, _headers_of(record), outcome)
 
 
 def dead_letter(record: KafkaRecord, topic: str, error: BaseException, attempts: int) -> OutgoingRecord:
-    """The copy of a message that cannot be processed, with its unchanged key and value, and the reason in headers."""
+    """Return the dead letter for a message that cannot be processed: the same key and value, with the error in the
+    headers.
+    """
     code = getattr(error, "resp_code", "INTERNAL")
     text = str(error) or type(error).__name__
     if len(text) > MAX_ERROR_CHARS:

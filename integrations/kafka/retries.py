@@ -1,7 +1,7 @@
-"""Which errors are worth another attempt, and after which pause.
+"""Decides which errors are worth another attempt, and after which pause.
 
-An error of the cluster or of the service says nothing about the message: such an attempt is repeated until it succeeds.
-An error that may be due to the message is repeated a few times. An error of the message itself is never repeated.
+An error of the cluster or of the service does not concern the message: the attempt is repeated until it succeeds. An
+error that the message may have caused is repeated a few times. An error of the message itself is never repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qa_cluster.errors import (
 )
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 10.0
-# A limit of an API key may ask for a long pause, for example until tomorrow.
+# The limit of a requested pause: an API key over its daily limit, for example, could require one until tomorrow.
 LONGEST_ASKED_SECONDS = 60.0
 LOG_SECONDS = 30.0
 
@@ -41,10 +41,12 @@ class Verdict(Enum):
 
 
 def verdict_on(error: Exception, names_target: bool) -> Verdict:
-    """Decide what to do after an error of a message.
+    """Decide what to do after an error.
 
-    `names_target` says whether the message itself names a collection or a model. If it does not, a missing collection,
-    a missing model or a refused key is a fault of the installation: an operator corrects it, and the message stays.
+    Args:
+        names_target: whether the message itself names a collection or a model. If not, a missing collection, a missing
+            model or a rejected key is a fault of the installation. The message then waits until an operator corrects
+            it.
 
     >>> verdict_on(NotFound("no such collection: 'x'"), names_target=True).value
     'dead letter'
@@ -63,7 +65,10 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 
 
 def pause_seconds(error: Exception, attempt: int) -> float:
-    """The pause after a number of failed attempts: it doubles, varies by chance, and is at least what was asked for."""
+    """Return the pause after failed attempt number `attempt`: exponential backoff with jitter.
+
+    If the error asks for a longer pause, that pause is used, up to `LONGEST_ASKED_SECONDS`.
+    """
     grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * float(2 ** min(attempt - 1, 10)))
     asked = getattr(error, "retry_after_seconds", None) or 0.0
     if not isinstance(error, CapacityError):
@@ -72,7 +77,9 @@ def pause_seconds(error: Exception, attempt: int) -> float:
 
 
 class FailureLog:
-    """Logs each kind of failure at most once in `LOG_SECONDS`, because every message in flight meets it."""
+    """Logs each type of failure at most once per `LOG_SECONDS`, because every message in progress has the same
+    failure.
+    """
 
     def __init__(self) -> None:
         self._logged: dict[str, float] = {}

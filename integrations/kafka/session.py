@@ -1,9 +1,9 @@
-"""A session: one membership in a consumer group, from the subscription until a signal or a failure ends it.
+"""A session: the membership in a consumer group from the subscription until a signal or a failure ends it.
 
-One thread makes all calls of the consumer. It polls without interruption, so the process stays in the group
-(`max.poll.interval.ms`) however slow the cluster is: while the buffer is full, it pauses the partitions and polls for
-group events only. The callbacks of a rebalance run in this thread and wait for the event loop: a partition is given up
-when its attempts in progress have ended and its offset is committed.
+One thread makes all calls of the consumer. It never stops polling, so the process stays in the group
+(`max.poll.interval.ms`) even if the cluster is slow. While the buffer is full, the thread pauses the partitions and
+polls only for events of the group. The callbacks of a rebalance run in this thread and wait for the event loop. So a
+partition is given up only when its attempts in progress have ended and its offset is committed.
 
 A failure never skips a message. The session ends, and the next session resumes at the committed offsets.
 """
@@ -40,7 +40,7 @@ from .retries import FailureLog
 
 POLL_SECONDS = 0.1
 COMMIT_SECONDS = 1.0
-# A buffer that is full for longer pauses the partitions; a shorter wait needs no pause, which would fetch again.
+# The partitions are paused only if the buffer is full for longer: a pause drops messages that were fetched already.
 FULL_SECONDS = 1.0
 TRANSACTION_THREADS = 64
 
@@ -54,15 +54,12 @@ class SessionOptions:
     """The options of all sessions of a process.
 
     Attributes:
-        topic, group: what is read, and as member of which group.
-        dead_letter_topic: the topic for messages that cannot be processed.
-        concurrency: the limit of attempts in progress.
-        buffer: the limit of messages that were read and are not published.
-        attempts: after how many failures a message that may be at fault becomes a dead letter.
-        exactly_once: whether outcomes and offsets are written in transactions.
-        linger_seconds: how long a transaction waits for further outcomes.
-        drain_seconds: how long the end of a session waits for messages that were read.
-        revoke_seconds: how long a partition that another process gets waits for attempts in progress.
+        topic, group: the topic that is read, and the consumer group. dead_letter_topic: the topic for messages that
+        cannot be processed. concurrency: the limit of attempts in progress. buffer: the limit of messages that were
+        read and are not published. attempts: the number of failures after which a message that may be at fault becomes
+        a dead letter. exactly_once: whether outcomes and offsets are written in transactions. linger_seconds: how long
+        a transaction waits for further outcomes. drain_seconds: how long the end of a session waits for messages that
+        were read. revoke_seconds: how long a revoked partition waits for its attempts in progress.
     """
 
     topic: str
@@ -77,12 +74,12 @@ class SessionOptions:
     revoke_seconds: float = 30.0
 
     def transactional_id(self, partition: int) -> str:
-        """The id of the transactions of an input partition: the same in every process of the group."""
+        """Return the transactional id of an input partition, which is the same in every process of the group."""
         return f"qa-cluster.{self.group}.{self.topic}.{partition}"
 
 
 class KafkaSession:
-    """Reads messages and has them handled. Use `run` once."""
+    """Reads messages, has them handled, and commits their offsets. `run` can be called once."""
 
     def __init__(
         self, options: SessionOptions, properties: KafkaProperties, handler: MessageHandler, metrics: AdapterMetrics
@@ -108,7 +105,7 @@ class KafkaSession:
         self._committed_at = time.monotonic()
         self._fetched: list[KafkaRecord] = []
         self._paused = self._reassigned = False
-        # The consumer admits one thread at a time, so a transaction must not ask it: `poll` would make it wait.
+        # The consumer serves one thread at a time. So a transaction must not use it, because it would wait for `poll`.
         self._group_metadata: Any = None
         self._space = asyncio.Event()
         self._abandoned = False
@@ -139,11 +136,13 @@ class KafkaSession:
 
     @property
     def positions(self) -> dict[_Source, int | None]:
-        """For each assigned partition, the offset up to which it is processed; None: not known yet."""
+        """For each assigned partition, the next offset to process; None if it is not known yet."""
         return {source: self._positions.get(source) for source in self._partitions}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Handle messages until `stop` is set, then drain. SessionLost if the session cannot continue."""
+        """Handle messages until `stop` is set, then finish the messages that were read. SessionLost if the session
+        fails.
+        """
         self._metrics.sessions.inc()
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -185,7 +184,7 @@ class KafkaSession:
             space.cancel()
 
     async def _drain(self) -> None:
-        """Publish what was read, without reading more."""
+        """Finish and publish the messages that were read, for up to `drain_seconds`, and read no more."""
         _log.info("stopping: %d messages are in progress", self.buffered)
         deadline = time.monotonic() + self._options.drain_seconds
         while self.buffered and time.monotonic() < deadline and not self._failure.done():
@@ -237,7 +236,7 @@ class KafkaSession:
         )
 
     def _poll(self, free: int) -> list[KafkaRecord]:
-        """Return up to `free` messages; with 0, pause the partitions and handle only events of the group."""
+        """Return up to `free` messages. With 0, pause the partitions and process only events of the group."""
         self._commit_due()
         self._pause(free <= 0)
         self._group_metadata = self._consumer.consumer_group_metadata()
@@ -269,7 +268,7 @@ class KafkaSession:
         self._paused, self._reassigned = wanted, False
 
     def _note(self, error: KafkaError) -> None:
-        """Note an error of the consumer. SessionLost if no further call can succeed."""
+        """Record an error of the consumer. SessionLost if the consumer cannot continue."""
         if error.fatal():
             raise SessionLost(self._clean(error.str()))
         self._on_error(error)
@@ -279,7 +278,7 @@ class KafkaSession:
         self._failures.note(KafkaException(error), "the connection to the brokers", 1)
 
     def _on_assign(self, consumer: object, partitions: list[TopicPartition]) -> None:
-        """Prepare partitions; the consumer reads their committed offsets after this callback."""
+        """Prepare partitions before reading. The consumer reads their committed offsets after this callback."""
         sources = [(entry.topic, entry.partition) for entry in partitions]
         _log.info("assigned: %s", _names(sources))
         self._reassigned = True
@@ -302,7 +301,7 @@ class KafkaSession:
             self._loop.call_soon_threadsafe(self.fail, error)
 
     def _on_lost(self, consumer: object, partitions: list[TopicPartition]) -> None:
-        """Another process may own the partitions already: publish and commit nothing more."""
+        """Stop publishing and committing for these partitions, because other processes may already own them."""
         sources = [(entry.topic, entry.partition) for entry in partitions]
         self._drop_fetched(sources)
         if self._abandoned:
@@ -322,7 +321,7 @@ class KafkaSession:
             self._consumer.commit(offsets=_offsets(due), asynchronous=True)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Commit again what was not committed, unless a later offset is due or the partition has another owner."""
+        """Schedule failed commits again, unless a later offset is scheduled or the partition has another owner."""
         for entry in partitions:
             source = (entry.topic, entry.partition)
             if (error is not None or entry.error is not None) and source in self._partitions:

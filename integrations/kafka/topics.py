@@ -1,4 +1,4 @@
-"""Asks the brokers about topics and offsets: which topics exist, and how far the group is behind."""
+"""Reads topics and offsets from the brokers: which topics exist, and how far the group is behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Source = tuple[str, int]
 
 
 class TopicAdmin:
-    """The administrative client. Its methods block: call them in a thread."""
+    """The administrative client. Its methods block, so call them in a thread."""
 
     def __init__(self, properties: KafkaProperties) -> None:
         self._properties = properties
@@ -37,8 +37,14 @@ class TopicAdmin:
     def prepare(self, source: str, written: Iterable[str], create: bool) -> int:
         """Check that all topics exist, and return the number of partitions of `source`.
 
-        With `create`, missing topics are created; those that are written get as many partitions as `source` has.
-        ConfigError names a missing topic, ClusterError says that no broker answers.
+        Args:
+            source: the topic that is read.
+            written: the topics that are written.
+            create: whether to create missing topics. A created output topic gets as many partitions as `source`.
+
+        Raises:
+            ConfigError: a topic is missing or cannot be created; the message names it.
+            ClusterError: no broker replies.
         """
         found = self._partitions()
         missing = [topic for topic in (source, *written) if not found.get(topic)]
@@ -72,9 +78,13 @@ class TopicAdmin:
             ) from None
 
     def lag(self, group: str, positions: Mapping[_Source, int | None]) -> dict[_Source, int]:
-        """The messages of each partition after its position; the committed offset is an unknown position.
+        """Return the number of unprocessed messages of each partition: those after its position.
 
-        KafkaException if the brokers do not answer.
+        Args:
+            positions: for each partition, the next offset to process; None: use the committed offset.
+
+        Raises:
+            KafkaException: the brokers do not reply.
         """
         if not positions:
             return {}

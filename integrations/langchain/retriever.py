@@ -1,4 +1,4 @@
-"""The retriever: passages of a collection as LangChain's documents, with exact offsets.
+"""The retriever: returns passages of a collection as LangChain documents, with exact offsets.
 
 >>> retriever = QAClusterRetriever(base_url="http://127.0.0.1:8080", k=3)
 >>> retriever.invoke("Who wrote the first program?")[0].page_content
@@ -23,12 +23,12 @@ from qa_cluster.integrations.service.passages import ASK, SEARCH, FoundPassage, 
 class QAClusterRetriever(BaseRetriever):
     """Retrieves passages from a qa-cluster service.
 
-    Each document of the result is a passage: its `id` is the stored document's id with offsets, and its `metadata` are
-    those of the stored document with `document_id`, `title`, `start`, `end` and `score`. Then
+    Each returned document is a passage. Its `id` is the id of the stored document with offsets. Its `metadata` has the
+    metadata of the stored document, and `document_id`, `title`, `start`, `end` and `score`. The offsets are exact:
     ``stored_text[start:end] == page_content``.
 
-    A call may name its own `k`, `collection`, `filter` and `filters`:
-    ``retriever.invoke("first program", k=2, filter="year>=1840")``.
+    A call can override `k`, `collection`, `filter` and `filters`: ``retriever.invoke("first program", k=2,
+    filter="year>=1840")``.
     """
 
     base_url: str = DEFAULT_URL
@@ -44,7 +44,7 @@ class QAClusterRetriever(BaseRetriever):
     k: int = Field(default=4, ge=1)
     """How many passages are retrieved."""
     mode: Literal["search", "ask"] = SEARCH  # type: ignore[assignment]
-    """`search`: the best sentences. `ask`: the sentences with an answer; their metadata have `answer` and offsets."""
+    """`search`: the best sentences. `ask`: the sentences with an answer; with `answer` and its offsets as metadata."""
     collection: str = "default"
     """The collection that is searched."""
     filter: str | tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class QAClusterRetriever(BaseRetriever):
     filters: dict[str, Any] | None = None
     """A filter on the metadata in Haystack's form."""
     ranking: Literal["words", "meaning", "both"] | None = None
-    """By what sentences are ranked; None: the default of the service."""
+    """How sentences are ranked; None: the default of the service."""
     neighbours: int = Field(default=1, ge=0)
     """With `search`, how many sentences before and after a found sentence belong to its passage."""
 
@@ -76,7 +76,7 @@ class QAClusterRetriever(BaseRetriever):
 
     @property
     def connection(self) -> ServiceConnection:
-        """The connections to the service; `close` and `aclose` end them."""
+        """The connections to the service, opened at the first use. Its `close` and `aclose` close them."""
         if self._connection is None:
             self._connection = ServiceConnection(
                 self.base_url,
@@ -88,7 +88,9 @@ class QAClusterRetriever(BaseRetriever):
         return self._connection
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options of a call to the service; those of the call itself replace those of the retriever."""
+        """Return the options of a call to the service. `options`, from the call, replace the options of the
+        retriever.
+        """
         given: dict[str, Any] = {
             "collection": self.collection,
             "filter": self.filter,

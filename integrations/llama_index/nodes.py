@@ -1,4 +1,4 @@
-"""The nodes of LlamaIndex for passages of the service."""
+"""Turns passages of the service into LlamaIndex nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from qa_cluster.integrations.service.passages import FoundPassage
 
-# Facts that say where a passage is: they are in the metadata, but a language model or an embedding needs none of them.
+# Metadata about the position of a passage. It is not shown to language models and embeddings, which do not need it.
 _POSITIONS = [
     *("document_id", "document_version", "start", "end", "score", "source"),
     *("sentence_start", "sentence_end", "answer_start", "answer_end", "pinned"),
@@ -14,7 +14,9 @@ _POSITIONS = [
 
 
 def node_of(passage: FoundPassage) -> NodeWithScore:
-    """The node of a passage: with its offsets in the stored text, and the stored document as its source."""
+    """Return the node of a passage, with its offsets in the stored text. The source of the node is the stored
+    document.
+    """
     node = TextNode(
         id_=passage.id,
         text=passage.text,

@@ -1,4 +1,4 @@
-"""The query engine: the service's answer to a question, without a language model.
+"""The query engine: returns the service's answer to a question, without a language model.
 
 >>> engine = QAClusterQueryEngine("http://127.0.0.1:8080")
 >>> str(engine.query("Who wrote the first program?"))
@@ -25,9 +25,9 @@ from .nodes import node_of
 class QAClusterQueryEngine(BaseQueryEngine):
     """Answers questions with exact quotes.
 
-    The text of a response is the best quote; its source nodes are the sentences of all answers, the best first. The
-    text is empty if no document answers the question. The metadata of the response have `answerable`,
-    `no_answer_score` and the quotes with their offsets.
+    The text of a response is the best quote, or empty if no document answers the question. The source nodes are the
+    sentences of all answers, best first. The metadata has `answerable`, `no_answer_score`, and the quotes with their
+    offsets.
 
     Args:
         base_url: the address of the service.

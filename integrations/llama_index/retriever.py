@@ -1,4 +1,4 @@
-"""The retriever: passages of a collection as LlamaIndex's nodes.
+"""The retriever: returns passages of a collection as LlamaIndex nodes.
 
 >>> retriever = QAClusterNodeRetriever("http://127.0.0.1:8080", k=3)
 >>> retriever.retrieve("Who wrote the first program?")[0].text

@@ -1,4 +1,6 @@
-"""How the tools reach the documents: a client of the service or of the cluster, a limit of calls and a deadline."""
+"""The tools' access to the documents: a client of the service or of the cluster, with a limit of calls and a
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ from qa_cluster.errors import ConfigError, InvalidInput
 from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 
-# Calls that wait for their turn, for each call that may run.
+# The limit of waiting calls, as a multiple of the calls that may run at the same time.
 WAITING_PER_CALL = 4
-# The service ends a request at its deadline and says why; the call waits this much longer for it.
+# The service replies with an error at the deadline of a request. The call waits this much longer for that reply.
 MARGIN_SECONDS = 1.0
-# How long the finding holds that the service refuses requests without a key.
+# After this time, it is checked again that the service refuses requests without a key.
 CHECKED_SECONDS = 30.0
 MAX_AUTHORIZATION_CHARS = 1000
 
@@ -44,7 +46,7 @@ _CALLER: ContextVar[str] = ContextVar("qa_cluster_mcp_caller", default="")
 
 
 class DocumentSource(Protocol):
-    """The methods of the two clients that the tools use."""
+    """The methods that `AsyncClient` and `AsyncClusterClient` have in common and that the tools use."""
 
     async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question."""
@@ -77,13 +79,13 @@ class DocumentSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """How to reach the documents.
+    """How to access the documents.
 
     Attributes:
         settings: the settings of this run.
-        direct: ask the cluster of the settings, without the REST service and its API keys.
-        over_http: requests come over HTTP, so each caller's Authorization header is passed on.
-        keys_required: refuse all calls while the service accepts requests without a key.
+        direct: whether to use the cluster of the settings directly, without the REST service and its API keys.
+        over_http: whether MCP requests come over HTTP; then each caller's Authorization header is passed on.
+        keys_required: whether to refuse all calls while the service accepts requests without a key.
     """
 
     settings: Settings
@@ -93,7 +95,7 @@ class BackendOptions:
 
 
 def service_url(settings: Settings) -> str:
-    """The address of the REST service; ConfigError if the setting is not an address."""
+    """Return the address of the REST service; ConfigError if the setting is not a valid address."""
     if not settings.service_url:
         scheme = "https" if settings.http_tls_cert or settings.http_tls_key else "http"
         host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host
@@ -129,7 +131,11 @@ class CallersKey(httpx.AsyncBaseTransport):
 
 
 def authorization_of(values: list[str]) -> str:
-    """The Authorization header of a request, from its values; InvalidInput does not repeat them."""
+    """Return the Authorization header of a request; empty if it has none.
+
+    Raises:
+        InvalidInput: there are several headers, or it is not a bearer key. The message does not repeat the header.
+    """
     if len(values) > 1:
         raise InvalidInput("the request has several Authorization headers: send one, `Bearer` and an API key")
     value = values[0] if values else ""
@@ -162,11 +168,11 @@ class Backend:
     async def call(
         self, authorization: list[str], work: Callable[[DocumentSource, float], Awaitable[_Result]]
     ) -> _Result:
-        """Run `work` with the client and the remaining seconds.
+        """Run `work` when a place is free, and return its result.
 
         Args:
             authorization: the Authorization headers of the caller's HTTP request.
-            work: what to do.
+            work: called with the client and the remaining seconds.
 
         Raises:
             QueueFull: too many calls wait.
@@ -207,7 +213,7 @@ class Backend:
             self._running.release()
 
     async def check_keys(self) -> None:
-        """Raise ConfigError if the service must refuse requests without a key, and accepts them."""
+        """Raise ConfigError if keys are required, but the service accepts requests without a key."""
         if not self._options.keys_required or time.monotonic() - self._keys_checked < CHECKED_SECONDS:
             return
         token = _CALLER.set("")

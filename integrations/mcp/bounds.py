@@ -1,7 +1,7 @@
 """The limits of what a tool returns, and the functions that keep a text or a result within them. Pure.
 
-A language model reads each result, so a result must be small whatever the documents contain. A cut text stays exact: it
-is a prefix or a part of the document, and its offsets are changed with it.
+A language model reads each result, so a result must be small for all documents. A shortened text is still an exact part
+of the document, and its offsets are adjusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ID_BYTES = 512
 DEFAULT_FETCH_CHARS = 8000
 MAX_FETCH_CHARS = 20_000
 MAX_RESOURCE_CHARS = 100_000
-# The limit of an `ask` or `search` as JSON. Texts of many escaped characters are longer than their limits above.
+# The limit of an `ask` or `search` result as JSON. The limits above count characters before JSON escapes them.
 MAX_RESULT_CHARS = 24_000
 MAX_ERROR_CHARS = 1000
 
@@ -40,7 +40,7 @@ CUT = "…"
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return the text, or its beginning with an ellipsis.
+    """Return the text; if it is longer than `limit`, its beginning with an ellipsis.
 
     >>> shortened("abcdef", 4)
     'abc…'
@@ -49,7 +49,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def around(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
-    """Return the bounds of a part of `text` with at most `limit` characters that has ``text[start:end]`` in its middle.
+    """Return the bounds of a part of `text` around ``text[start:end]``, with at most `limit` characters.
 
     >>> around("0123456789", 5, 6, 4)
     (4, 8)
@@ -80,7 +80,9 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def within(result: dict[str, Any], items: str) -> dict[str, Any]:
-    """Return a result of at most `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and say so."""
+    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of its list `items`, and add a note about
+    it.
+    """
     omitted = 0
     while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:
         omitted += 1

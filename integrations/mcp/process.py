@@ -1,7 +1,7 @@
-"""The process of `qa-cluster mcp`: its transports, its log and its end.
+"""The process of `qa-cluster mcp`: transports, logging and shutdown.
 
-Standard output belongs to the protocol, so the log goes to standard error. No header and no text of a question is
-logged. The loggers of the HTTP client are limited to warnings, because at level debug they write headers.
+Standard output belongs to the protocol, so the log goes to standard error. The log has no headers and no questions. The
+loggers of the HTTP client log only warnings, because at level debug they write headers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PATH = "/mcp"
 SHUTDOWN_SECONDS = 5
 # Connections that are open at the same time, idle connections included.
 MAX_CONNECTIONS = 256
-# Without writes, requests are small: the longest argument is a question or a filter.
+# The limit of a request body without `put_document`: the longest argument is then a question or a filter.
 READ_BODY_BYTES = 256 * 1024
-# A text as JSON may be longer than the text.
+# Added to the limit of a document, because JSON makes its text longer.
 _BODY_MARGIN = 64 * 1024
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "asyncio", "mcp.server.streamable_http", "mcp.server.lowlevel")
 _INTERRUPTED = 130
@@ -54,10 +54,10 @@ def run(
     Args:
         settings: the settings of this run.
         over_http: serve streamable HTTP at `mcp_host` and `mcp_port` instead of stdio.
-        direct: ask the cluster itself; the settings name it.
+        direct: use the cluster of the settings directly, without the REST service.
         write: offer the tool `put_document`.
-        collection: the collection of calls that name none.
-        without_keys: listen on other addresses than loopback although the service needs no API key.
+        collection: the collection of calls that do not name one.
+        without_keys: allow an address other than loopback even if the service requires no API key.
         loopback: whether `mcp_host` is reachable from this machine only.
     """
     logging.basicConfig(
@@ -111,9 +111,9 @@ async def _serve_stdio(server: QuestionServer, backend: Backend, where: str) -> 
 
 
 class PostOnly:
-    """Answers requests of other methods than POST with 405: the server has no streams that a client could open.
+    """Replies with 405 to every method except POST, because the server has no streams that a client could open.
 
-    `app` is the application of the SDK, which also gets the events of the lifespan.
+    `app` is the application of the SDK. It gets all POST requests and the lifespan events.
     """
 
     def __init__(self, app: Any) -> None:
@@ -130,7 +130,7 @@ class PostOnly:
 
 
 def transport_security(settings: Settings) -> TransportSecuritySettings:
-    """The hosts and origins that are accepted, against DNS rebinding and requests of foreign web pages."""
+    """Return the accepted hosts and origins, which protect against DNS rebinding and requests of foreign web pages."""
     own = f"[{settings.mcp_host}]" if ":" in settings.mcp_host else settings.mcp_host
     names = {*_LOOPBACK_NAMES, own, *_words(settings.mcp_hosts)} - {"0.0.0.0", "[::]"}
     hosts = [form for name in sorted(names) for form in (name, f"{name}:*")]

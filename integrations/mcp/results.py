@@ -1,4 +1,6 @@
-"""What the tools return: the models that give the output schemas, and their values from the clients' results."""
+"""The results of the tools: models that define the output schemas, and functions that fill them from clients'
+results.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Url = Annotated[str | None, Field(description="web address of the document")]
 Note = Annotated[str | None, Field(description="what is missing from this result, and what to do")]
 Confidence = Literal["sure", "likely", "unsure"]
 COLLECTION = "collection of the documents"
-# Less probable answers are left out, except the best one.
+# Answers with a lower score are left out, except the best answer.
 MIN_SCORE = 0.05
 
 
@@ -120,7 +122,7 @@ class CollectionsOutput(BaseModel):
 
 
 class StoredDocument(BaseModel):
-    """What became of a written document."""
+    """The result of storing a document."""
 
     id: str
     collection: str
@@ -131,7 +133,7 @@ class StoredDocument(BaseModel):
 
 
 def asked(result: AskResult, collection: str) -> dict[str, Any]:
-    """The value of an `AskOutput`."""
+    """Return the fields of an `AskOutput`, with the answers of a client."""
     answers = [_answer(answer) for answer in result.answers if answer.rank == 1 or answer.score >= MIN_SCORE]
     note = _missing(result.index)
     if not result.answerable:
@@ -166,7 +168,7 @@ def _answer(answer: Answer) -> QuotedAnswer:
 
 
 def found(result: SearchResult, collection: str, top_k: int) -> dict[str, Any]:
-    """The value of a `SearchOutput`: the best `top_k` documents, each with its best sentences."""
+    """Return the fields of a `SearchOutput`: the best `top_k` documents, each with its best sentences."""
     documents: dict[str, list[Hit]] = {}
     for hit in result.hits:
         documents.setdefault(hit.document_id, []).append(hit)
@@ -196,7 +198,7 @@ def _quote(hit: Hit) -> ExactQuote:
 
 
 def fetched(document: Document, collection: str, offset: int, limit: int) -> dict[str, Any]:
-    """The value of a `FetchOutput`: `limit` characters from `offset` on."""
+    """Return the fields of a `FetchOutput`: at most `limit` characters of the document, starting at `offset`."""
     text = document.text[offset : offset + limit]
     end = offset + len(text)
     metadata, omitted = metadata_within(shown_metadata(document.metadata)) if not offset else ({}, 0)
@@ -219,7 +221,7 @@ def fetched(document: Document, collection: str, offset: int, limit: int) -> dic
 
 
 def listed(entries: tuple[CollectionEntry, ...], prefix: str) -> dict[str, Any]:
-    """The value of a `CollectionsOutput`: the collections whose names start with `prefix`."""
+    """Return the fields of a `CollectionsOutput`: the collections whose names start with `prefix`."""
     chosen = [entry for entry in entries if entry.name.startswith(prefix)]
     counts = [
         CollectionCounts(
@@ -236,7 +238,7 @@ def listed(entries: tuple[CollectionEntry, ...], prefix: str) -> dict[str, Any]:
 
 
 def stored(result: WriteResult, collection: str) -> dict[str, Any]:
-    """The value of a `StoredDocument`."""
+    """Return the fields of a `StoredDocument`."""
     return _plain(
         StoredDocument(
             id=result.id,
@@ -250,7 +252,7 @@ def stored(result: WriteResult, collection: str) -> dict[str, Any]:
 
 
 def _plain(model: BaseModel) -> dict[str, Any]:
-    """The fields of a model that have values."""
+    """Return the fields of a model, without fields that are None."""
     return model.model_dump(exclude_none=True)
 
 
@@ -259,7 +261,7 @@ def _short(text: str, limit: int) -> str | None:
 
 
 def _web_address(url: str) -> str | None:
-    """The address, unless it is too long: the beginning of an address would lead elsewhere."""
+    """Return the address; None if it is too long, because a shortened address would lead to another page."""
     return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 

@@ -1,4 +1,4 @@
-"""The tools and the resource of the MCP server, and the texts that tell a language model how to use them."""
+"""The tools and the resource of the MCP server, and the texts that explain them to a language model."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ INSTRUCTIONS = (
 
 
 def _as_list(value: Any) -> Any:
-    """A single condition as a list, because models often pass one string."""
+    """Return a single condition as a list, because models often pass a string instead of a list."""
     if value is None or value == "":
         return []
     return [value] if isinstance(value, str) else value
 
 
 def _text_of(value: Any) -> Any:
-    """A number as text: the SDK and some models turn an id such as 2020 into a number."""
+    """Return a number as text, because the SDK and some models turn an id such as 2020 into a number."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -96,10 +96,10 @@ _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent
 
 
 class QuestionServer(MCPServer[None]):
-    """An MCP server whose errors about arguments are short, and say what is expected."""
+    """An MCP server with short errors about arguments, which name the expected values."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None) -> Any:
-        """Call a tool; ToolError for wrong arguments or a failure of the service."""
+        """Call a tool. ToolError if the arguments are wrong or the service fails."""
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if name not in schemas:
             raise ToolError(f"unknown tool {shortened(name, 100)!r}: the tools are {', '.join(schemas)}")
@@ -118,7 +118,7 @@ class QuestionServer(MCPServer[None]):
 
 
 def _wrong(error: ValidationError) -> str:
-    """The faults of arguments, without their values."""
+    """Return the faults of arguments as text, without the values of the arguments."""
     faults = []
     for fault in error.errors(include_url=False, include_input=False)[:5]:
         where = ".".join(map(str, fault["loc"]))
@@ -130,12 +130,12 @@ def _wrong(error: ValidationError) -> str:
 
 
 def _result(value: dict[str, Any]) -> CallToolResult:
-    """A result as compact JSON text and as structured content."""
+    """Return a result both as compact JSON text and as structured content."""
     return CallToolResult(content=[TextContent(type="text", text=as_text(value))], structured_content=value)
 
 
 class Tools:
-    """The functions of the tools; `collection` is the collection of calls that name none."""
+    """The functions of the tools. `collection` is the collection of calls that do not name one."""
 
     def __init__(self, backend: Backend, collection: str = DEFAULT_COLLECTION) -> None:
         self._backend = backend
@@ -259,7 +259,7 @@ class Tools:
         work: Callable[[DocumentSource, float], Awaitable[Any]],
         collection: str = "",
     ) -> Any:
-        """Run a call for the caller of a request; ToolError says what to do."""
+        """Run `work` for the caller of a request. ToolError tells the caller what to do."""
         headers: Any = ctx.headers
         authorization = [] if headers is None else headers.getlist("authorization")
         try:
@@ -290,7 +290,12 @@ def _reading(document_id: str, collection: str) -> Callable[[DocumentSource, flo
 def make_server(
     backend: Backend, *, write: bool = False, collection: str = DEFAULT_COLLECTION, log_level: str = "info"
 ) -> QuestionServer:
-    """The MCP server. With `write`, it has the tool `put_document`; `collection` is the default of all tools."""
+    """Create the MCP server.
+
+    Args:
+        write: whether to offer the tool `put_document`.
+        collection: the default collection of all tools.
+    """
     level: Any = log_level.upper()
     server = QuestionServer(
         "qa-cluster",
@@ -310,7 +315,7 @@ def make_server(
         server.add_tool(function, title=title, annotations=_READ)
     if write:
         server.add_tool(tools.put_document, title="Store a document", annotations=_WRITE)
-    # Ids may look like paths. They only name keys, so no check for paths applies.
+    # Ids may look like paths. They are only keys in the database, so the SDK's check of paths is switched off.
     security = ResourceSecurity(exempt_params={"id"})
     server.resource(
         URI_TEMPLATE,

@@ -1,1 +1,1 @@
-"""A qa-cluster service as the adapters of frameworks use it: its clients, and what it finds."""
+"""Access to a qa-cluster service for the adapters of frameworks: its clients, and the passages that it returns."""

@@ -1,4 +1,4 @@
-"""The clients of one service that an adapter holds: frameworks call it from any thread and from any event loop."""
+"""The clients with which an adapter uses one service, from any thread and from any event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from qa_cluster.client import AsyncClient, Client, RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 30.0
-# The environment variable that has the API key, unless a program names another one.
+# The environment variable of the API key, unless a program names another variable.
 KEY_VARIABLE = "QA_CLUSTER_API_KEY"
 
 
 class ServiceConnection:
-    """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, when it is first needed.
+    """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, at the first use.
 
-    `api_key` None is the key of the environment variable `KEY_VARIABLE`, if it is set.
+    If `api_key` is None, the environment variable `KEY_VARIABLE` has the key, if it is set.
 
     >>> connection = ServiceConnection("http://127.0.0.1:8080", timeout=10)
     >>> connection.client.search("first program").hits[0].text
@@ -45,13 +45,14 @@ class ServiceConnection:
 
     @property
     def client(self) -> Client:
-        """The client for all threads."""
+        """The client that all threads share."""
         with self._lock:
             if self._client is None:
                 self._client = Client(
                     self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
                 )
-                # Frameworks do not close their retrievers. The connections of event loops end with their loops.
+                # Frameworks do not close their retrievers, so the exit of the process does. Connections of event loops
+                # end with them.
                 finalize(self, self._client.close)
             return self._client
 
@@ -68,7 +69,7 @@ class ServiceConnection:
             return found
 
     def close(self) -> None:
-        """Close the connections of the client for threads; the next use opens new ones."""
+        """Close the connections of `client`. The next use opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:

@@ -1,4 +1,4 @@
-"""The passages that a service finds for a query, in one form for all frameworks."""
+"""The passages of a search or of answers, in one form for all frameworks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class FoundPassage:
     """A part of a stored document that a search or an answer shows: ``document.text[start:end] == text``.
 
     Attributes:
-        id: the name of the passage: the document's id and the offsets.
-        score: of a search, the score of the ranking; of an answer, the probability that it is right.
-        facts: the document's metadata, and what the service reports about the passage. A reported value replaces the
-            metadata of the same name.
+        id: the document's id with the offsets of the passage.
+        score: for a search, the score of the ranking; for an answer, the probability that the answer is right.
+        facts: the document's metadata, and values of the service about the passage, such as its section. A value of the
+            service replaces metadata of the same name.
     """
 
     id: str
@@ -32,7 +32,9 @@ class FoundPassage:
 
 
 def of_search(result: SearchResult) -> list[FoundPassage]:
-    """The hits of a search, each with its neighbours if the search has asked for them."""
+    """Return the passages of a search. A passage includes the neighbours of its sentence if the search requested
+    them.
+    """
     found = []
     for hit in result.hits:
         text, start, end = hit.text, hit.start, hit.end
@@ -43,7 +45,7 @@ def of_search(result: SearchResult) -> list[FoundPassage]:
 
 
 def of_answers(result: AskResult) -> list[FoundPassage]:
-    """The passages of the answers, each with the exact quote that answers the question."""
+    """Return the passages of the answers. The facts of each have the exact quote that answers the question."""
     return [
         _passage(
             answer,

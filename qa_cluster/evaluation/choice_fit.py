@@ -1,8 +1,8 @@
-"""Fits the calibration, which turns orders into probabilities, to questions with judged answers.
+"""Fits a reader's calibration, which turns orders into probabilities, to questions with judged answers.
 
-`qa_cluster.reading.choosing` chooses by a conditional logit: the odds of an answer against "no answer" are ``exp(a *
-order + b)``. `fit_choice` finds a and b by maximum likelihood. Any right answer of a question counts as right, and "no
-answer" counts as right if all its answers are wrong. The steps are those of the EM gradient algorithm (Lange 1995),
+`qa_cluster.asking.answers.assembly` uses a conditional logit: the odds of an answer against "no answer" are ``exp(a *
+order + b)``. `fit_choice` finds a and b by maximum likelihood. Any right answer of a question counts as right; if all
+its answers are wrong, "no answer" is right. The steps are those of the EM gradient algorithm (Lange 1995); a step is
 halved until the likelihood grows.
 """
 
@@ -23,8 +23,8 @@ from .reliability import expected_calibration_error
 
 MIN_QUESTIONS = 50
 LEAST_ODDS = 0.1
-"""The first answer is returned unless "no answer" is more than ten times as probable; its score shows its"
-" probability."""
+"""The lowest odds, against "no answer", at which the first answer is returned. So "no answer" is returned only if it is
+more than ten times as probable."""
 
 UNANSWERABLE_SHARE = 0.2
 """The assumed share of questions without an answer for `best_threshold`."""
@@ -55,7 +55,12 @@ class JudgedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFit:
-    """A fit. `error` is the calibration error of the scores of first answers, 0 to 1, each fitted to the other half."""
+    """A fitted calibration.
+
+    Attributes:
+        error: calibration error of the first answers' scores, 0 to 1. Each half of the questions is judged with a fit
+            to the other half.
+    """
 
     questions: int
     calibration: Calibration
@@ -64,7 +69,7 @@ class ChoiceFit:
 
 
 def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
-    """Fit the calibration and its limits. The no-answer threshold is the order of a span with `LEAST_ODDS`.
+    """Fit the calibration and its limits. The no-answer threshold is the order of a span whose odds are `LEAST_ODDS`.
 
     Raises:
         InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders.
@@ -91,12 +96,12 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
 
 
 def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
-    """Return the probability of each answer of a question; the rest to 1 is the probability of "no answer"."""
+    """Return the probability of each answer of a question. What is missing from 1 is the probability of "no answer"."""
     return [float(value) for value in _shares(calibration.a * orders + calibration.b)[:-1]]
 
 
 def _shares(utilities: FloatArray) -> FloatArray:
-    """The softmax of the utilities and of a last utility of 0."""
+    """Return the softmax over the utilities and one more utility of 0, which comes last."""
     all_of_them = np.append(utilities, 0.0)
     powers = np.exp(all_of_them - all_of_them.max())
     shares: FloatArray = powers / powers.sum()
@@ -129,7 +134,7 @@ def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
 def _likelihood(
     weights: FloatArray, designs: Sequence[FloatArray], asked: Sequence[JudgedQuestion]
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Return the mean log likelihood with its ridge, its gradient, and the information of the EM gradient step."""
+    """Return the mean log likelihood with the ridge penalty, its gradient, and the matrix of the EM gradient step."""
     value, gradient, information = 0.0, np.zeros(2), np.zeros((2, 2))
     for design, question in zip(designs, asked, strict=True):
         shares = _shares(design @ weights)
@@ -148,10 +153,10 @@ def _likelihood(
 
 
 def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
-    """Return the score below which "no answer" gains the most if UNANSWERABLE_SHARE of all questions have no answer.
+    """Return the score below which "no answer" should be returned for the highest total gain.
 
-    For an unanswerable question, "no answer" counts 1 and any answer 0; for an answerable one, an answer counts its
-    gain.
+    An answered question counts its gain. An unanswerable question counts 1 for "no answer" and 0 for an answer. The
+    questions are weighted as if UNANSWERABLE_SHARE of them had no answer.
     """
     order = np.argsort(scores)
     ranked = scores[order]

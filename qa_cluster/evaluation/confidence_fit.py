@@ -1,9 +1,10 @@
-"""Fits the limits of the words *sure*, *likely* and *unsure* to scores of answers that were judged.
+"""Fits the limits of the words *sure*, *likely* and *unsure* to scores of judged answers.
 
-- *sure*: the lowest score from which at least `SURE_RIGHT` of all answers are right, and at least `MIN_SURE` answers
-  have such a score. If no score has this, the limit is 1, so no answer is sure.
-- *likely*: the limit that separates right from wrong answers with the fewest errors. Just above it, at least half of
-  the answers are right; just below it, fewer than half.
+- *sure* starts at the lowest score for which two things hold: of all answers with this score or more, at least
+  `SURE_RIGHT` are right, and there are at least `MIN_SURE` such answers. If there is no such score, the limit is 1, and
+  no answer is sure.
+- *likely* starts at the score that separates right from wrong answers with the fewest errors. Just above it, at least
+  half of the answers are right; just below it, fewer than half.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DIGITS = 1e4
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceLimits:
-    """The fitted limits, with the number and the share of right answers in each word's range."""
+    """The fitted limits. For each word, the number of its answers and the share of right ones; None without answers."""
 
     sure: float
     likely: float
@@ -40,7 +41,7 @@ class ConfidenceLimits:
     unsure_right: float | None
 
     def of(self, calibration: Calibration) -> Calibration:
-        """The calibration with these limits."""
+        """Return a copy of the calibration with these limits."""
         return replace(calibration, sure=self.sure, likely=self.likely)
 
 
@@ -93,7 +94,7 @@ def fit_from_report(report: Mapping[str, Any]) -> ConfidenceLimits:
 
 
 def _limit(score: float) -> float:
-    """A score with four digits, rounded down, so that the answer itself reaches the limit."""
+    """Return the score with four digits, rounded down, so that an answer with exactly this score reaches the limit."""
     return floor(score * _DIGITS) / _DIGITS
 
 

@@ -1,8 +1,8 @@
 """Question sets: SQuAD-format JSON and labelled JSON lines, read strictly.
 
 A JSON-lines file (plain or `.gz`) has one object per line with `question`, `context`, `answer` and `answer_start` (-1:
-the context has no answer). As in SQuAD's own evaluation, an answer without text does not count. This module tokenizes
-nothing and runs no model.
+the context has no answer). As in SQuAD's own evaluation, an answer without text does not count. This module uses no
+tokenizer and no model.
 """
 
 import gzip
@@ -22,7 +22,7 @@ _Question = TypeVar("_Question")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question about one context; without answers, the context has no answer.
+    """A question about a context, with the accepted answers; without answers, the context does not answer the question.
 
     Attributes:
         starts: the start of each answer in the context, in code points; empty if the file does not have it.
@@ -60,7 +60,7 @@ def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
 
 
 def spread(examples: list[_Question], count: int) -> list[_Question]:
-    """Return at most `count` examples taken at even distances, the same ones every time."""
+    """Return at most `count` examples, at equal distances in the list. The choice is the same every time."""
     if count < 1:
         raise InvalidInput(f"limit is {count}, must be at least 1")
     if len(examples) <= count:
@@ -118,7 +118,7 @@ def _squad_example(context: Any, entry: Any, where: str) -> Example:
 
 
 def _title(article: dict[str, Any]) -> str:
-    """Return the title of an article; empty without a usable one, because most readers do not use it."""
+    """Return the title of an article; empty if the article has no usable title, because most readers do not use it."""
     title = article.get("title")
     return title if isinstance(title, str) and is_unicode(title) else ""
 

@@ -1,8 +1,8 @@
-"""Makes question sets of feedback: SQuAD-format JSON for evaluation, and JSON lines for training. Pure.
+"""Turns feedback about answers into question sets: SQuAD-format JSON for evaluation, JSON lines for training. Pure.
 
-An entry gives an example if it has the sentence of the answer. `right` says that the sentence has the answer; `wrong`
-says that it has none; `better` gives the better place, and the sentence that was shown has no answer. The last entry
-about a question and a sentence counts.
+Only entries with the sentence of the answer are used. The verdict `right` makes an example with the answer, and `wrong`
+an example without an answer. `better` makes two: the sentence that was shown, without an answer, and the better
+sentence with the better answer. If several entries are about the same question and sentence, the last one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .examples import Example
 
 
 def examples_of(feedback: Iterable[Feedback]) -> list[Example]:
-    """The examples, in the order of their first entries.
+    """Return the examples of all entries, in the order of their first entries.
 
     >>> examples_of([Feedback("Who?", "wrong", answer="It", context="It rains.")])[0].answers
     ()
@@ -46,7 +46,7 @@ def _answered(question: str, context: str, answer: str, document: str) -> Exampl
 
 
 def squad_of(examples: Iterable[Example]) -> dict[str, Any]:
-    """The examples in SQuAD format, each context with its questions."""
+    """Return the examples as a SQuAD-format document, in which each context has its questions."""
     contexts: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for example in examples:
         answers = [
@@ -66,7 +66,7 @@ def squad_of(examples: Iterable[Example]) -> dict[str, Any]:
 
 
 def lines_of(examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
-    """The examples as lines for training."""
+    """Yield each example as the JSON object of one line, with `question`, `context`, `answer` and `answer_start`."""
     for example in examples:
         yield {
             "question": example.question,

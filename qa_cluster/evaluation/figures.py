@@ -1,7 +1,7 @@
 """Figures of answers to a question set: exact match, F1, no-answer accuracy and recall, per type, with intervals.
 
-If every question of the set has an answer, the best span counts, as in SQuAD 1.1. If some have no answer, the returned
-answer counts, as in SQuAD 2.0: below the reader's threshold, this is "no answer".
+If every question of the set has an answer, the best span is judged, as in SQuAD 1.1. Otherwise the returned answer is
+judged, as in SQuAD 2.0: "no answer" if the best span is below the reader's threshold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GivenAnswer:
 
     Attributes:
         text: the best span; empty if there is no span.
-        answerable: whether the best span was the answer, rather than "no answer".
+        answerable: whether the best span was returned as the answer; False: "no answer" was returned.
         probability: the probability of the best span; None without a span.
     """
 
@@ -38,7 +38,7 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Exact match and F1 of every question, and whether the answer was "no answer"."""
+    """The result for every question: exact match, F1, and whether "no answer" was returned."""
 
     exact_match: list[float]
     f1: list[float]
@@ -47,9 +47,11 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Means over questions. `no_answer_accuracy` is over the questions without an answer; None if all have one.
+    """Means over the questions of a set.
 
-    `refused` is the share of the questions with an answer that got "no answer".
+    Attributes:
+        no_answer_accuracy: share of the questions without an answer that got "no answer"; None if all have an answer.
+        refused: share of the questions with an answer that got "no answer".
     """
 
     questions: int
@@ -61,7 +63,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The share of questions with their answer in the first 1, 5, 8 and 20 sentences, named "1", "5", "8" and "20"."""
+    """The share of questions with an answer in the first 1, 5, 8 and 20 sentences. The keys of `recall` are these
+    numbers.
+    """
 
     questions: int
     recall: dict[str, Interval]
@@ -69,7 +73,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the probabilities of given answers compare with the shares of right answers (F1 of 0.5 or more)."""
+    """Compares the probabilities of given answers with the shares of right answers. An F1 of 0.5 or more is right."""
 
     calibration_error: float
     bins: list[Bin]
@@ -89,7 +93,7 @@ def judge(examples: Sequence[Example], given: Sequence[GivenAnswer]) -> Verdicts
 
 
 def figures(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> Figures:
-    """Return the means with their intervals."""
+    """Return the means of the verdicts with their intervals. `seed` is the seed of the bootstrap."""
     columns = list(zip(verdicts.exact_match, verdicts.f1, strict=True))
     exact, overlap = mean_intervals(columns, seed=seed)
     pairs = list(zip(examples, verdicts.refused, strict=True))
@@ -119,7 +123,11 @@ def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: in
 
 
 def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
-    """Return the recall, from the rank (from 0) of the first sentence that answers each question; None: not found."""
+    """Return the recall.
+
+    Args:
+        ranks: for each question, the rank (from 0) of the first sentence with an answer; None: not found.
+    """
     columns = [[float(rank is not None and rank < depth) for depth in DEPTHS] for rank in ranks]
     found = mean_intervals(columns, seed=seed)
     return Recall(len(ranks), {str(depth): interval for depth, interval in zip(DEPTHS, found, strict=True)})
@@ -133,7 +141,7 @@ def recall_by_type(examples: Sequence[Example], ranks: Sequence[int | None], *, 
 def recall_difference(
     first: Sequence[int | None], second: Sequence[int | None], *, seed: int = 0
 ) -> dict[str, Interval]:
-    """Return the recall of `first` minus the recall of `second`, by depth."""
+    """Return the recall of `first` minus the recall of `second` for the same questions, by depth."""
     return {
         str(depth): difference_interval(
             [float(rank is not None and rank < depth) for rank in first],
@@ -145,7 +153,7 @@ def recall_difference(
 
 
 def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
-    """Return the rank, from 0, of the first of `sentences` that contains an answer; None if no sentence does."""
+    """Return the rank, from 0, of the first of `sentences` that is in `gold`; None if no sentence is."""
     return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
 
 

@@ -49,7 +49,7 @@ def mean_intervals(
 
 
 def mean_interval(values: Sequence[float] | FloatArray, *, seed: int = 0) -> Interval:
-    """Return the mean of values, one per question, with its interval."""
+    """Return the mean of `values`, one value per question, with its interval."""
     return mean_intervals(np.asarray(values, dtype=np.float64)[:, None], seed=seed)[0]
 
 
@@ -64,7 +64,9 @@ def difference_interval(
 
 
 def resampled_means(values: FloatArray, *, seed: int = 0, samples: int = SAMPLES) -> FloatArray:
-    """[samples, columns]: the means of `values` [questions, columns] over questions drawn with replacement."""
+    """Return the means of `samples` random draws of questions, with replacement: [samples, columns] of [questions,
+    columns].
+    """
     count = len(values)
     random = np.random.default_rng(seed)
     rows = max(1, _CHUNK_VALUES // count)

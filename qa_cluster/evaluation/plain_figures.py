@@ -31,7 +31,7 @@ _LEAST = 5e-7  # scores are printed with six digits
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """One given answer: its text, the probability shown, its document, and the other documents in which it was read."""
+    """A given answer. `probability` is the score shown; `also_in` are the other documents in which it was read."""
 
     text: str
     probability: float
@@ -44,8 +44,8 @@ class GivenAnswers:
     """The answers to a question.
 
     Attributes:
-        spans: the best answers, best first, however improbable.
-        answerable: whether they were returned as answers, rather than "no answer".
+        spans: the best answers, best first, even if they are improbable.
+        answerable: whether they were returned as answers; False: "no answer" was returned.
         sentences_read: the number of sentences that were read.
         milliseconds: the time from the question to the answer.
         no_answer: the probability of "no answer".
@@ -60,18 +60,20 @@ class GivenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlainFigures:
-    """The figures of a set of questions; a share is None if no question counts for it.
+    """The figures of a set of questions. A share is None if it is a share of nothing.
 
     Attributes:
-        right_first: share of the questions with an answer whose first answer is right.
-        right_in_three: the same for the first three answers.
-        told_none: share of the questions with an answer that got "no answer".
-        exact_match, f1: of the first answer, over the questions with accepted answers.
+        without_answer: the number of questions without an answer in the documents.
+        right_first: share of the answerable questions whose first answer is right.
+        right_in_three: share of the answerable questions with a right answer among the first three.
+        told_none: share of the answerable questions that got "no answer".
+        exact_match, f1: means for the first answer, over the questions with accepted answers.
         wrong_and_sure: share of all questions whose first answer is wrong and has a score above 0.5.
         answered_without: share of the questions without an answer that got an answer.
-        answered_without_sure: the same with a score above 0.5.
-        very_sure_right: share of right answers among the first answers with a score of at least 0.8.
-        calibration_error: of the first answers' scores, 0 to 1.
+        answered_without_sure: share of the questions without an answer that got an answer with a score above 0.5.
+        very_sure: the number of first answers with a score of at least 0.8.
+        very_sure_right: share of right answers among them.
+        calibration_error: calibration error of the first answers' scores, 0 to 1.
         risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
     """
 
@@ -130,7 +132,9 @@ def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswe
 def by_label(
     questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], label: str, *, seed: int = 0
 ) -> dict[str, PlainFigures]:
-    """Return the figures by the values of a label, most frequent first; questions without the label are under ''."""
+    """Return the figures for each value of a label, most frequent first. Questions without the label are under
+    ``""``.
+    """
     rows: dict[str, list[int]] = {}
     for row, question in enumerate(questions):
         rows.setdefault(question.labels.get(label, ""), []).append(row)
@@ -150,16 +154,15 @@ def costs(given: Sequence[GivenAnswers], *, seed: int = 0) -> dict[str, Any]:
 
 
 def right_within(question: PlainQuestion, found: GivenAnswers, first: int) -> bool:
-    """Whether one of the first returned answers is right; "no answer" never is."""
+    """Whether one of the first `first` returned answers is right; False if "no answer" was returned."""
     return found.answerable and any(_right(question, span) for span in found.spans[:first])
 
 
 def judged(
     questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], calibration: Calibration
 ) -> list[JudgedQuestion]:
-    """Return the input of `fit_choice` for each question.
-
-    `calibration` is the calibration of the reader that answered.
+    """Return the input of `fit_choice` for each question. `calibration` is the calibration of the reader that
+    answered.
     """
     found = []
     for question, answers in zip(questions, given, strict=True):
@@ -199,7 +202,10 @@ def _sure(found: GivenAnswers) -> bool:
 
 
 def _risk_area(best: Sequence[tuple[PlainQuestion, GivenSpan]], seed: int) -> Interval | None:
-    """Return the area with its bootstrap interval; a resampled question is ranked by its score."""
+    """Return the area under the curve of risk over coverage, with its bootstrap interval.
+
+    In each resample, the questions are ranked by their scores.
+    """
     if not best:
         return None
     order = sorted(range(len(best)), key=lambda row: -best[row][1].probability)

@@ -31,10 +31,10 @@ _OWN = frozenset({"question", "answers", "pattern", "document"})
 
 @dataclass(frozen=True, slots=True)
 class PlainQuestion:
-    """One question; without answers and pattern, no document answers it.
+    """A question with its accepted answers; without answers and pattern, no document answers it.
 
     Attributes:
-        document: the id of the document that the answer must come from, or its end; empty: any document.
+        document: the id of the document that the answer must come from, or the end of that id; empty: any document.
         labels: the other text fields of the line.
     """
 
@@ -81,7 +81,7 @@ class PlainQuestion:
 
 
 def _words(text: str) -> list[str]:
-    """Return the normalised words of a text; the text itself if it has no words, such as ``$!``."""
+    """Return the normalised words of a text. If it has no words, such as ``$!``, return the text itself."""
     return normalise(text).split() or [text.strip()]
 
 
@@ -95,7 +95,7 @@ def _holds(given: list[str], accepted: list[str]) -> bool:
 
 
 def holds_plain_questions(path: Path) -> bool:
-    """Whether the first line of a JSON-lines file is a plain question, rather than a question with its context."""
+    """Whether a JSON-lines file has plain questions. Its first line decides; questions with a context are not plain."""
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         return False
     for _, line in _lines(path):

@@ -1,8 +1,8 @@
 """A question set as a corpus with questions: documents, and for each question the sentences that answer it.
 
-The documents of a SQuAD-format file, and their ids, are the same as with `ingest`. The documents of JSON lines are the
-distinct contexts, `<name of the file>:<n>`. A sentence that answers is identified by its text, because contexts share
-sentences.
+A SQuAD-format file gives the same documents and ids as `ingest`. In a JSON-lines file, each distinct context is a
+document with the id `<name of the file>:<n>`. Sentences with an answer are identified by their text, because contexts
+share sentences.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class QuestionSet:
     gold: list[frozenset[str]]
 
     def all_sentences(self) -> list[str]:
-        """The sentences of all documents, in order."""
+        """Return the sentences of all documents, in the order of the documents."""
         return [sentence for document in self.documents for sentence in self.sentences[document.id]]
 
 
 def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 8 * 1024 * 1024) -> QuestionSet:
-    """Read a question set: all documents, and at most `limit` questions, spread over the file.
+    """Read a question set: all documents, and at most `limit` questions, evenly spread over the file.
 
-    `max_bytes` limits one document, as when documents are stored.
+    `max_bytes` is the largest accepted document, as for stored documents.
     """
     examples = load_examples(path)
     if path.name.lower().endswith(".json"):
@@ -57,9 +57,12 @@ def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 
 
 
 def gold_sentences(example: Example, spans: Sequence[SentenceSpan]) -> frozenset[str]:
-    """Return the sentences of the context, at `spans`, that contain an answer or a part of one.
+    """Return the texts of the sentences that contain an answer of the example, or a part of one.
 
-    If an answer is not at the position in the file, its first occurrence in the context counts.
+    If an answer is not at its stated position, its first occurrence in the context counts.
+
+    Args:
+        spans: the sentences of the example's context.
     """
     context = example.context
     starts = example.starts or (-1,) * len(example.answers)

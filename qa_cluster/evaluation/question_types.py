@@ -1,6 +1,6 @@
 """Classifies English questions by their question word, for figures per type.
 
-The rule matches words and parses nothing, so that it is easy to check.
+The rules match words and do not parse the question, so they are easy to check.
 """
 
 from __future__ import annotations

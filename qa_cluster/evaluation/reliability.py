@@ -1,7 +1,7 @@
 """Measures how reliable probabilities are: calibration error, reliability table, risk at a given coverage.
 
 The expected calibration error uses equal-mass bins (Nixon et al., Measuring Calibration in Deep Learning, 2019): all
-bins have about the same number of answers, so that no bin depends on a few answers.
+bins have about the same number of answers, so no bin depends on a few answers only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ COVERAGES = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers of similar probability: their number, the mean of their probabilities, and the share of right answers."""
+    """Answers of similar probability.
+
+    Attributes:
+        answers: their number.
+        probability: the mean of their probabilities.
+        right: the share of right answers."""
 
     answers: int
     probability: float
@@ -34,7 +39,13 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The most probable answers, a share of all: the share of right ones, and the lowest probability."""
+    """The quality of the most probable answers.
+
+    Attributes:
+        coverage: these answers as a share of all answers.
+        right: the share of right answers among them.
+        probability: the lowest probability among them.
+    """
 
     coverage: float
     right: float
@@ -42,7 +53,10 @@ class Coverage:
 
 
 def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> list[Bin]:
-    """Return the bins, least probable first; fewer than `bins` if a bin would have fewer than `MIN_BIN` answers."""
+    """Group the answers into bins of similar probability; return the bins, least probable first.
+
+    There are fewer than `bins` bins if a bin would have fewer than `MIN_BIN` answers.
+    """
     shown, hits = _arrays(probabilities, right)
     if bins < 1:
         raise InvalidInput(f"bins is {bins}, must be at least 1")
@@ -65,7 +79,7 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
 
 
 def risk_coverage(probabilities: Sequence[float], right: Sequence[bool]) -> list[Coverage]:
-    """Return the share of right answers in the most probable quarter, half, three quarters, and in all."""
+    """Return the quality of the most probable quarter, half, and three quarters of the answers, and of all answers."""
     shown, hits = _arrays(probabilities, right)
     order = np.argsort(-shown, kind="stable")
     found = []

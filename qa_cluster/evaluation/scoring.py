@@ -15,12 +15,15 @@ def normalise(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if the prediction equals one of the answers after normalisation; without answers, if it is empty."""
+    """Return 1.0 if the prediction equals one of the answers after normalisation, else 0.0.
+
+    Without answers, return 1.0 if the prediction is empty.
+    """
     return float(any(normalise(prediction) == normalise(answer) for answer in answers or ("",)))
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return the best word-overlap F1 of the prediction with one of the answers."""
+    """Return the word-overlap F1 of the prediction with the answer that it is most similar to, 0 to 1."""
     return max(_f1(normalise(prediction).split(), normalise(answer).split()) for answer in answers or ("",))
 
 

@@ -1,9 +1,8 @@
 """The steps before and after the model in the question-answering pipeline of transformers.
 
 transformers removed this pipeline in 5.3. Windows, scores and the merging of equal answers follow its release 4.57.6
-(`transformers/pipelines/question_answering.py`), so that its users get the same answers as before. The local pipeline
-and the shards share this module; each runs the model in its own way. The functions are pure: they work on text and
-arrays.
+(`transformers/pipelines/question_answering.py`), so that users get the same answers as before. The local pipeline and
+the shards share this module, but each runs the model itself. The functions are pure: they work on text and arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ STRIDE_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class TokenizedContext:
-    """A context in tokens, with the number of each token's word (-1: no word)."""
+    """The tokens of a context. `words` has the number of each token's word; -1 for a token that belongs to no word."""
 
     text: str
     tokens: TextTokens
@@ -41,7 +40,7 @@ class TokenizedContext:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A question and a context as the reader sees them; without windows if the context has no token."""
+    """A question and a context as input of the reader. There are no windows if the context has no token."""
 
     context: TokenizedContext
     windows: list[Window]
@@ -49,9 +48,9 @@ class Prepared:
 
 
 class Preparer:
-    """Makes windows of questions and contexts.
+    """Splits pairs of question and context into windows.
 
-    It caches the tokens of the last context, because questions often share it.
+    It caches the tokens of the last context, because successive questions often have the same context.
 
     >>> prepared = Preparer(tokenizer, manifest).prepare("Who?", "Ada Lovelace wrote it.", Parameters())
     >>> len(prepared.windows)
@@ -66,7 +65,12 @@ class Preparer:
     def prepare(
         self, question: str, context: str, parameters: Parameters, *, max_windows: int | None = None
     ) -> Prepared:
-        """Return the windows of one pair; InvalidInput if they cannot be made, InputTooLong beyond `max_windows`."""
+        """Return the windows of one pair of question and context.
+
+        Raises:
+            InvalidInput: the parameters and lengths allow no windows.
+            InputTooLong: there are more than `max_windows` windows.
+        """
         asked = self._question(question, parameters)
         tokenized = self.tokenized(context)
         cuts = self._cuts(len(asked.ids), len(tokenized.tokens.ids), parameters)
@@ -91,7 +95,9 @@ class Preparer:
         return last
 
     def _question(self, question: str, parameters: Parameters) -> QuestionTokens:
-        """Return the tokens of a question, cut only on request, as release 4.57.6 did with fast tokenizers."""
+        """Return the tokens of a question. As in release 4.57.6, a question is cut off only if `max_question_len` is
+        set.
+        """
         limit = self._manifest.max_tokens if parameters.max_question_len is None else parameters.max_question_len
         asked = self._tokenizer.encode_question(question, limit)
         if asked.truncated and parameters.max_question_len is None:
@@ -102,7 +108,9 @@ class Preparer:
         return asked
 
     def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
-        """Return the bounds of each window in context tokens, as release 4.57.6 did: the last may be short."""
+        """Return the first and last bound of each window, in tokens of the context. As in release 4.57.6, the last
+        window may be short.
+        """
         longest = self._manifest.max_tokens
         asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len
         window = min(asked, longest)  # release 4.57.6 failed on texts that filled a longer window
@@ -143,7 +151,9 @@ class Answers:
         self._null_score: float | None = None
 
     def add(self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike) -> None:
-        """Add the start and end logits of the next window: one for each of its tokens, and padding if any."""
+        """Add the logits of the next window: one start and one end logit for each token. Logits of padding are
+        ignored.
+        """
         parameters = self._parameters
         starts = _probabilities(start_logits, window)
         ends = _probabilities(end_logits, window)
@@ -174,9 +184,9 @@ class Answers:
         return answers[0] if len(answers) == 1 else answers
 
     def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
-        """Return the code points of a span of context tokens, as bounds.
+        """Return the start and end of a span of context tokens, in code points of the context.
 
-        If answers are aligned, the span is widened to whole words, as far as the window contains them.
+        If answers are aligned to words, the span is widened to whole words, as far as the window contains them.
         """
         low, high = window.first, window.first + window.tokens
         first, last = low + first, low + last
@@ -194,7 +204,7 @@ def _empty(score: float) -> Answer:
 
 
 def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
-    """Return the softmax over the null position, which comes first, and the context."""
+    """Return the softmax over the logits of the null position and of the context. The null position is first."""
     row = np.asarray(logits, dtype=np.float32).reshape(-1)
     context = row[window.passage_start : window.passage_start + window.tokens]
     chosen = np.concatenate((row[:1], context))
@@ -210,7 +220,9 @@ def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
 
 
 def _best(starts: FloatArray, ends: FloatArray, longest: int, wanted: int) -> Sequence[tuple[float, int, int]]:
-    """Return the most probable spans of at most `longest` tokens, best first: score, first token, last token."""
+    """Return the most probable spans of at most `longest` tokens, best first, each as (score, first token, last
+    token).
+    """
     count = len(starts)
     width = min(longest, count)
     # row i has the ends i .. i + width - 1 that a span starting at i may have

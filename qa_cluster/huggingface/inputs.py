@@ -1,7 +1,7 @@
-"""Makes samples of all input forms of the question-answering pipeline of transformers.
+"""Turns all input forms of transformers' question-answering pipeline into samples.
 
-It accepts and refuses the same inputs as transformers, with exceptions of the same kind: each is an `InvalidInput`, as
-everywhere in this package, and also a `ValueError` or `KeyError`.
+The module accepts and refuses the same inputs as transformers. Its exceptions have two base classes: `InvalidInput`, as
+everywhere in this package, and the class that transformers raised, `ValueError` or `KeyError`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The samples of one call. `lazy`: results are yielded. `single`: the one result is returned without a list."""
+    """The samples of one call.
+
+    Attributes:
+        lazy: whether the pipeline yields results instead of returning a list.
+        single: whether the pipeline returns the only result without a list.
+    """
 
     samples: Iterable[Sample]
     lazy: bool = False
@@ -45,7 +50,7 @@ class Inputs:
 
 
 def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
-    """Return the samples of a call, from positional arguments or from X, data, or question and context."""
+    """Return the samples of a call. `args` are its positional arguments, `named` its X, data, question and context."""
     given = _given(args, named)
     if isinstance(given, GeneratorType) or _is_dataset(given):
         return Inputs((_sample(item) for item in _items(given)), lazy=True)
@@ -81,7 +86,7 @@ def create_sample(question: str | list[str], context: str | list[str]) -> Sample
 
 
 def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """Return the call's inputs from the arguments that contain them."""
+    """Return the inputs of a call: the positional argument, X or data, or a dictionary of question and context."""
     if len(args) == 2 and all(isinstance(item, str) for item in args):
         return dict(zip(_FIELDS, args, strict=True))
     if args:

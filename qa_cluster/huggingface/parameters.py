@@ -79,7 +79,7 @@ def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
 
 
 def check_padding(value: object) -> None:
-    """Raise InvalidInput unless transformers accepted this padding. It has no effect on answers."""
+    """Check a value of `padding`, which has no effect on answers. InvalidInput if transformers did not accept it."""
     if value is not None and not isinstance(value, bool) and value not in PADDINGS:
         raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {_shown(value)}")
 

@@ -29,7 +29,7 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# Batches of samples that are prepared in advance, so that windows of similar length share a batch.
+# The number of batches prepared in advance. Windows of similar length in them are then read in the same batch.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
 # Arguments of transformers.pipeline that controlled how it fetched or ran a checkpoint.
@@ -63,7 +63,7 @@ def pipeline(
         runtime: ``openvino`` or ``onnxruntime``; default: the installed runtime that suits the reader and the
             processor.
         threads: the threads of the runtime; default: the number of cores that this process may use.
-        batch_size: the windows that are read together, default 1.
+        batch_size: the number of windows in one run of the model, default 1.
         parameters: the defaults for calls, see `QuestionAnsweringPipeline.__call__`.
 
     Raises:
@@ -116,7 +116,7 @@ class QuestionAnsweringPipeline:
             handle_impossible_answer: whether the result may be the empty answer, default False.
             align_to_words: whether answers start and end at whole words, default True.
             padding: has no effect on answers.
-            batch_size: windows that are read together.
+            batch_size: the number of windows in one run of the model.
 
         Returns:
             ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. For
@@ -207,7 +207,7 @@ def _batch_size(given: object, default: int) -> int:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Raise an error about an argument also as a ValueError, as transformers did."""
+    """Raise an InvalidInput of the block as an exception that is also a ValueError, as transformers raised."""
     try:
         yield
     except (InvalidKey, InvalidValue):

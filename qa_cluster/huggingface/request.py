@@ -29,10 +29,10 @@ class PipelineLimits:
     """The limits of one request.
 
     Attributes:
-        pairs: pairs of question and context.
-        question_chars, context_chars: code points of a question and of a context.
-        top_k: answers of a pair.
-        windows: windows of a pair.
+        pairs: limit of pairs of question and context. question_chars, context_chars: limits of code points in a
+        question and in a context.
+        top_k: limit of answers for a pair.
+        windows: limit of windows of a pair.
     """
 
     pairs: int = 64
@@ -56,20 +56,27 @@ class InvalidRequest(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """A checked request. `single`: the inputs are one object instead of a list, and so is the response."""
+    """A checked request. `single` says that the inputs were one object, not a list; then the response is also one
+    result.
+    """
 
     samples: list[Sample]
     parameters: Parameters
     single: bool
 
     def to_json(self) -> bytes:
-        """Return the request in the form for the shards."""
+        """Return the request as the JSON text that is sent to the shards."""
         inputs = [{"question": one.question_text, "context": one.context_text} for one in self.samples]
         return orjson.dumps({"inputs": inputs, "parameters": self.parameters.to_dict()})
 
 
 def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
-    """Check a decoded body; InvalidRequest names the faults, InputTooLong the first text over a limit."""
+    """Check the decoded JSON of a request body.
+
+    Raises:
+        InvalidRequest: the body has faults; the exception has all of them.
+        InputTooLong: a text or list is over its limit; the message names the first one.
+    """
     if not isinstance(document, Mapping):
         raise InvalidRequest([("#", f"must be an object with inputs, got {_kind(document)}")])
     faults = [(_pointer(name), f"is unknown, known are {', '.join(_MEMBERS)}") for name in _unknown(document, _MEMBERS)]
@@ -141,7 +148,7 @@ def _parameter_faults(given: Mapping[str, Any], limits: PipelineLimits) -> list[
 
 
 def _unknown(given: Mapping[Any, Any], known: Sequence[str]) -> list[Any]:
-    """Return the first `_MOST_ERRORS` unknown members: a body can contain a million."""
+    """Return the first `_MOST_ERRORS` unknown names. The limit matters because a body can contain a million of them."""
     return list(islice((name for name in given if name not in known), _MOST_ERRORS))
 
 

@@ -28,7 +28,7 @@ _Out = TypeVar("_Out")
 class QAClusterDocumentStore(Connected):
     """Stores documents in a collection of a qa-cluster service, which indexes and ranks them.
 
-    The service splits texts into sentences and makes its own vectors. So documents need no splitting, and an
+    The service splits texts into sentences and computes its own vectors. So documents need no splitting, and their
     `embedding` is not stored.
 
     Args:
@@ -38,7 +38,7 @@ class QAClusterDocumentStore(Connected):
         tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
-        wait: whether a write returns only when the service finds the documents.
+        wait: whether a write returns only when questions can find the documents.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class QAClusterDocumentStore(Connected):
         self.wait = wait
 
     def to_dict(self) -> dict[str, Any]:
-        """The store as a dictionary; a key from the environment appears by the name of its variable."""
+        """Return the store as a dictionary. For a key from the environment, it has the name of the variable, not the
+        key.
+        """
         return default_to_dict(
             self,
             **self._service(),
@@ -66,17 +68,20 @@ class QAClusterDocumentStore(Connected):
         )
 
     def count_documents(self) -> int:
-        """The number of documents that the service finds."""
+        """Return the number of documents that questions can find."""
         return self.connection.client.count_documents(collection=self.collection).documents
 
     def count_documents_by_filter(self, filters: Filters) -> int:
-        """The number of documents that match a filter."""
+        """Return the number of documents that match a filter."""
         chosen = _checked(filters)
         with _filter_errors():
             return self.connection.client.count_documents(collection=self.collection, filters=chosen).documents
 
     def filter_documents(self, filters: Filters | None = None) -> list[Document]:
-        """The documents that match a filter. Each document is one request: use a retriever to answer a question."""
+        """Return the documents that match a filter.
+
+        This sends one request for each document. To find documents for a question, use a retriever instead.
+        """
         client = self.connection.client
         chosen = _checked(filters)
         with _filter_errors():
@@ -93,8 +98,8 @@ class QAClusterDocumentStore(Connected):
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Store documents, and return how many were written. The policy NONE means FAIL.
 
-        Each document is written on its own: if an error is raised, others may have been stored. The content, the id and
-        the metadata are stored; `meta["title"]` is also the title that the reader sees.
+        Each document is one request: if one fails, others may have been stored. The id, the content and the metadata
+        are stored; `meta["title"]` is also stored as the title, which the reader uses.
 
         Raises:
             ValueError: an element is not a document with text.
@@ -120,7 +125,7 @@ class QAClusterDocumentStore(Connected):
                     if_version=None if overwrite else "",
                     wait=self.wait,
                 )
-                # A write of the version that is already stored succeeds, whatever version was asked for.
+                # A write of the version that is already stored succeeds, even if the request requires another version.
                 exists = not written.created
             except VersionConflict:
                 exists = True

@@ -1,7 +1,6 @@
-"""The reader: exact quotes from given documents, as Haystack's former `ExtractiveReader` returned them.
+"""The reader component: finds exact quotes in given documents, like Haystack's former `ExtractiveReader`.
 
-The service reads the documents with its own model, so the pipeline needs no torch. The documents may come from any
-store.
+The service runs the model, so the pipeline needs no torch. The documents may come from any document store.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class QAClusterReader(Connected):
         model: the name of the reader on the service.
         top_k: how many answers are returned, besides "no answer".
         score_threshold: answers with a lower score are left out.
-        no_answer: whether an answer without data is added: its score is the probability that no answer is right.
+        no_answer: whether to add an answer without data, whose score is the probability that no other answer is right.
         answers_per_seq: how many answers of one document are considered.
-        overlap_threshold: of two answers of a document that overlap by more than this part of the shorter one, only the
-            better one is returned; None: both are.
+        overlap_threshold: the fraction of the shorter of two overlapping answers, 0 to 1. If they overlap by more, only
+            the answer with the higher score is returned; None: both are returned.
         tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
@@ -64,7 +63,9 @@ class QAClusterReader(Connected):
         self.overlap_threshold = overlap_threshold
 
     def to_dict(self) -> dict[str, Any]:
-        """The component as a dictionary; a key from the environment appears by the name of its variable."""
+        """Return the component as a dictionary. For a key from the environment, it has the name of the variable, not
+        the key.
+        """
         return default_to_dict(
             self,
             **self._service(),
@@ -85,7 +86,9 @@ class QAClusterReader(Connected):
         score_threshold: float | None = None,
         no_answer: bool | None = None,
     ) -> dict[str, list[ExtractedAnswer]]:
-        """Read the answers, the best first. The last three arguments replace those of the component."""
+        """Return the answers, best first, as `answers`. The last three arguments replace the arguments of the
+        constructor.
+        """
         texts = _with_text(documents)
         read = [self.connection.client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
@@ -99,7 +102,7 @@ class QAClusterReader(Connected):
         score_threshold: float | None = None,
         no_answer: bool | None = None,
     ) -> dict[str, list[ExtractedAnswer]]:
-        """Read the answers, as `run` does."""
+        """Return the same as `run`, without blocking the event loop."""
         texts = _with_text(documents)
         client = self.connection.async_client
         read = [await client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
@@ -149,7 +152,7 @@ def _batches(query: str, documents: Sequence[Document]) -> list[list[dict[str, s
 def _read(
     query: str, documents: Sequence[Document], read: Sequence[list[list[dict[str, Any]]]]
 ) -> list[ExtractedAnswer]:
-    """The answers of all batches, the best first."""
+    """Return the answers of all batches, best first. `read` has a list of results for each batch."""
     results = [result for batch in read for result in batch]
     found = [
         _answer(query, document, row)
@@ -171,7 +174,7 @@ def _answer(query: str, document: Document, row: dict[str, Any]) -> ExtractedAns
 
 
 def _overlap(one: ExtractedAnswer, other: ExtractedAnswer) -> float:
-    """The part of the shorter answer that both have; 0 for answers of different documents."""
+    """Return the fraction of the shorter answer that both answers contain; 0 for answers of different documents."""
     first, second = one.document_offset, other.document_offset
     if one.document is not other.document or first is None or second is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""The retriever: passages of the document store's collection for a query."""
+"""The retriever component: finds passages for a query in the collection of a document store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from qa_cluster.integrations.service.passages import FoundPassage, of_search
 class QAClusterPassageRetriever:
     """Retrieves the best sentences with their neighbours, ranked by the service.
 
-    Each document is a passage: its `meta` are those of the stored document with `document_id`, `title`, `start`, `end`
-    and `score`; the offsets count code points of the stored text.
+    Each returned document is a passage. Its `meta` has the metadata of the stored document, and `document_id`, `title`,
+    `start`, `end` and `score`. Offsets count code points of the stored text.
 
     Args:
         document_store: the store.
@@ -27,7 +27,7 @@ class QAClusterPassageRetriever:
         top_k: how many passages are retrieved.
         neighbours: how many sentences before and after a found sentence belong to its passage.
         ranking: `words`, `meaning` or `both`; None: the default of the service.
-        filter_policy: whether the filters of a call replace those of the component, or both must hold.
+        filter_policy: whether the filters of a call replace the filters of the component, or both must hold.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class QAClusterPassageRetriever:
         self.filter_policy = FilterPolicy.from_str(filter_policy) if isinstance(filter_policy, str) else filter_policy
 
     def to_dict(self) -> dict[str, Any]:
-        """The component as a dictionary."""
+        """Return the component as a dictionary."""
         return default_to_dict(
             self,
             document_store=self.document_store.to_dict(),
@@ -63,7 +63,7 @@ class QAClusterPassageRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> QAClusterPassageRetriever:
-        """Read what `to_dict` returns."""
+        """Create a component from the result of `to_dict`."""
         given = data["init_parameters"]
         given["document_store"] = QAClusterDocumentStore.from_dict(given["document_store"])
         made: QAClusterPassageRetriever = default_from_dict(cls, data)
@@ -71,7 +71,9 @@ class QAClusterPassageRetriever:
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: Filters | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Retrieve passages. `filters` and `top_k` have priority over those of the component."""
+        """Return the passages, best first, as `documents`. `top_k` replaces the component's; for `filters`, see
+        `filter_policy`.
+        """
         found = self.document_store.connection.client.search(query, **self._options(filters, top_k))
         return {"documents": [_document(passage) for passage in of_search(found)]}
 
@@ -79,7 +81,7 @@ class QAClusterPassageRetriever:
     async def run_async(
         self, query: str, filters: Filters | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Retrieve passages, as `run` does."""
+        """Return the same as `run`, without blocking the event loop."""
         found = await self.document_store.connection.async_client.search(query, **self._options(filters, top_k))
         return {"documents": [_document(passage) for passage in of_search(found)]}
 
