@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qa_cluster.huggingface.batch_reader import BatchReader
     from qa_cluster.huggingface.pipeline import pipeline
 
 _FOLDER = Path(__file__).parent
@@ -15,7 +16,7 @@ if not (_FOLDER / "cluster").is_dir() and (_FOLDER.parent / "cluster" / "cli.py"
     __path__.append(str(_FOLDER.parent))
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "pipeline"]
+__all__ = ["BatchReader", "__version__", "pipeline"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from qa_cluster.huggingface.pipeline import pipeline
 
         return pipeline
+    if name == "BatchReader":
+        from qa_cluster.huggingface.batch_reader import BatchReader
+
+        return BatchReader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -97,12 +97,12 @@ _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app"
 _API_ROOMS = ("service", "http", "description", "batches", "inference", "routes", "admission")
 API_ROOMS = dict(in_order(SERVICE, *_API_ROOMS, *_ABOVE_THE_ROOMS))
 # no adapter imports another; adapters of frameworks share the room `service`
-_FRAMEWORKS = frozenset({"haystack", "langchain", "llama_index"})
+_FRAMEWORKS = frozenset({"haystack", "langchain", "llama_index", "spark"})
 INTEGRATION_ROOMS = {
     f"qa_cluster.integrations.{name}": frozenset(
         {"qa_cluster.integrations.service"} if name in _FRAMEWORKS else set[str]()
     )
-    for name in ("haystack", "kafka", "langchain", "llama_index", "mcp", "service")
+    for name in ("haystack", "kafka", "langchain", "llama_index", "mcp", "service", "spark")
 }
 ROOMS = {
     "qa_cluster": CORE_ROOMS,

@@ -1,0 +1,14 @@
+"""Spark: questions on contexts, questions to a service, and a data source for documents.
+
+>>> from qa_cluster.integrations.spark import QAClusterDataSource, ask_questions, read_contexts
+>>> spark.dataSource.register(QAClusterDataSource)
+>>> documents = spark.read.format("qacluster").option("url", "http://127.0.0.1:8080").load()
+"""
+
+from __future__ import annotations
+
+from .answering import ask_questions, read_contexts
+from .preparing import extract_files
+from .source import QAClusterDataSource
+
+__all__ = ["QAClusterDataSource", "ask_questions", "extract_files", "read_contexts"]

@@ -1,0 +1,177 @@
+"""The options by which executors and the driver reach a service, and the clients that a process holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import orjson
+
+from qa_cluster.client import Client
+from qa_cluster.errors import InvalidInput
+from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, ServiceConnection
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+
+TIMEOUT_SECONDS = 120.0
+CONNECTIONS = 4
+MAX_CONNECTIONS = 64
+DOCUMENTS_PER_PARTITION = 1000
+FAIL, SKIP = "fail", "skip"
+_BOOLEANS = {"true": True, "false": False}
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+# The clients of this process. Spark's Python workers run many tasks one after the other.
+_connections: dict[tuple[Any, ...], ServiceConnection] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """The options of the data source and of `ask_questions`.
+
+    Attributes:
+        url: the address of the service, which every executor must reach.
+        collection: the collection of the documents or questions.
+        token: the API key. Spark redacts options with this name in plans, logs and its web page.
+        token_file: a file with the API key, which the driver and every executor read.
+        tls_ca: the PEM file of the authority of an ``https`` service.
+        timeout: seconds for a call with all its retries.
+        connections: the limit of concurrent calls of one Python worker. An executor has one worker per task slot.
+        prefix, filter: choose the documents that are read.
+        documents_per_partition: the limit of documents of one partition that is read.
+        on_error: of a document that the service refuses: ``fail`` or ``skip``.
+        create: whether a write creates a missing collection.
+        allow_empty: whether an overwrite without rows may delete all documents.
+    """
+
+    url: str = DEFAULT_URL
+    collection: str = DEFAULT_COLLECTION
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    tls_ca: str = ""
+    timeout: float = TIMEOUT_SECONDS
+    connections: int = CONNECTIONS
+    prefix: str = ""
+    filter: tuple[str, ...] = ()
+    documents_per_partition: int = DOCUMENTS_PER_PARTITION
+    on_error: str = FAIL
+    create: bool = False
+    allow_empty: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Self:
+        """Read the options of Spark, which are strings; InvalidInput names a wrong one."""
+        known = {entry.name for entry in fields(cls)}
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options:
+            if name not in known:
+                raise InvalidInput(f"unknown option {name[:100]!r} of qacluster, known are {', '.join(sorted(known))}")
+        values: dict[str, Any] = dict(options)
+        for name in ("connections", "documents_per_partition"):
+            if name in options:
+                values[name] = _integer(name, options[name])
+        if "timeout" in options:
+            values["timeout"] = _seconds(options["timeout"])
+        for name in ("create", "allow_empty"):
+            if name in options:
+                values[name] = _boolean(name, options[name])
+        if "filter" in options:
+            values["filter"] = _conditions(options["filter"])
+        return cls(**values).checked()
+
+    def checked(self) -> Self:
+        """Return the options; InvalidInput names the first wrong one."""
+        check_collection(self.collection)
+        if not 1 <= self.connections <= MAX_CONNECTIONS:
+            raise InvalidInput(f"connections is {self.connections}, must be from 1 to {MAX_CONNECTIONS}")
+        if self.documents_per_partition < 1:
+            raise InvalidInput(f"documents_per_partition is {self.documents_per_partition}, must be at least 1")
+        if self.on_error not in (FAIL, SKIP):
+            raise InvalidInput(f"on_error is {self.on_error!r}, must be {FAIL} or {SKIP}")
+        if self.token and self.token_file:
+            raise InvalidInput("token and token_file are both set: set one of them")
+        return self
+
+    def client(self) -> Client:
+        """The client of this process for these options; all its threads share it."""
+        return self._connection().client
+
+    def close(self) -> None:
+        """Close the connections of this process for these options."""
+        self._connection().close()
+
+    def _connection(self) -> ServiceConnection:
+        key = self._key()
+        name = (self.url, key, self.tls_ca, self.timeout)
+        with _lock:
+            if name not in _connections:
+                _connections[name] = ServiceConnection(self.url, api_key=key, tls_ca=self.tls_ca, timeout=self.timeout)
+            return _connections[name]
+
+    def _key(self) -> str:
+        if self.token_file:
+            try:
+                return Path(self.token_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidInput(f"token_file {self.token_file!r} cannot be read on this host: {error}") from error
+        return self.token or os.environ.get(KEY_VARIABLE, "")
+
+
+def concurrently(work: Callable[[_In], _Out], items: Iterable[_In], connections: int) -> Iterator[_Out]:
+    """Yield the results of `work` in the order of the items.
+
+    At most `connections` items are worked on, and twice as many are taken in advance. If one fails, no further item
+    is started.
+    """
+    source = iter(items)
+    with ThreadPoolExecutor(connections, "qa-cluster") as pool:
+        running: list[Future[_Out]] = [pool.submit(work, item) for item in islice(source, 2 * connections)]
+        try:
+            while running:
+                found = running.pop(0).result()
+                running += [pool.submit(work, item) for item in islice(source, 1)]
+                yield found
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _integer(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is {value[:100]!r}, must be an integer") from error
+
+
+def _seconds(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise InvalidInput(f"timeout is {value[:100]!r}, must be a number of seconds") from error
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in _BOOLEANS:
+        raise InvalidInput(f"{name} is {value[:100]!r}, must be true or false")
+    return _BOOLEANS[value.lower()]
+
+
+def _conditions(value: str) -> tuple[str, ...]:
+    """The conditions of a filter: one in the short form, or several as a JSON array."""
+    if not value.lstrip().startswith("["):
+        return (value,)
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"filter is no JSON array: {error}") from error
+    if not all(isinstance(condition, str) for condition in found):
+        raise InvalidInput("filter must be a condition or a JSON array of conditions")
+    return tuple(found)

@@ -1,0 +1,209 @@
+"""Writes the rows of a DataFrame as documents of a collection.
+
+A document is written by its id, and an equal document is left as it is. So a retried or speculative task writes the
+same documents again, and nothing is doubled. An overwrite deletes documents at the commit only, after all tasks have
+succeeded: a job that fails deletes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from time import monotonic, sleep
+from typing import Any
+
+import orjson
+from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+
+from qa_cluster.client import NotFound, VersionConflict
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, RequestError
+from qa_cluster.types import DocumentEntry
+
+from .options import SKIP, SparkOptions, concurrently
+
+ID_BYTES = 16
+POLL_SECONDS = 0.5
+_REQUIRED = ("id", "text")
+_TEXTS = ("id", "text", "title")
+_COLUMNS = (*_TEXTS, "metadata")
+_METADATA_TYPES = ("string", "map", "struct", "void")
+
+_log = logging.getLogger(__name__)
+
+
+def check_columns(columns: Sequence[tuple[str, str]]) -> None:
+    """Raise InvalidInput unless the columns, with the names of their types, are those of documents."""
+    names = [name for name, _ in columns]
+    for name in _REQUIRED:
+        if name not in names:
+            raise InvalidInput(f"the DataFrame has no column {name!r}: a document needs {' and '.join(_REQUIRED)}")
+    for name, kind in columns:
+        if name not in _COLUMNS:
+            raise InvalidInput(
+                f"column {name!r} is no part of a document, which has {', '.join(_COLUMNS)}: drop it, or put it into"
+                " the struct metadata"
+            )
+        allowed = _METADATA_TYPES if name == "metadata" else ("string", "void")
+        if kind not in allowed:
+            raise InvalidInput(f"column {name!r} has the type {kind}, must be {' or '.join(allowed[:-1])}")
+
+
+@dataclass
+class DocumentsWritten(WriterCommitMessage):
+    """What a task has written.
+
+    Attributes:
+        changed, unchanged: documents that were stored, and documents that were stored already.
+        skipped: refused documents.
+        ids: a digest of `ID_BYTES` for each row, if the job is an overwrite.
+    """
+
+    changed: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    ids: bytes = b""
+
+
+class DocumentsWriter(DataSourceWriter):
+    """Writes documents from the executors; the driver commits."""
+
+    def __init__(self, options: SparkOptions, *, overwrite: bool) -> None:
+        self._options = options
+        self._overwrite = overwrite
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Check on the driver that the collection exists, or create it."""
+        try:
+            self._options.client().collection(self._options.collection)
+        except NotFound:
+            if not self._options.create:
+                raise
+            self._options.client().create_collection(self._options.collection)
+
+    def write(self, iterator: Iterator[Any]) -> DocumentsWritten:
+        """Write the rows of a partition; return when all are indexed."""
+        done, ids = DocumentsWritten(), bytearray()
+        for digest, outcome in concurrently(self._put, iterator, self._options.connections):
+            setattr(done, outcome, getattr(done, outcome) + 1)
+            if self._overwrite:
+                ids += digest
+        done.ids = bytes(ids)
+        return done
+
+    def _put(self, row: Any) -> tuple[bytes, str]:
+        document = document_of(row.asDict(recursive=True))
+        try:
+            written = self._options.client().put_document(
+                document["id"],
+                document["text"],
+                document["title"],
+                document["metadata"],
+                collection=self._options.collection,
+            )
+        except RequestError as error:
+            if self._options.on_error != SKIP or isinstance(error, NotFound):
+                raise
+            _log.warning("document %.100r is skipped: %s", document["id"], error)
+            return _digest(document["id"]), "skipped"
+        return _digest(document["id"]), "changed" if written.changed else "unchanged"
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """After an overwrite, delete the documents that no task has written."""
+        done = [message for message in messages if isinstance(message, DocumentsWritten)]
+        counts = {name: sum(getattr(each, name) for each in done) for name in ("changed", "unchanged", "skipped")}
+        deleted = self._delete_others(done) if self._overwrite else 0
+        _log.info(
+            "collection %s: %d documents stored, %d unchanged, %d skipped, %d deleted",
+            self._options.collection,
+            *counts.values(),
+            deleted,
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete nothing: the documents that the tasks have stored stay."""
+        stored = sum(message.changed for message in messages if isinstance(message, DocumentsWritten))
+        _log.warning(
+            "the write to collection %s has failed; %d documents of finished tasks stay stored, no document was"
+            " deleted: run the job again",
+            self._options.collection,
+            stored,
+        )
+
+    def _delete_others(self, done: Sequence[DocumentsWritten]) -> int:
+        written = {each.ids[at : at + ID_BYTES] for each in done for at in range(0, len(each.ids), ID_BYTES)}
+        if not written and not self._options.allow_empty:
+            raise InvalidInput(
+                f"the DataFrame has no rows, and an overwrite would delete all documents of collection"
+                f" {self._options.collection!r}: set the option allow_empty to true if you mean this"
+            )
+        self._wait_for_pending()
+        client, collection = self._options.client(), self._options.collection
+        others = [
+            entry
+            for failed in (False, True)
+            for entry in client.list_documents(collection=collection, failed=failed)
+            if _digest(entry.id) not in written
+        ]
+        return sum(concurrently(self._delete, others, self._options.connections))
+
+    def _wait_for_pending(self) -> None:
+        """Wait until all documents are indexed: a pending document is in no listing."""
+        deadline = monotonic() + self._options.timeout
+        while (
+            waiting := self._options.client().count_documents(collection=self._options.collection, waiting=True).waiting
+        ):
+            if monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"collection {self._options.collection!r} has {waiting} pending documents after"
+                    f" {self._options.timeout:g} s (timeout): the overwrite has stored its documents and deleted none;"
+                    " run the job again"
+                )
+            sleep(POLL_SECONDS)
+
+    def _delete(self, entry: DocumentEntry) -> bool:
+        """Delete a document, unless it has changed since the listing."""
+        try:
+            self._options.client().delete_document(
+                entry.id, collection=self._options.collection, if_version=entry.version
+            )
+        except NotFound:
+            return False
+        except VersionConflict:
+            _log.warning("document %.100r is not deleted: another client has just written it", entry.id)
+            return False
+        return True
+
+
+def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a row; InvalidInput names a wrong value."""
+    id = row["id"]
+    if not id:
+        raise InvalidInput("a row has no id: every document needs one")
+    if row["text"] is None:
+        raise InvalidInput(f"the row with the id {id[:100]!r} has no text")
+    return {
+        "id": id,
+        "text": row["text"],
+        "title": row.get("title") or "",
+        "metadata": _metadata(id, row.get("metadata")),
+    }
+
+
+def _metadata(id: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    try:
+        found = orjson.loads(value) if isinstance(value, str) else value
+        orjson.dumps(found)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
+        raise InvalidInput(f"the metadata of document {id[:100]!r} cannot be JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"the metadata of document {id[:100]!r} must be an object")
+    return found
+
+
+def _digest(id: str) -> bytes:
+    return blake2b(id.encode(errors="surrogatepass"), digest_size=ID_BYTES).digest()
