@@ -581,6 +581,8 @@ class WriteResult(_Json, what="the result of a write"):
     """The result of a write. `changed` is false if this version was already stored.
 
     `source_before` is the source of the previous version; empty if unknown. The REST service does not send it.
+    `vectors` says what became of vectors that came with the document: ``stored``, or why the shards make their own. It
+    is empty if none came.
     """
 
     id: str
@@ -589,6 +591,7 @@ class WriteResult(_Json, what="the result of a write"):
     created: bool
     tokenized: bool
     source_before: str = ""
+    vectors: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-ready values, without `source_before`."""

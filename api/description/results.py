@@ -82,6 +82,10 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "failure": _FAILURE,
     },
     Document: {"failure": _FAILURE},
+    WriteResult: {
+        "vectors": "what became of the vectors in the request: stored, other_encoder, other_document, other_sentences,"
+        " stale or refused; empty: it had none",
+    },
     DocumentCounts: {
         "documents": "number of indexed documents",
         "waiting": "number of pending documents, which are stored but not indexed yet; null: not requested",

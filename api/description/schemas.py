@@ -303,6 +303,13 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
             in_bytes=True,
         ),
         Field("metadata", "object", "JSON object that is returned with every answer"),
+        Field(
+            "vectors",
+            "object",
+            "vectors of the passages, made by the client with the encoder of the shards; others are discarded, and the"
+            " shards make the vectors",
+            required_inside=("encoder", "dims", "version", "splitter", "sentences", "passages"),
+        ),
     )
 
 

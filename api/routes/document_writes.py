@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qa_cluster.errors import QAError, RequestError
 from qa_cluster.types import Document, WriteResult
+from qa_cluster.vectors.prepared import PreparedVectors
 
 from ..http.messages import Scope
 from ..http.metering import reserve_sentences, settle_sentences
@@ -19,6 +20,7 @@ async def write_document(
     if_version: str | None = None,
     wait: bool = True,
     timeout: float,
+    vectors: PreparedVectors | None = None,
 ) -> WriteResult:
     """Store a document; HttpProblem (429) beyond the daily limit of the key. `timeout` is in seconds."""
     engine = state.engine
@@ -33,6 +35,7 @@ async def write_document(
             if_version=if_version,
             wait=wait,
             timeout=timeout,
+            vectors=vectors,
         )
     except RequestError:  # the document was not stored, or failed; after any other error, it may be indexed
         await settle_sentences(scope, engine.key_use, reserved, 0)

@@ -16,6 +16,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.off_loop import off_loop
 from qa_cluster.options.documents import DocumentChoice
 from qa_cluster.types import Document
+from qa_cluster.vectors.prepared import PreparedVectors
 
 from ..description.schemas import (
     count_parameters,
@@ -191,6 +192,8 @@ class DocumentRoute:
         timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
         body = await read_body(scope, receive, self._state.options)
         values = await off_loop(len(body), parse_body, body, self._fields)
+        given = values.get("vectors")
+        vectors = None if given is None else await off_loop(len(body), PreparedVectors.from_dict, given)
         written = await write_document(
             scope,
             self._state,
@@ -199,6 +202,7 @@ class DocumentRoute:
             if_version=if_version,
             wait=parameters.get("wait", True),
             timeout=timeout_ms / 1000,
+            vectors=vectors,
         )
         about(scope, version=written.version, changed=written.changed)
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from .answering import ask_questions, read_contexts
-from .preparing import extract_files
+from .preparing import embed_documents, extract_files
 from .source import QAClusterDataSource
 
-__all__ = ["QAClusterDataSource", "ask_questions", "extract_files", "read_contexts"]
+__all__ = ["QAClusterDataSource", "ask_questions", "embed_documents", "extract_files", "read_contexts"]

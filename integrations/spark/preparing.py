@@ -1,15 +1,35 @@
-"""Extracts the texts of files on the executors: PDF, HTML, Office and the other formats of `qa-cluster ingest`."""
+"""Prepares documents on the executors: extracts the texts of files, and makes the vectors of passages.
+
+An executor reads the same formats as `qa-cluster ingest`. Its encoder must be the one of the shards: they discard
+vectors of another encoder.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from qa_cluster.errors import InvalidInput
+from qa_cluster.documents.stored import check_document
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.types import Document
+
+from .writing import document_of
+
+if TYPE_CHECKING:
+    from qa_cluster.vectors.local_encoder import LocalEncoder
 
 DOCUMENT_COLUMNS = "id string, text string, title string, metadata string, error string"
 MAX_BYTES = 64 * 1024 * 1024
+# Documents whose passages are encoded together: passages of similar lengths share a run.
+ENCODED_TOGETHER = 64
+
+# The encoders of this process.
+_encoders: dict[tuple[str, int], LocalEncoder] = {}
+_loading = threading.Lock()
 
 
 def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str = "", max_bytes: int = MAX_BYTES) -> Any:
@@ -44,6 +64,67 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
                 yield pd.DataFrame(rows, columns=["id", "text", "title", "metadata", "error"], dtype=object)
 
     return frame.select("path", "content").mapInPandas(extract, DOCUMENT_COLUMNS)
+
+
+def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
+    """Add the column `vectors` to documents: the vectors of their passages, for the data source.
+
+    The shards use these vectors instead of running their encoder, which takes most of the processor time of a document.
+    A document with an error, without sentences, or with too many passages has no vectors.
+
+    Args:
+        encoder: the folder of the encoder that the shards have; default: the bundled encoder.
+        threads: the threads of the runtime in each Python worker.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    for name in ("id", "text"):
+        if name not in frame.columns:
+            raise InvalidInput(f"the DataFrame has no column {name!r}: a document needs id and text")
+    for column in frame.schema.fields:
+        if column.name in ("id", "text", "title", "metadata") and column.dataType.typeName() != "string":
+            raise InvalidInput(
+                f"column {column.name!r} has the type {column.dataType.typeName()}, must be string: make JSON of a"
+                " struct or map with to_json"
+            )
+    kept = [column for column in frame.schema.fields if column.name != "vectors"]
+    schema = StructType([*kept, StructField("vectors", StringType())])
+
+    def embed(tables: Iterator[Any]) -> Iterator[Any]:
+        made = _encoder(encoder, threads)
+        for table in tables:
+            yield table.assign(vectors=_vectors(table, made))
+
+    return frame.mapInPandas(embed, schema)
+
+
+def _encoder(folder: str, threads: int) -> LocalEncoder:
+    with _loading:
+        if (folder, threads) not in _encoders:
+            from qa_cluster.vectors.local_encoder import LocalEncoder
+
+            _encoders[folder, threads] = LocalEncoder(Path(folder) if folder else None, threads=threads)
+        return _encoders[folder, threads]
+
+
+def _vectors(table: Any, encoder: LocalEncoder) -> list[str | None]:
+    """The vectors of each row as JSON; None for a row that is no document."""
+    import orjson
+
+    found: list[str | None] = [None] * len(table)
+    documents: list[tuple[int, Document]] = []
+    for number, row in enumerate(table.to_dict("records")):
+        texts = {name: value if isinstance(value, str) else None for name, value in row.items()}
+        with suppress(InvalidInput, InputTooLong):  # the write names the fault
+            fields = document_of(texts)
+            document = Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
+            check_document(document.id, document.text, document.title, document.metadata)
+            documents.append((number, document))
+    for first in range(0, len(documents), ENCODED_TOGETHER):
+        some = documents[first : first + ENCODED_TOGETHER]
+        for (number, _), vectors in zip(some, encoder.prepare([document for _, document in some]), strict=True):
+            found[number] = None if vectors is None else orjson.dumps(vectors.to_dict()).decode()
+    return found
 
 
 def file_name(path: str, root: str) -> str:
@@ -87,4 +168,4 @@ def _rows(name: str, content: bytes, extractor: Any, prefix: str, max_bytes: int
         metadata = orjson.dumps(dict(document.metadata)).decode()
         yield document.id, document.text, document.title, metadata, None
     for skip in seen.found:
-        yield skip.id or prefix + name, None, None, None, str(skip.error)
+        yield skip.document_id or prefix + name, None, None, None, skip.reason

@@ -64,8 +64,9 @@ class DocumentsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Documents in the order of the listing; pending documents are not in it."""
-        choice = {"prefix": self._options.prefix, "filter": self._options.filter}
-        listed = self._options.client().list_documents(collection=self._options.collection, **choice)
+        listed = self._options.client().list_documents(
+            collection=self._options.collection, prefix=self._options.prefix, filter=self._options.filter
+        )
         ids = list(dict.fromkeys(entry.id for entry in listed))
         size = self._options.documents_per_partition
         return [DocumentIds(tuple(ids[first : first + size])) for first in range(0, len(ids), size)] or [

@@ -27,7 +27,7 @@ ID_BYTES = 16
 POLL_SECONDS = 0.5
 _REQUIRED = ("id", "text")
 _TEXTS = ("id", "text", "title")
-_COLUMNS = (*_TEXTS, "metadata")
+_COLUMNS = (*_TEXTS, "metadata", "vectors")
 _METADATA_TYPES = ("string", "map", "struct", "void")
 
 _log = logging.getLogger(__name__)
@@ -57,12 +57,15 @@ class DocumentsWritten(WriterCommitMessage):
     Attributes:
         changed, unchanged: documents that were stored, and documents that were stored already.
         skipped: refused documents.
+        embedded, discarded: documents whose vectors are used, and documents whose vectors do not fit the shards.
         ids: a digest of `ID_BYTES` for each row, if the job is an overwrite.
     """
 
     changed: int = 0
     unchanged: int = 0
     skipped: int = 0
+    embedded: int = 0
+    discarded: int = 0
     ids: bytes = b""
 
 
@@ -86,14 +89,15 @@ class DocumentsWriter(DataSourceWriter):
     def write(self, iterator: Iterator[Any]) -> DocumentsWritten:
         """Write the rows of a partition; return when all are indexed."""
         done, ids = DocumentsWritten(), bytearray()
-        for digest, outcome in concurrently(self._put, iterator, self._options.connections):
-            setattr(done, outcome, getattr(done, outcome) + 1)
+        for digest, outcomes in concurrently(self._put, iterator, self._options.connections):
+            for outcome in outcomes:
+                setattr(done, outcome, getattr(done, outcome) + 1)
             if self._overwrite:
                 ids += digest
         done.ids = bytes(ids)
         return done
 
-    def _put(self, row: Any) -> tuple[bytes, str]:
+    def _put(self, row: Any) -> tuple[bytes, list[str]]:
         document = document_of(row.asDict(recursive=True))
         try:
             written = self._options.client().put_document(
@@ -102,21 +106,27 @@ class DocumentsWriter(DataSourceWriter):
                 document["title"],
                 document["metadata"],
                 collection=self._options.collection,
+                vectors=document["vectors"],
             )
         except RequestError as error:
             if self._options.on_error != SKIP or isinstance(error, NotFound):
                 raise
             _log.warning("document %.100r is skipped: %s", document["id"], error)
-            return _digest(document["id"]), "skipped"
-        return _digest(document["id"]), "changed" if written.changed else "unchanged"
+            return _digest(document["id"]), ["skipped"]
+        outcomes = ["changed" if written.changed else "unchanged"]
+        if document["vectors"] is not None:
+            outcomes.append("embedded" if written.vectors == "stored" else "discarded")
+        return _digest(document["id"]), outcomes
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """After an overwrite, delete the documents that no task has written."""
         done = [message for message in messages if isinstance(message, DocumentsWritten)]
-        counts = {name: sum(getattr(each, name) for each in done) for name in ("changed", "unchanged", "skipped")}
+        names = ("changed", "unchanged", "skipped", "embedded", "discarded")
+        counts = {name: sum(getattr(each, name) for each in done) for name in names}
         deleted = self._delete_others(done) if self._overwrite else 0
         _log.info(
-            "collection %s: %d documents stored, %d unchanged, %d skipped, %d deleted",
+            "collection %s: %d documents stored, %d unchanged, %d skipped; the vectors of %d used, of %d discarded; %d"
+            " documents deleted",
             self._options.collection,
             *counts.values(),
             deleted,
@@ -188,20 +198,21 @@ def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
         "id": id,
         "text": row["text"],
         "title": row.get("title") or "",
-        "metadata": _metadata(id, row.get("metadata")),
+        "metadata": _object(id, row.get("metadata"), "metadata") or {},
+        "vectors": _object(id, row.get("vectors"), "vectors"),
     }
 
 
-def _metadata(id: str, value: Any) -> Mapping[str, Any]:
+def _object(id: str, value: Any, what: str) -> Mapping[str, Any] | None:
     if value is None:
-        return {}
+        return None
     try:
         found = orjson.loads(value) if isinstance(value, str) else value
         orjson.dumps(found)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
-        raise InvalidInput(f"the metadata of document {id[:100]!r} cannot be JSON: {error}") from error
+        raise InvalidInput(f"the {what} of document {id[:100]!r} cannot be JSON: {error}") from error
     if not isinstance(found, Mapping):
-        raise InvalidInput(f"the metadata of document {id[:100]!r} must be an object")
+        raise InvalidInput(f"the {what} of document {id[:100]!r} must be an object")
     return found
 
 

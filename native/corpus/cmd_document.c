@@ -56,7 +56,7 @@ static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModul
 }
 
 /* Runs a script for a document. Its arguments are `mode`, then the arguments of the command after its key, then `last`
- * (NULL: nothing). */
+ * (NULL for either: nothing). */
 static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *mode, RedisModuleString **argv, int argc,
                             const char *last) {
     TextKey parsed;
@@ -64,12 +64,12 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
     RedisModuleString *keys[DOCUMENT_KEYS], *args[MAX_ARGS];
     make_keys(argv[1], &parsed, keys);
     size_t n = 0;
-    args[n++] = RedisModule_CreateString(NULL, mode, strlen(mode));
+    if (mode) args[n++] = RedisModule_CreateString(NULL, mode, strlen(mode));
     for (int i = 2; i < argc; i++) args[n++] = argv[i];
     if (last) args[n++] = RedisModule_CreateString(NULL, last, strlen(last));
     own_script_run(ctx, script, keys, DOCUMENT_KEYS, args, n);
     if (last) RedisModule_FreeString(NULL, args[n - 1]);
-    RedisModule_FreeString(NULL, args[0]);
+    if (mode) RedisModule_FreeString(NULL, args[0]);
     free_keys(keys, DOCUMENT_KEYS);
     return REDISMODULE_OK;
 }
@@ -250,6 +250,14 @@ static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return status;
 }
 
+/* ---- QA.EMBEDDOCUMENT ---- */
+
+/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five. */
+static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 9) return RedisModule_WrongArity(ctx);
+    return run_for_document(ctx, SCRIPT_EMBED_DOCUMENT, NULL, argv, argc, NULL);
+}
+
 /* ---- Answers ---- */
 
 /* In `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`, finds where the `{tag}` starts and how long it is. */
@@ -354,6 +362,7 @@ int document_on_load(RedisModuleCtx *ctx) {
         {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELDOCUMENT", QA_DELDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.SETMETADATA", QA_SETMETADATA_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
+        {"QA.EMBEDDOCUMENT", QA_EMBEDDOCUMENT_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELCOLLECTION", QA_DELCOLLECTION_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.DELANSWER", QA_DELANSWER_RedisCommand, "write deny-script", 1, -1, 1, NULL},

@@ -15,6 +15,7 @@ static const char *const TEXTS[OWN_SCRIPTS][3] = {
     [SCRIPT_PUT_DOCUMENT] = {LUA_answer_lists, LUA_keys, LUA_put_document},
     [SCRIPT_DELETE_DOCUMENT] = {LUA_answer_lists, LUA_keys, LUA_delete_document},
     [SCRIPT_SET_METADATA] = {LUA_answer_lists, LUA_keys, LUA_set_metadata},
+    [SCRIPT_EMBED_DOCUMENT] = {LUA_answer_lists, LUA_keys, LUA_embed_document},
     [SCRIPT_STORE_WHOLE_ANSWER] = {LUA_answer_lists, LUA_store_whole_answer},
     [SCRIPT_DROP_ANSWERS] = {LUA_answer_lists, LUA_drop_answers},
     [SCRIPT_FORGET_COLLECTION] = {LUA_forget_collection},

@@ -7,6 +7,7 @@ that shard. By then the shard has sent every process the notification that inval
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from math import inf
 from time import monotonic
@@ -16,8 +17,8 @@ from qa_cluster.documents import stored
 from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.documents.metadata_limits import canonical_metadata, readable_metadata
 from qa_cluster.documents.source_map import filter_metadata
-from qa_cluster.documents.stored import ANY_VERSION, DocumentRecord, check_document_id
-from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, VersionConflict
+from qa_cluster.documents.stored import ANY_VERSION, DocumentInput, DocumentRecord, Embedding, check_document_id
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound, ReplyError, VersionConflict
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     DocumentName,
@@ -34,9 +35,19 @@ from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts.calls import Call
 from qa_cluster.types import Document, WriteResult
+from qa_cluster.vectors.prepared import (
+    OTHER_DOCUMENT,
+    OTHER_ENCODER,
+    OTHER_SENTENCES,
+    REFUSED,
+    STALE,
+    STORED,
+    PreparedVectors,
+)
 
 from .collections import Collections, missing
 from .document_fields import newer_commands
+from .remote_encoder import RemoteEncoder
 
 READ_ATTEMPTS = 20
 # A text up to this length is checked in 1 to 2 ms. A longer text is checked in a thread, not on the event loop.
@@ -45,6 +56,9 @@ MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
+# The passages that are stored in one step, some 25 kB.
+VECTORS_PER_STEP = 64
+_log = logging.getLogger(__name__)
 _WAITED_FOR = ("version", "tokenized", "failed", "failure")
 
 
@@ -56,8 +70,11 @@ class DocumentStore:
     'Ada Lovelace wrote it.'
     """
 
-    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
+    def __init__(
+        self, shards: Shards, partitions: int, collections: Collections, encoder: RemoteEncoder | None = None
+    ) -> None:
         self._shards = shards
+        self._encoder = encoder
         self.partitions = partitions
         self._collections = collections
         # The bytes of each partition's pending texts, from the reply to the last put.
@@ -79,10 +96,13 @@ class DocumentStore:
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = 30.0,
+        vectors: PreparedVectors | None = None,
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
+            vectors: vectors of its passages, which need `wait`. Vectors that do not fit are discarded, and the result
+                says why.
             source: where the document comes from, for example a folder.
             if_version: the version that the document must have; ``""``: it must not exist.
             timeout: the time limit in seconds.
@@ -93,6 +113,8 @@ class DocumentStore:
             DocumentFailed: the document is stored, but its text cannot be indexed.
             DeadlineExceeded: the time limit was reached; the document may still be stored.
         """
+        if vectors is not None and not wait:
+            raise InvalidInput("vectors need wait: they are attached when the document is indexed", place="vectors")
         document = await _checked(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
         tag = self.tag_of(document_id)
@@ -117,7 +139,37 @@ class DocumentStore:
         tokenized = done.tokenized
         if wait and not tokenized:
             tokenized = await self.wait_tokenized(document.name, document.version, timeout - (monotonic() - begun))
-        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized, done.source)
+        status = ""
+        if vectors is not None:
+            status = await self._attach(document, tag, vectors, timeout - (monotonic() - begun)) if tokenized else STALE
+        return WriteResult(
+            document_id, document.version, done.status == "stored", done.created, tokenized, done.source, status
+        )
+
+    async def _attach(self, document: DocumentInput, tag: str, vectors: PreparedVectors, timeout: float) -> str:
+        """Attach vectors to an indexed document; return what became of them (`qa_cluster.vectors.prepared`)."""
+        encoder = None if self._encoder is None else self._encoder.encoder
+        if encoder is None or (encoder.digest, encoder.dims) != (vectors.encoder, vectors.dims):
+            return OTHER_ENCODER
+        if vectors.version != document.version:
+            return OTHER_DOCUMENT
+        key = document_key(document.name, tag)
+        try:
+            async with asyncio.timeout(timeout):
+                splitter, sentences = await self._shards.execute(key, "HMGET", key, "splitter", "sentences")
+                if (splitter, sentences) != (vectors.splitter.encode(), b"%d" % vectors.sentences):
+                    return OTHER_SENTENCES
+                for first in range(0, vectors.count, VECTORS_PER_STEP):
+                    passages = vectors.part(first, VECTORS_PER_STEP)
+                    made = Embedding(vectors.encoder, vectors.dims, first, vectors.count, passages)
+                    call = stored.attach_vectors(document.name, tag, document.version, vectors.splitter, made)
+                    if (await self._shards.execute(call.keys[0], *call.command()))[0] != b"stored":
+                        return STALE
+        except (ReplyError, TimeoutError) as error:
+            # The document is indexed, and the worker makes its vectors.
+            _log.warning("the vectors of document %.100r are not attached: %s", document.document_id, error)
+            return REFUSED
+        return STORED
 
     async def delete(
         self,

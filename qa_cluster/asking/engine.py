@@ -144,7 +144,7 @@ class Engine:
             follow=self._follow,
             limits=options.limits,
         )
-        self.documents = DocumentStore(shards, partitions, self.collections)
+        self.documents = DocumentStore(shards, partitions, self.collections, self.vectors)
         self.listing = DocumentList(shards, partitions, self.collections, self.fields)
         self.collection_removal = CollectionRemoval(shards, self.collections, self.documents)
         self.api_keys = ApiKeys(shards, freshness, partitions)

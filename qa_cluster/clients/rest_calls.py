@@ -317,9 +317,19 @@ def collection_call(method: str, name: str, timeout: float | None = None) -> Res
     return RestCall(method, path, query=_timeout_query(timeout), timeout=timeout)
 
 
-def put_call(document: Document, collection: str, if_version: str | None, wait: bool, timeout: float) -> RestCall:
+def put_call(
+    document: Document,
+    collection: str,
+    if_version: str | None,
+    wait: bool,
+    timeout: float,
+    *,
+    vectors: Mapping[str, Any] | None = None,
+) -> RestCall:
     """Return the request that stores a document."""
-    body = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
+    body: dict[str, Any] = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
+    if vectors is not None:
+        body["vectors"] = dict(vectors)
     query = {"wait": "true" if wait else "false", **_timeout_query(timeout), **collection_query(collection)}
     content = as_json(body, f"document {document.id[:100]!r}")
     return RestCall("PUT", document_path(document.id), content, query, condition(if_version), timeout)

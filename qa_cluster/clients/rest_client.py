@@ -232,14 +232,15 @@ class Client:
         if_version: str | None = None,
         wait: bool = True,
         timeout: float | None = None,
+        vectors: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""`` means that it must not exist.
+        `if_version` is the version that the document must have now; ``""`` means that it must not exist. `vectors` are
+        the vectors of its passages, as ``qa_cluster.vectors.prepared.PreparedVectors.to_dict`` returns them.
         """
-        call = put_call(
-            Document(id, text, title or "", metadata or {}), collection, if_version, wait, self._seconds(timeout)
-        )
+        document = Document(id, text, title or "", metadata or {})
+        call = put_call(document, collection, if_version, wait, self._seconds(timeout), vectors=vectors)
         return WriteResult.from_dict(parsed_object(self._send(call)))
 
     def upload(self, files: UploadFiles, **options: Unpack[UploadArguments]) -> tuple[UploadedFile, ...]:

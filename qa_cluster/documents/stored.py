@@ -442,6 +442,12 @@ def embed_document(document: str, tag: str, version: str, splitter: str, made: E
     return ScriptCall("embed_document", document_keys(document, tag), args)
 
 
+def attach_vectors(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ModuleCall:
+    """`embed_document` for a client that may write the document, and not its internal keys."""
+    args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
+    return ModuleCall("QA.EMBEDDOCUMENT", (keys.paragraphs_key(document, tag),), args)
+
+
 def loose_sentences(document: str, tag: str) -> ScriptCall:
     """Delete the cached answers of sentences that a client stores without a document.
 

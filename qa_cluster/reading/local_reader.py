@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest_fields import sha256_hex
+from qa_cluster.manifest_fields import ModelFiles, sha256_hex
 
 from .bundled import unpacked
 from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
@@ -47,14 +47,14 @@ class LocalReader:
             raise ModelError(f"no folder {str(folder)!r}")
         self.folder = folder
         self.manifest = Manifest.load(folder / MANIFEST_FILE)
-        tokenizer = _tokenizer(folder / TOKENIZER_FILE, self.manifest)
+        tokenizer = read_tokenizer(folder / TOKENIZER_FILE, self.manifest)
         self.tokenizer = ReaderTokenizer(tokenizer)
         self.device = device
-        self.runtime = runtime or _installed(device, self.manifest.precision)
+        self.runtime = runtime or installed_runtime(device, self.manifest.precision)
         self._pairs = PairEncoder(self.manifest)
         self._running = threading.Lock()
         with unpacked(folder) as files:
-            _check_model(files / MODEL_FILE, self.manifest)
+            check_model(files / MODEL_FILE, self.manifest)
             self._run = open_runner(files / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
@@ -72,10 +72,11 @@ class LocalReader:
 
 def check_tokenizer(place: Path, manifest: Manifest) -> None:
     """Raise ModelError unless the tokenizer at `place`, a file or a folder, belongs to the manifest."""
-    _tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
+    read_tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
 
 
-def _tokenizer(path: Path, manifest: Manifest) -> bytes:
+def read_tokenizer(path: Path, manifest: ModelFiles) -> bytes:
+    """The contents of the tokenizer of a model; ModelError unless it is the file that the manifest names."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -89,8 +90,8 @@ def _tokenizer(path: Path, manifest: Manifest) -> bytes:
     return data
 
 
-def _check_model(path: Path, manifest: Manifest) -> None:
-    """Check the hash of the model file.
+def check_model(path: Path, manifest: ModelFiles) -> None:
+    """Raise ModelError unless the file has the hash that the manifest names.
 
     The file is read in parts, because a model may be larger than the free memory.
     """
@@ -106,7 +107,8 @@ def _check_model(path: Path, manifest: Manifest) -> None:
         )
 
 
-def _installed(device: str, precision: str) -> str:
+def installed_runtime(device: str, precision: str) -> str:
+    """The installed runtime that suits a precision and this processor; ModelError if none is installed."""
     if device != "cpu":
         return "onnxruntime"
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):

@@ -54,6 +54,7 @@ async def test_without_a_worker_a_waiting_write_is_504_and_stays(cluster: Script
         direct = await client.put("/documents/d?wait=false", json={"text": "Ada wrote it."})
         assert direct.json() | {"version": ""} == {
             "id": "d", "version": "", "changed": False, "created": False, "tokenized": False,
+            "vectors": "",
         }  # fmt: skip
         assert (await client.get("/documents/d")).json()["tokenized"] is False
 

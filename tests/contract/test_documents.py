@@ -41,6 +41,7 @@ OTHER_NAMES = {
         "in_progress",
     ),
     *("qa_trace_spans_sent", "qa_trace_spans_dropped", "parentbased_traceidratio"),
+    *("other_encoder", "other_document", "other_sentences", "embed_documents"),  # of vectors in a write
     *("list_collections", "put_document", "next_offset"),  # of the MCP server
     *("qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"),
 }

@@ -260,6 +260,16 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
             chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance),
         ],
     ),
+    (
+        "QA.EMBEDDOCUMENT",
+        lambda chance: [
+            "QA.EMBEDDOCUMENT",
+            f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}",
+            chance.choice(["", "0" * 16]),
+            "1",
+            *index_embed(chance)[3:],
+        ],
+    ),
     ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
     ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
     ("QA.PUTDOCUMENT", put_document),

@@ -22,7 +22,10 @@ TABLE = {
     for name, categories, right in ROW.findall((ROOT / "docs" / "access.md").read_text())
 }
 # Commands with the rights of the module, for users who may write the key.
-WRITES = {"QA.PUTDOCUMENT", "QA.SETMETADATA", "QA.DELDOCUMENT", "QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"}
+WRITES = {
+    *("QA.PUTDOCUMENT", "QA.SETMETADATA", "QA.EMBEDDOCUMENT", "QA.DELDOCUMENT"),
+    *("QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"),
+}
 TENSOR = ["FLOAT", "1", "VALUES", "1"]
 
 
@@ -219,6 +222,7 @@ OTHERS_KEYS = [
     ),
     "RG.INNERHOOK GET secret",
     "QA.PUTDOCUMENT secret * d - {} 0123456789abcdef 1 x -",
+    "QA.EMBEDDOCUMENT secret 0123456789abcdef s encoder1 4 0 1 x",
     "QA.DELDOCUMENT secret *",
     "QA.PUTANSWER secret x 1",
     "QA.DELANSWER secret",

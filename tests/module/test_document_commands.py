@@ -1,4 +1,4 @@
-"""QA.PUTDOCUMENT, QA.DELDOCUMENT, QA.PUTANSWER and QA.DELANSWER: their rights, their scripts, replication and files."""
+"""The commands that write documents and cached answers: their rights, their scripts, replication and files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from qa_cluster.documents.metadata_limits import check_integer, fault_of
 from qa_cluster.documents.stored import document_keys
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.scripts.calls import load
+from qa_cluster.vectors.packing import PassageVector, pack_passages
 from tests.harness.polling import eventually
 from tests.harness.programs import ROOT
 from tests.harness.servers import Server
@@ -32,6 +33,7 @@ USERS = {
     "puts": ["+qa.putdocument", "~paragraphs:books%/*"],
     "deletes": ["+qa.deldocument", "~paragraphs:books%/*"],
     "changes": ["+qa.setmetadata", "~paragraphs:books%/*"],
+    "embeds": ["+qa.embeddocument", "~paragraphs:books%/*"],
     "keeps": ["+qa.putanswer", "+qa.delanswer", "~answer:*"],
 }
 
@@ -84,6 +86,9 @@ def changed(metadata: str, if_version: str = "*") -> tuple[Any, ...]:
     return stored.set_metadata(NAME, TAG, if_version, metadata, fields).command()
 
 
+PASSAGE = pack_passages([PassageVector(0, 1, b"\0\0\x80\x3fabcd")])
+
+
 def indexed(version: str) -> tuple[Any, ...]:
     """The script by which a worker indexes the text `One.`."""
     made = stored.IndexedText("s", "a", 1, b"", b"\1\1\1\3one")
@@ -130,6 +135,51 @@ def test_metadata_are_replaced_without_the_text(server: Server, client: redis.Re
     assert run(server, "changes", *changed("{}")) == ["no_collection", version]
 
 
+def embedded(version: str, passages: bytes = PASSAGE, splitter: str = "s", done: int = 0) -> tuple[Any, ...]:
+    made = stored.Embedding(b"encoder1", 4, done, done + 1, passages)
+    return stored.attach_vectors(NAME, TAG, version, splitter, made).command()
+
+
+def vectors_of(client: redis.Redis) -> list[Any]:
+    found = client.execute_command("QA.INDEX.INFO", keys.index_key(TAG, "books"))
+    return list(dict(zip(found[::2], found[1::2], strict=True))["vectors"]) if found else []
+
+
+def test_vectors_are_attached_to_the_indexed_version(server: Server, client: redis.Redis) -> None:
+    version = run(server, "puts", *put("One."))[1]
+    assert run(server, "embeds", *embedded(version)) == ["stale"], "it is not indexed yet"
+    assert client.execute_command(*indexed(version)) == ["stored"]
+    for stale in (embedded("0" * 16), embedded(version, splitter="t"), embedded(version, done=1)):
+        assert run(server, "embeds", *stale) == ["stale"]
+    assert vectors_of(client) == []
+    for _ in range(2):  # a repeated call replaces the same vectors
+        assert run(server, "embeds", *embedded(version)) == ["stored"]
+        assert len(vectors_of(client)) == 1
+    for reload in ("RELOAD", "LOADAOF"):
+        client.execute_command("DEBUG", reload)
+        assert dict(zip(*[iter(vectors_of(client)[0])] * 2, strict=True))["documents"] == 1
+    run(server, "puts", *put("Two."))
+    assert vectors_of(client) == []
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("passages", "error"),
+    [
+        (pack_passages([PassageVector(0, 2, b"\0\0\0\0abcd")]), "passage 0 ends at sentence 2"),
+        (pack_passages([PassageVector(0, 1, b"\0\0\x80\xbfabcd")]), "passage 0 has the scale -1"),
+        (PASSAGE[:-1], "not a multiple of 16"),
+        (bytes(2**20 + 8), "they must have 1048576 at most"),
+    ],
+)
+def test_faulty_vectors_change_nothing(server: Server, client: redis.Redis, passages: bytes, error: str) -> None:
+    version = client.execute_command(*put("One."))[1]
+    client.execute_command(*indexed(version))
+    with pytest.raises(redis.ResponseError, match=error):
+        run(server, "embeds", *embedded(version, passages))
+    assert vectors_of(client) == []
+
+
 @pytest.mark.hostile
 @pytest.mark.parametrize(
     ("metadata", "fields", "error"),
@@ -158,6 +208,7 @@ def test_each_command_is_a_right_of_its_own(server: Server) -> None:
         ("deletes", put("One.")),
         ("puts", DELETE),
         ("puts", changed("{}")),
+        ("puts", embedded("0" * 16)),
         ("puts", ("QA.PUTANSWER", ANSWER, "x", 9)),
     ):
         with pytest.raises(redis.exceptions.NoPermissionError):
@@ -167,10 +218,12 @@ def test_each_command_is_a_right_of_its_own(server: Server) -> None:
 def test_the_script_is_the_one_of_the_package(server: Server, client: redis.Redis) -> None:
     client.execute_command(*put("One."))
     client.execute_command(*changed("{}"))
+    client.execute_command(*embedded("0" * 16))
     client.execute_command(*DELETE)
     client.execute_command("QA.PUTANSWER", ANSWER, "x", 100)
     client.execute_command("QA.DELANSWER", ANSWER)
-    for name in ("put_document", "set_metadata", "delete_document", "store_whole_answer", "drop_answers"):
+    names = ("put_document", "set_metadata", "embed_document", "delete_document", "store_whole_answer", "drop_answers")
+    for name in names:
         assert client.script_exists(client.script_load(load(name))) == [True]
     client.script_flush()
     assert client.execute_command(*put("Two."))[0] == "stored"
@@ -197,6 +250,7 @@ def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, k
         ("puts", ["QA.PUTDOCUMENT", key, *put("x")[2:]]),
         ("deletes", ["QA.DELDOCUMENT", key, "*"]),
         ("changes", ["QA.SETMETADATA", key, "*", "{}", b""]),
+        ("embeds", ["QA.EMBEDDOCUMENT", key, *embedded("0" * 16)[2:]]),
     ):
         with pytest.raises(redis.ResponseError, match="the key must be paragraphs:"):
             run(server, user, *command)

@@ -10,11 +10,15 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.client import Client, NotFound
 from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.errors import InvalidInput
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.reading.manifest import MANIFEST_FILE
+from qa_cluster.types import Document
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
+from qa_cluster.vectors.local_encoder import LocalEncoder
 from tests.harness.polling import eventually
 from tests.harness.system import System
 
@@ -42,6 +46,48 @@ def filled(system: System) -> Iterator[System]:
         yield system
         for name in DOCUMENTS:
             client.delete_document(f"meaning-{name}")
+
+
+@pytest.fixture(scope="module")
+def encoder() -> LocalEncoder:
+    return LocalEncoder()
+
+
+def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: LocalEncoder) -> None:
+    """A PUT with vectors of the same encoder, document and sentences needs no run of the shard's encoder."""
+    filled.start_service()
+    text = "Penguins cannot fly. They swim very well in cold water."
+    document = Document("meaning-client", text, "Birds", {"year": 1})
+    (vectors,) = encoder.prepare([document])
+    assert vectors is not None
+    count = embedded(filled)
+    with Client(f"http://127.0.0.1:{filled.port}", timeout=120) as client:
+
+        def put(**changes: Any) -> str:
+            given = vectors.to_dict() | changes
+            return client.put_document(document.id, text, "Birds", {"year": 1}, vectors=given).vectors
+
+        try:
+            assert put() == "stored"
+            assert embedded(filled) == count + 1
+            assert put() == "stored", "a repeated write replaces the same vectors"
+            cosine, found = by_meaning(filled, "Which birds are unable to rise into the air?")
+            assert found == document.id and cosine > 0.2
+            assert put(encoder="0" * 16) == "other_encoder"
+            assert put(version="0" * 16) == "other_document"
+            assert put(splitter="0") == "other_sentences"
+            assert embedded(filled) == count + 1
+            with pytest.raises(InvalidInput, match="sentences is 9, the passages have 2 sentences"):
+                put(sentences=9)
+            with pytest.raises(InvalidInput, match="vectors need wait"):
+                client.put_document("meaning-other", "Not stored.", wait=False, vectors=vectors.to_dict())
+            with pytest.raises(NotFound):
+                client.get_document("meaning-other")
+            assert client.put_document("meaning-client", "Cats purr.").vectors == ""
+            eventually(lambda: unembedded(filled) == 0 and embedded(filled) == count + 1, 120)
+        finally:
+            client.delete_document("meaning-client")
+            filled.stop_service()
 
 
 def unembedded(system: System) -> int:

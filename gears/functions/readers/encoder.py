@@ -10,8 +10,8 @@ import numpy as np
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.inference.tensors import Array
 from qa_cluster.gears.shard.failures import GearsError
-from qa_cluster.reading.prefix import prefix_ids
 from qa_cluster.reading.tokenization import IntArray, ReaderTokenizer
+from qa_cluster.vectors.document_passages import encoder_arrays, encoder_row
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 from qa_cluster.vectors.packing import FloatArray, pack_vectors
 
@@ -39,7 +39,7 @@ class ShardEncoder(ShardModel):
         found = self._questions.get(question)
         if found is None:
             tokens = self.tokenizer.encode_question(question, self.manifest.max_question_tokens)
-            inputs = self._inputs([self.row(tokens.ids)])
+            inputs = self._inputs([encoder_row(tokens.ids, self.manifest)])
             (vectors, *_), _ = await self._model().run_measured(inputs)
             (found,) = pack_vectors(self._checked(vectors, 1))
             self._questions[question] = found
@@ -52,7 +52,7 @@ class ShardEncoder(ShardModel):
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
         """Return the packed vectors of passages.
 
-        All vectors are computed in one run, after all pending questions. Each row comes from `row`.
+        All vectors are computed in one run, after all pending questions. Each row comes from `document_passages`.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))
@@ -60,28 +60,8 @@ class ShardEncoder(ShardModel):
             raise InferenceFailed(f"encoder {self.name} could not be run: {error}") from error
         return pack_vectors(self._checked(vectors[0], len(rows)))
 
-    def prefix(self, title: str, section: str) -> list[int]:
-        """Return the tokens before a passage: its title and its section path."""
-        if not self.manifest.passage_prefix:
-            return []
-        return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
-
-    def row(self, tokens: IntArray | Sequence[int]) -> IntArray:
-        """Return the encoder's input for the tokens of a text, truncated to the token budget of a passage."""
-        limit = self.manifest.context_tokens - self.manifest.special_tokens
-        return np.array([*self.manifest.head, *tokens[:limit], *self.manifest.tail], np.int32)
-
     def _inputs(self, rows: Sequence[IntArray]) -> list[Array]:
-        longest = max(map(len, rows))
-        arrays = {
-            "input_ids": np.full((len(rows), longest), self.manifest.pad_id, np.int64),
-            "attention_mask": np.zeros((len(rows), longest), np.int64),
-            "token_type_ids": np.zeros((len(rows), longest), np.int64),
-        }
-        for number, row in enumerate(rows):
-            arrays["input_ids"][number, : len(row)] = row
-            arrays["attention_mask"][number, : len(row)] = 1
-        return [arrays[name] for name in self.manifest.inputs]
+        return list(encoder_arrays(rows, self.manifest).values())
 
     def _checked(self, vectors: Array, rows: int) -> FloatArray:
         if vectors.shape != (rows, self.manifest.dims):

@@ -20,6 +20,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from qa_cluster.integrations.spark import QAClusterDataSource
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Small jobs: compiling takes longer than running.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2,3]")
@@ -27,6 +29,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "700m")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder))
         .config("spark.local.dir", str(folder))
@@ -35,7 +39,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(QAClusterDataSource)
     yield session
+    gateway = session.sparkContext._gateway
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the Java process ends with its input
+    gateway.proc.wait(60)
 
 
 @pytest.fixture

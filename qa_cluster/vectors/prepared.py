@@ -1,0 +1,146 @@
+"""Vectors of a document's passages that a client has made, and what they were made from.
+
+A shard uses them only if its encoder, its version of the document and its sentences are the same. The module runs no
+model; `local_encoder` makes the vectors.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Self
+
+import numpy as np
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+from .encoder_manifest import DIGEST_BYTES, MAX_DIMS
+from .packing import packed_bytes
+
+# The limit of passages of one document: some 18,000 sentences. The shards embed longer documents.
+MAX_PREPARED_PASSAGES = 4096
+MAX_SPLITTER_CHARS = 200
+
+# The states of vectors after a write.
+STORED, OTHER_ENCODER, OTHER_DOCUMENT, OTHER_SENTENCES, STALE, REFUSED = (
+    "stored",
+    "other_encoder",
+    "other_document",
+    "other_sentences",
+    "stale",
+    "refused",
+)
+
+_HEAD = Struct("<IIf")
+_FIELDS = {"encoder": str, "dims": int, "version": str, "splitter": str, "sentences": int, "passages": str}
+_DIGEST = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
+_VERSION = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVectors:
+    """The vectors of all passages of a document.
+
+    Attributes:
+        encoder: the digest of the encoder, which also names how it cuts documents.
+        dims: the number of values in a vector.
+        version: the version of the document, a hash of its title, metadata and text.
+        splitter: the version of the splitter.
+        sentences: the number of sentences of the document.
+        passages: packed passages (`packing`): each sentence is in exactly one, in order.
+    """
+
+    encoder: bytes
+    dims: int
+    version: str
+    splitter: str
+    sentences: int
+    passages: bytes
+
+    @property
+    def count(self) -> int:
+        """The number of passages."""
+        return len(self.passages) // self._size
+
+    @property
+    def _size(self) -> int:
+        return 8 + packed_bytes(self.dims)
+
+    def part(self, first: int, count: int) -> bytes:
+        """Packed passages from number `first`."""
+        return self.passages[first * self._size : (first + count) * self._size]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON-ready form, which `from_dict` reads."""
+        return {
+            "encoder": self.encoder.hex(),
+            "dims": self.dims,
+            "version": self.version,
+            "splitter": self.splitter,
+            "sentences": self.sentences,
+            "passages": base64.b64encode(self.passages).decode(),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """Read and check vectors; the error names the first wrong field."""
+        for name in given:
+            if name not in _FIELDS:
+                raise _wrong(name, f"is unknown, known are {', '.join(_FIELDS)}")
+        for name, kind in _FIELDS.items():
+            value = given.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise _wrong(name, f"must be {'an integer' if kind is int else 'a string'}")
+        if not _DIGEST.fullmatch(given["encoder"]):
+            raise _wrong("encoder", f"must be {2 * DIGEST_BYTES} hexadecimal digits")
+        if not 1 <= given["dims"] <= MAX_DIMS:
+            raise _wrong("dims", f"is {given['dims']}, must be from 1 to {MAX_DIMS}")
+        if not _VERSION.fullmatch(given["version"]):
+            raise _wrong("version", "must be 16 hexadecimal digits")
+        if len(given["splitter"]) > MAX_SPLITTER_CHARS:
+            raise _wrong("splitter", f"has {len(given['splitter'])} characters, the limit is {MAX_SPLITTER_CHARS}")
+        try:
+            passages = base64.b64decode(given["passages"], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise _wrong("passages", "is not base64") from error
+        found = cls(
+            bytes.fromhex(given["encoder"]),
+            given["dims"],
+            given["version"],
+            given["splitter"],
+            given["sentences"],
+            passages,
+        )
+        found._check_passages()
+        return found
+
+    def _check_passages(self) -> None:
+        """Check that the passages have each sentence once, in order, with finite scales."""
+        if not self.passages or len(self.passages) % self._size:
+            raise _wrong(
+                "passages",
+                f"has {len(self.passages)} bytes, must have a multiple of {self._size}: 12 and {self.dims} dimensions",
+            )
+        if self.count > MAX_PREPARED_PASSAGES:
+            raise InputTooLong(
+                f"vectors.passages has {self.count} passages, the limit is {MAX_PREPARED_PASSAGES}: leave the vectors"
+                " out, the shards make them"
+            )
+        at = 0
+        for number in range(self.count):
+            first, sentences, scale = _HEAD.unpack_from(self.passages, number * self._size)
+            if first != at or not sentences:
+                raise _wrong("passages", f"has passage {number} with the first sentence {first}, must be {at}")
+            if not np.isfinite(scale) or scale < 0:
+                raise _wrong("passages", f"has passage {number} with the scale {scale}, must be finite and from 0")
+            at += sentences
+        if at != self.sentences:
+            raise _wrong("sentences", f"is {self.sentences}, the passages have {at} sentences")
+
+
+def _wrong(name: str, fault: str) -> InvalidInput:
+    return InvalidInput(f"vectors.{name[:100]} {fault}", place=f"vectors/{name[:100]}")
