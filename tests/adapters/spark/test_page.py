@@ -18,14 +18,15 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture
-def one_core_of_ray() -> Iterator[None]:
+def ray_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "600")  # a busy machine
     ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_page(spark: Any, url: str, tmp_path: Path, one_core_of_ray: None) -> None:
+def test_the_page(spark: Any, url: str, tmp_path: Path, ray_of_two_cores: None) -> None:
     (tmp_path / "vasa.md").write_text("# Vasa\n\nThe Vasa sank in 1628.\n")
     printed: dict[str, Any] = {"__name__": "__main__"}
     out = io.StringIO()

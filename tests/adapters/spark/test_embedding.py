@@ -1,0 +1,64 @@
+"""Vectors that executors make: shards with the same encoder use them, other shards discard them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from qa_cluster.client import Client
+from qa_cluster.errors import InvalidInput
+from qa_cluster.integrations.spark import embed_documents
+from qa_cluster.integrations.spark.options import SparkOptions
+from qa_cluster.integrations.spark.writing import DocumentsWriter
+from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.system import UNHURRIED, System
+
+pytestmark = pytest.mark.timeout(1200)
+
+ROWS = [
+    ("ada", "Ada Lovelace wrote the first program. Babbage designed the engine.", "Ada", '{"year": 1843}'),
+    ("birds", "Penguins cannot fly. They swim well.", None, None),
+    ("empty", " ", None, None),
+    ("bad", "Its metadata are no object.", None, "[1]"),
+]
+SCHEMA = "id string, text string, title string, metadata string"
+
+
+@pytest.fixture(scope="module")
+def encoding_service() -> Iterator[System]:
+    """A shard with the bundled encoder that makes no vectors of documents by itself."""
+    binary = binary_or_skip(chosen_servers()[0])
+    with System(binary, shards=1, QA_BACKGROUND_EMBEDDING="false", **UNHURRIED) as system:
+        system.start_service()
+        yield system
+
+
+def test_the_vectors_of_executors_are_used(spark: Any, encoding_service: System, url: str, collection: str) -> None:
+    made = embed_documents(spark.createDataFrame(ROWS, SCHEMA).repartition(2)).collect()
+    vectors = {row.id: row.vectors for row in made}
+    assert vectors["empty"] is None and vectors["bad"] is None
+    assert json.loads(vectors["ada"])["sentences"] == 2
+    good = spark.createDataFrame([row for row in made if row.id in ("ada", "birds")], f"{SCHEMA}, vectors string")
+
+    own = f"http://127.0.0.1:{encoding_service.port}"
+    good.write.format("qacluster").options(url=own).mode("append").save()
+    assert [shard["unembedded"] for shard in encoding_service.status()["shards"]] == [0]
+    with Client(own, timeout=120) as client:
+        client.put_document("other", "The shard makes no vectors of this document.")
+    assert [shard["unembedded"] for shard in encoding_service.status()["shards"]] == [1]
+
+    # A cluster without an encoder stores the documents, and discards the vectors.
+    options = SparkOptions.of({"url": url, "collection": collection})
+    written = DocumentsWriter(options, overwrite=False).write(iter(good.collect()))
+    assert (written.changed, written.embedded, written.discarded) == (2, 0, 2)
+
+
+def test_only_texts_can_be_embedded(spark: Any) -> None:
+    frame = spark.createDataFrame(ROWS, SCHEMA)
+    with pytest.raises(InvalidInput, match="column 'metadata' has the type struct, must be string"):
+        embed_documents(frame.selectExpr("id", "text", "struct(title) as metadata"))
+    with pytest.raises(InvalidInput, match="no column 'text'"):
+        embed_documents(frame.select("id"))
