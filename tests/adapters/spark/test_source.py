@@ -183,7 +183,7 @@ def test_the_key_is_used_and_not_shown(
     spark: Any, collection: str, framework_service: System, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = f"http://127.0.0.1:{framework_service.port}"
-    made = framework_service.cli("keys", "create", "spark", "--scope", "admin", "--json").stdout
+    made = framework_service.cli("keys", "create", "spark", "--scope", "write", "--scope", "search", "--json").stdout
     token = next(value for value in orjson.loads(made).values() if str(value).startswith("qac_"))
     try:
         file = tmp_path / "token"
