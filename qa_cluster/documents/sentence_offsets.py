@@ -54,6 +54,13 @@ def pack_offsets(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
     return b"".join(packed)
 
 
+def first_byte(width: int, records: bytes) -> int:
+    """Return the position of the first sentence in the bytes of the text; 0 without sentences."""
+    if not records:
+        return 0
+    return int(_WIDE.unpack_from(records)[3] if width == WIDE else _NARROW.unpack_from(records)[0])
+
+
 def cut_sentences(first: int, width: int, records: bytes, text: bytes) -> Iterator[LocatedSentence | None]:
     """Yield consecutive sentences of a document, starting with number `first`; None for a sentence whose text has
     changed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.documents.sentence_offsets import LocatedSentence, cut_sentences
+from qa_cluster.documents.sentence_offsets import LocatedSentence, cut_sentences, first_byte
 from qa_cluster.documents.stored import DocumentRecord, parse_record, read_record
 from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.keys import offsets_key, paragraphs_key
@@ -26,7 +26,9 @@ def read_sentences(shard: ShardCommands, name: tuple[str, str]) -> DocumentSente
     record, offsets = parse_record(reply), as_bytes(packed)
     if record is None or not record.tokenized or not record.analyzer or not offsets:
         return None
-    sentences = [found for found in cut_sentences(0, offsets[0], offsets[1:], as_bytes(text)) if found is not None]
+    width, records = offsets[0], offsets[1:]
+    data = as_bytes(text)[first_byte(width, records) :]
+    sentences = [found for found in cut_sentences(0, width, records, data) if found is not None]
     return DocumentSentences(record, sentences) if len(sentences) == record.sentences else None
 
 

@@ -153,6 +153,16 @@ async def test_all_sentences_of_all_documents_get_a_passage(
     assert max(rows * length for rows, length in model.runs) <= RUN_TOKENS
 
 
+@pytest.mark.parametrize("start", ["\n", "   ", "\u00a0 "])
+async def test_a_text_that_starts_with_white_space_gets_vectors(
+    start: str, shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder
+) -> None:
+    """Its sentences were looked for at the first byte of the text, so it was stale for ever."""
+    shard.put("d", start + text_of(3))
+    assert await vectors.embed([("d", TAG)], encoder) == {("d", TAG): EMBEDDED}
+    assert covered(shard.stored["d"]) == [0, 1, 2]
+
+
 async def test_a_long_document_is_stored_in_portions(
     shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder
 ) -> None:
