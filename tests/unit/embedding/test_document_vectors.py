@@ -157,7 +157,7 @@ async def test_all_sentences_of_all_documents_get_a_passage(
 async def test_a_text_that_starts_with_white_space_gets_vectors(
     start: str, shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder
 ) -> None:
-    """Its sentences were looked for at the first byte of the text, so it was stale for ever."""
+    """Its sentences were looked for at the first byte of the text, so it stayed stale."""
     shard.put("d", start + text_of(3))
     assert await vectors.embed([("d", TAG)], encoder) == {("d", TAG): EMBEDDED}
     assert covered(shard.stored["d"]) == [0, 1, 2]
