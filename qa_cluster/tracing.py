@@ -38,7 +38,7 @@ class TracedStep(Protocol):
 
     @property
     def traceparent(self) -> str:
-        """The step's name on the wire, in the format of W3C Trace Context."""
+        """The `traceparent` header that names this step to other processes (W3C Trace Context)."""
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
         """Start a part of the step and return the part; `is_call`: another server runs the part."""

@@ -22,7 +22,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits by the size of a file: a base value, a part for each MiB, and a maximum.
+    """The limits of time and memory for a file, which grow with its size.
+
+    Each limit is a base value and an amount for each MiB of the file, up to a maximum. For example, a file of 0.5 MiB
+    has 10 s + 0.5 * 40 s of processor time:
 
     >>> Budget().cost(1000).seconds, Budget().cost(MIB // 2).seconds, Budget().cost(50 * MIB).seconds
     (10.04, 30.0, 60.0)
