@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qa_cluster.topology import Shard
+
 from .meaning import QuestionVector
 
 EDGE_WEIGHT = 0.3
@@ -71,6 +73,8 @@ class Ranking:
         reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
         vector: the vector of the question; None: the ranking uses words only.
+        left_out: the shards that were ranked, but whose sentences are not candidates, because these shards cannot read
+            now.
     """
 
     candidates: list[Candidate]
@@ -82,6 +86,7 @@ class Ranking:
     reindexing: bool = False
     vector: QuestionVector | None = None
     weighed: tuple[int, ...] = ()
+    left_out: frozenset[Shard] = frozenset()
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:

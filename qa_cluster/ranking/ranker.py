@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -108,6 +108,7 @@ class Ranker:
         collection: str = DEFAULT_COLLECTION,
         without: Collection[Shard] = (),
         *,
+        unreadable: Callable[[], frozenset[Shard]] = frozenset,
         retriever: str = WORDS,
         distinct: bool = False,
         expansion: Expansion | None = None,
@@ -116,6 +117,8 @@ class Ranker:
 
         Args:
             without: the shards that are not asked; the ranking lacks their documents.
+            unreadable: returns the shards that cannot read sentences, after the shards have ranked. If some of their
+                sentences are among the best, all their sentences are left out (`Ranking.left_out`).
             retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
                 words are used.
             distinct: whether each passage counts once, with its best sentence.
@@ -127,7 +130,15 @@ class Ranker:
             ClusterError: a shard cannot rank, or its reply cannot be parsed.
         """
         (ranking,) = await self.rank_each(
-            text, count, chosen, (collection,), without, retriever=retriever, distinct=distinct, expansion=expansion
+            text,
+            count,
+            chosen,
+            (collection,),
+            without,
+            unreadable=unreadable,
+            retriever=retriever,
+            distinct=distinct,
+            expansion=expansion,
         )
         return ranking
 
@@ -139,6 +150,7 @@ class Ranker:
         collections: Sequence[str],
         without: Collection[Shard] = (),
         *,
+        unreadable: Callable[[], frozenset[Shard]] = frozenset,
         retriever: str = WORDS,
         distinct: bool = False,
         expansion: Expansion | None = None,
@@ -170,8 +182,9 @@ class Ranker:
             with _readable():
                 size = sum(len(reply[3]) for reply in replies) * HIT_BYTES
                 parts = _regrouped(on_shard, replies, len(statistics))
+                away = unreadable()
                 rankings = [
-                    await off_loop(size, ranking_of, each, part, count, vector, corpus)
+                    await off_loop(size, self._readable_ranking, each, part, count, vector, corpus, away)
                     for each, part in zip(statistics, parts, strict=True)
                 ]
             for each in statistics:
@@ -204,6 +217,26 @@ class Ranker:
         """Return the partitions on each shard that is asked."""
         left_out = {shard.address for shard in without}
         return {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
+
+    def _readable_ranking(  # noqa: PLR0917 - the arguments of `ranking_of`
+        self,
+        statistics: Statistics,
+        replies: Sequence[Any],
+        count: int,
+        vector: QuestionVector | None,
+        corpus: Corpus,
+        away: frozenset[Shard],
+    ) -> Ranking:
+        """`ranking_of`, without the sentences of the shards `away` if one of these shards has a candidate."""
+        ranking = ranking_of(statistics, replies, count, vector, corpus)
+        if not away:
+            return ranking
+        shard_of = self._shards.topology.shard_of
+        if not any(shard_of(slot(candidate.sentence)) in away for candidate in ranking.candidates):
+            return ranking
+        tags = [tag for tag in statistics.tags if shard_of(slot(tag)) in away]
+        rest = ranking_of(statistics, replies, count, vector, corpus, left_out=tags)
+        return replace(rest, left_out=away)
 
     async def _vector(self, text: str, retriever: str, without: Collection[Shard]) -> QuestionVector | None:
         if retriever == WORDS or self._vectors is None:
@@ -429,14 +462,21 @@ def ranking_of(
     count: int,
     vector: QuestionVector | None = None,
     corpus: Corpus | None = None,
+    *,
+    left_out: Collection[str] = (),
 ) -> Ranking:
-    """Build a ranking from the replies to `rank_commands` with the same corpus."""
+    """Build a ranking from the replies to `rank_commands` with the same corpus.
+
+    Sentences of the partitions with the tags in `left_out` are not candidates.
+    """
     corpus = corpus or Corpus.of([statistics])
     parts: dict[str, RankedPartition] = {}
     hits: list[tuple[float, float, str, Any, int]] = []
     rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
     for tag, sentences, frequencies, (_, _, _, found, (identity, next_id), places, *passages) in rows:
         parts[tag] = RankedPartition(sentences, frequencies, identity, next_id)
+        if tag in left_out:
+            continue
         by_meaning = [0.0] * len(found)
         if vector is not None:
             by_meaning = [vector.score(None if row[0] is None else float(row[0])) for row in passages[0]]

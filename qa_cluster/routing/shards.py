@@ -289,6 +289,12 @@ class Shards:
         """The primaries that cannot answer now. They may not have been detected as down yet."""
         return frozenset(shard for shard in self.all if shard.address in self.readiness.servers)
 
+    @property
+    def without_worker(self) -> frozenset[Shard]:
+        """The primaries whose workers cannot answer now."""
+        workers = self.readiness.workers
+        return frozenset(shard for shard in self.all if shard.address in workers) if workers else _NONE
+
     def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
         """Return the primaries that are down and have no replica to replace them; without the shard `besides`."""
         return self.down - self.topology.spared - {besides}

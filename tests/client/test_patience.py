@@ -160,6 +160,10 @@ async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it
         state[0] = "starting"
         for _ in range(2):
             await asyncio.wait_for(asked(engine, lost, cache="off"), LONG_SECONDS / 2)
+        # the shard is known by now: a question is ranked once, and each of the other shards reads once
+        rankings, readings = engine.rankings, cluster.count("qa.read")
+        await asked(engine, lost, cache="off")
+        assert (engine.rankings - rankings, cluster.count("qa.read") - readings) == (1, 2)
         await write_on(engine, cluster.nodes[0], "Owls hunt mice.")
         result = await ask(engine, "What hunts mice?", coverage="partial", timeout=LONG_SECONDS)
         assert ([answer.answer for answer in result.answers], result.index.partial) == (["Owls"], False)

@@ -192,14 +192,16 @@ class Answering:
                 question.chosen,
                 options.collection,
                 without,
+                unreadable=lambda: self._unreadable(options.coverage, without),
                 retriever=plan.retriever,
                 distinct=True,
                 expansion=question.expansion,
             )
+            missing = without | ranking.left_out
             clock.rank = perf_counter() - begun
             stages, tokens = await asyncio.gather(
                 self._read(question, plan, ranking, clock),
-                self._watch("" if without else digest, ranking, plan, question),
+                self._watch("" if missing else digest, ranking, plan, question),
             )
             decisive = stages[-1]
             chosen = choose(decisive.spans, decisive.stage.calibration)
@@ -228,7 +230,7 @@ class Answering:
             answerable=answerable,
             no_answer_score=assembled.no_answer_score,
             answers=answers,
-            index=index_of(ranking, self._shards, without),
+            index=index_of(ranking, self._shards, missing),
             usage=_usage(ranking, [reading for stage in stages for reading in stage.readings], len(clock.read)),
         )
         return ComputedAnswer(
@@ -237,10 +239,15 @@ class Answering:
             frozenset(shard for answer in assembled.answers for shard in answer.shards),
             tokens,
             next((stage.unplanned for stage in stages if stage.unplanned), ""),
-            bool(without),
+            bool(missing),
             answers[0].score if answerable else None,
             not answerable or answers[0].confidence == UNSURE,
         )
+
+    def _unreadable(self, coverage: str, without: frozenset[Shard]) -> frozenset[Shard]:
+        """The ranked shards whose workers cannot read now. Empty if the question must wait for them."""
+        away = self._shards.without_worker - without
+        return away if coverage == PARTIAL and len(away | without) < len(self._shards.all) else frozenset()
 
     async def _watch(
         self, digest: str, ranking: Ranking, plan: ReadingPlan, question: Question
@@ -297,7 +304,10 @@ class Answering:
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
-        read = self._read_patiently if question.options.coverage == PARTIAL else self._read_on
+        may_leave_out = question.options.coverage == PARTIAL
+        if may_leave_out:  # before a read starts whose result would be lost
+            self._shards.readiness.check([shard.address for shard in by_shard], workers=True)
+        read = self._read_patiently if may_leave_out else self._read_on
         asked = [read(shard, reader, question.text, names) for shard, names in by_shard.items()]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         readings: list[SentenceReading] = []
@@ -308,7 +318,6 @@ class Answering:
     async def _read_patiently(self, shard: Shard, reader: str, text: str, names: list[str]) -> list[Any]:
         """Call `_read_on`; raise ShardNotReady if the server or the worker of the shard cannot answer."""
         readiness = self._shards.readiness
-        readiness.check([shard.address], workers=True)
         try:
             return await readiness.patiently(self._read_on(shard, reader, text, names), [shard.address], workers=True)
         except ReplyError as error:
