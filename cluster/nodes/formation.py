@@ -51,10 +51,10 @@ def create(clients: Sequence[redis.Redis], ports: Sequence[int], shards: int, ho
 
 
 def introduce(clients: Sequence[redis.Redis], ports: Sequence[int], host: str, deadline: float) -> None:
-    """Send the addresses of all servers to the first server, and wait until every server knows all of them."""
+    """Send the addresses of all servers to the first server, and wait until every server has met all of them."""
     expected, met_at = set(ports), -MEET_AGAIN_SECONDS
     while True:
-        known = [{node.port for node in nodes_of(client) if not node.failed} for client in clients]
+        known = [{node.port for node in nodes_of(client) if node.met and not node.failed} for client in clients]
         if all(ports_known >= expected for ports_known in known):
             return
         if time.monotonic() - met_at >= MEET_AGAIN_SECONDS:
@@ -82,8 +82,9 @@ def incomplete(client: redis.Redis, nodes: int = 0) -> str:
     down = [node.address for node in known if node.failed]
     if down:
         return UNREACHABLE + ", ".join(down)
-    if len(known) < nodes:
-        return f"{len(known)} of {nodes} nodes are known"
+    met = sum(node.met for node in known)
+    if met < nodes:
+        return f"{met} of {nodes} nodes are known"
     return _replicas_behind(client) if nodes else ""
 
 

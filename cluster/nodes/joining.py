@@ -123,7 +123,7 @@ def _introduce(clients: Servers, ids: Mapping[Address, str], deadline: float) ->
 
 
 def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Address]:
-    reached = {node.id for node in nodes_of(client) if not node.failed and "handshake" not in node.flags}
+    reached = {node.id for node in nodes_of(client) if node.met and not node.failed}
     return [address for address, node_id in ids.items() if node_id not in reached]
 
 

@@ -39,6 +39,11 @@ class Node:
         return not self.connected or bool(self.flags & {"fail", "fail?", "noaddr"})
 
     @property
+    def met(self) -> bool:
+        """Whether the handshake with it is over. Until then, its id is random: commands with this id will fail."""
+        return "handshake" not in self.flags
+
+    @property
     def address(self) -> str:
         """Host and port."""
         return f"{self.host}:{self.port}"

@@ -202,4 +202,4 @@ def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], pa
 
 def all_primaries(client: redis.Redis) -> list[Node]:
     """Return all running primaries of the cluster, including primaries without slots."""
-    return [node for node in nodes_of(client) if not node.primary_id and not node.failed]
+    return [node for node in nodes_of(client) if node.met and not node.primary_id and not node.failed]

@@ -1,11 +1,16 @@
-"""Parsing CLUSTER NODES, and spreading slots."""
+"""Parsing CLUSTER NODES, waiting until the servers know each other, and spreading slots."""
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from qa_cluster.cluster.nodes.formation import slot_ranges
+from qa_cluster.cluster.nodes.formation import incomplete, introduce, slot_ranges
 from qa_cluster.cluster.nodes.node import parse_nodes, primaries
+from qa_cluster.cluster.nodes.resharding import all_primaries
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SLOTS, slot
 
@@ -39,6 +44,48 @@ def test_the_tag_of_a_shard_is_that_of_its_lowest_slot() -> None:
 def test_garbage_is_refused() -> None:
     with pytest.raises(ClusterError, match="'what is this'"):
         parse_nodes("what is this")
+
+
+MET = """\
+bbb 127.0.0.1:7000@17000 myself,master - 0 1 1 connected 0-16383
+aaa 127.0.0.1:7001@17001 master - 0 1 2 connected
+"""
+# The link is up, and the port is known, but the id is random until the handshake is over.
+MEETING = MET.replace("aaa 127.0.0.1:7001@17001 master", "f00 127.0.0.1:7001@17001 handshake")
+
+
+class Reporting:
+    """A client of a server whose replies to CLUSTER NODES are given; the last one is repeated."""
+
+    connection_pool = SimpleNamespace(connection_kwargs={"host": "127.0.0.1"})
+
+    def __init__(self, *replies: str) -> None:
+        self.replies = list(replies)
+
+    def execute_command(self, *words: object) -> str:
+        if words[:2] == ("CLUSTER", "INFO"):
+            return f"cluster_state:ok\r\ncluster_slots_ok:{SLOTS}\r\n"
+        if words[:2] == ("CLUSTER", "MEET"):
+            return "OK"
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+    def info(self, section: str) -> dict[str, Any]:
+        return {"role": "master"}
+
+
+def test_servers_know_each_other_only_after_the_handshake() -> None:
+    first, second = Reporting(MET), Reporting(MEETING, MEETING, MET)
+    introduce([first, second], [7000, 7001], "127.0.0.1", time.monotonic() + 60)  # type: ignore[list-item]
+    assert second.replies == [MET]
+    with pytest.raises(ClusterError, match="the nodes have not all met"):
+        introduce([first, Reporting(MEETING)], [7000, 7001], "127.0.0.1", time.monotonic())  # type: ignore[list-item]
+
+
+def test_a_node_in_handshake_is_neither_a_known_node_nor_a_primary() -> None:
+    assert incomplete(Reporting(MET), 2) == ""  # type: ignore[arg-type]
+    assert incomplete(Reporting(MEETING), 2) == "1 of 2 nodes are known"  # type: ignore[arg-type]
+    assert [node.id for node in all_primaries(Reporting(MET))] == ["bbb", "aaa"]  # type: ignore[arg-type]
+    assert [node.id for node in all_primaries(Reporting(MEETING))] == ["bbb"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7, 100])
