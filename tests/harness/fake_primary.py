@@ -105,6 +105,8 @@ class FakePrimary:
         inner.start()
         execute(inner, "CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
         execute(inner, "CLUSTER", "SET-CONFIG-EPOCH", 1000)
+        # A server whose cluster is down unblocks its clients with an error, although their jobs may succeed.
+        eventually(lambda: "cluster_state:ok" in execute(inner, "CLUSTER", "INFO"))
         return self
 
     def take_over(self, victims: Iterable[int]) -> None:
