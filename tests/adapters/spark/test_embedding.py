@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.integrations.spark import embed_documents
 from qa_cluster.integrations.spark.options import SparkOptions
 from qa_cluster.integrations.spark.writing import DocumentsWriter
+from tests.harness.polling import eventually
 from tests.harness.programs import binary_or_skip, chosen_servers
 from tests.harness.system import UNHURRIED, System
 
@@ -36,6 +38,12 @@ def encoding_service() -> Iterator[System]:
         yield system
 
 
+def counts(system: System) -> tuple[int, int]:
+    """The number of documents, and of those without vectors."""
+    (shard,) = system.status()["shards"]
+    return shard["documents"], shard["unembedded"]
+
+
 def test_the_vectors_of_executors_are_used(spark: Any, encoding_service: System, url: str, collection: str) -> None:
     made = embed_documents(spark.createDataFrame(ROWS, SCHEMA).repartition(2)).collect()
     vectors = {row.id: row.vectors for row in made}
@@ -44,11 +52,13 @@ def test_the_vectors_of_executors_are_used(spark: Any, encoding_service: System,
     good = spark.createDataFrame([row for row in made if row.id in ("ada", "birds")], f"{SCHEMA}, vectors string")
 
     own = f"http://127.0.0.1:{encoding_service.port}"
-    good.write.format("qacluster").options(url=own).mode("append").save()
-    assert [shard["unembedded"] for shard in encoding_service.status()["shards"]] == [0]
     with Client(own, timeout=120) as client:
         client.put_document("other", "The shard makes no vectors of this document.")
-    assert [shard["unembedded"] for shard in encoding_service.status()["shards"]] == [1]
+    eventually(lambda: counts(encoding_service) == (1, 1))  # the shard counts a document soon after it has indexed it
+    good.write.format("qacluster").options(url=own).mode("append").save()
+    eventually(lambda: counts(encoding_service)[0] == 3)
+    time.sleep(1)
+    assert counts(encoding_service) == (3, 1), "only the document that was put without vectors has none"
 
     # A cluster without an encoder stores the documents, and discards the vectors.
     options = SparkOptions.of({"url": url, "collection": collection})
