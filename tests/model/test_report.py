@@ -178,7 +178,7 @@ def test_an_export_that_loses_too_much_writes_nothing_unless_forced(
     assert (tmp_path / "out" / MODEL_FILE).is_file()
 
 
-def spoiled(model: Any, precision: str, examples: object) -> Any:
+def spoiled(model: Any, precision: str, examples: object, weight_bits: int) -> Any:
     """The model with reversed word embeddings."""
     from onnx import numpy_helper
 
