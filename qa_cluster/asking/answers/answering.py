@@ -170,9 +170,8 @@ class Answering:
             seconds: the time that is left.
         """
         coverage = question.options.coverage
-        shards_without(
-            self._shards, coverage
-        )  # raises at once if the question cannot be answered, before it waits for its turn
+        # Raises at once if the question cannot be answered, before it waits for its turn.
+        shards_without(self._shards, coverage)
         async with self._admission.turn(seconds):
             answer: ComputedAnswer = await retrying_without(
                 self._shards, coverage, lambda without: self._answer(question, plan, clock, digest, without)
