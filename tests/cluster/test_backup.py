@@ -117,6 +117,16 @@ class Site(Qa):
             for _, client in shards:
                 client.close()
 
+    def embedded(self) -> bool:
+        """Whether every document has its vectors; without them, only its words rank it."""
+        settings = self.settings
+        shards = shards_of(settings, settings.cluster_url)
+        try:
+            return not any(int(client.info("qa")["qa_unembedded_documents"]) for _, client in shards)
+        finally:
+            for _, client in shards:
+                client.close()
+
     def calls(self, name: str) -> int:
         """How many times the shards have received a command."""
         settings = self.settings
@@ -259,6 +269,8 @@ def test_a_backup_has_no_password_and_no_key(source: Site, backup: Path) -> None
 def same(source: Site, target: Site) -> None:
     """Whether a restored cluster has the same contents as the original one, and gives the same answers."""
     assert target.everything() == source.everything()
+    for cluster in (source, target):
+        eventually(cluster.embedded)
     assert target.answers() == source.answers()
     readers = [
         sorted(
