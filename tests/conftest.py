@@ -1,4 +1,4 @@
-"""Rules for every test: what runs, a clean environment, no process that outlives the run."""
+"""Rules for every test: the selection, a clean environment, and no process that outlives the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.harness.skipped import summary
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# A run in the background ignores SIGINT, and the commands that tests interrupt would inherit that.
+# A run in the background ignores SIGINT. Commands that tests interrupt would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each process collects thousands of tests, and the garbage collections would take a quarter of this time.
@@ -45,7 +45,7 @@ def anyio_backend() -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`--dist loadfile` is finer here (distribution.py)."""
+    """Makes `--dist loadfile` distribute smaller groups than files (distribution.py)."""
     from tests.harness.scheduler import ByFileAndServer
 
     return ByFileAndServer(config, log) if config.getoption("dist") == "loadfile" else None

@@ -1,1 +1,1 @@
-"""The documents as a reader uses them: tests run every block of README and docs, or a mark gives the reason why not."""
+"""The documents as their readers use them: tests run every block of README and docs that has no mark `not run`."""

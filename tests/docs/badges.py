@@ -1,4 +1,4 @@
-"""The README's badges: facts of this checkout as small pictures, made and stored here.
+"""The README's badges: small pictures with facts of this checkout, made and stored here.
 
 `python -m tests.docs.badges` writes them to docs/badges; a test compares them with the output of this code.
 """
@@ -18,7 +18,7 @@ _MODULE_NEEDS = re.compile(r"Redis (\d+\.\d+) or Valkey (\d+) is needed")
 
 
 def facts() -> dict[str, tuple[str, str]]:
-    """The badges by file name: the subject and the fact of each, read from the file that decides it."""
+    """The subject and the fact of each badge by its file name. Each fact is read from the file that defines it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     licence = " ".join((ROOT / "LICENSE").read_text().split())
     sources = sorted((ROOT / "native").rglob("*.c"))

@@ -36,7 +36,7 @@ def document_name(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. `not_run` is the reason of its mark, empty without one."""
+    """One fenced block. `not_run` is the reason in its mark; empty without a mark."""
 
     document: str
     line: int
@@ -113,7 +113,7 @@ def steps(text: str) -> list[Step]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a command may have printed the output that a block shows.
+    """Whether the output that a block shows agrees with the command's real output.
 
     Numbers and white space may differ and ``...`` stands for anything; the rest must come in this order. The width of
     the terminal breaks the cells of a table, so only the words of a table count.

@@ -22,7 +22,7 @@ PICTURE = ROOT / "docs" / "page.png"
 QUESTION = "Which exception does division by zero raise?"
 WIDTH, HEIGHT = 900, 640
 MOST_BYTES = 150_000
-# The page's clock stands still during loading, so this time counts from the answer on.
+# Chromium's virtual time stops during requests, so `SETTLE_MS` is enough for any answer.
 SETTLE_MS, BROWSER_SECONDS = 3000, 120.0
 
 

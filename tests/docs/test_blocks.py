@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs unchanged and prints what it shows, or a mark leaves it out."""
+"""Every code block of README and docs that has no mark `not run` runs unchanged and prints what it shows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.harness.system import UNHURRIED
 from .blocks import ROOT, Block, agrees, steps
 
 TEXT = "Ada Lovelace wrote the first program in 1843.\n"
-# A separate question set, so that it answers no question of the documents.
+# The question set of `eval` is about another text, so that it answers no question of the documents.
 CONTEXT, QUESTION, ANSWER = "Grace Hopper found a moth in a relay.", "Who found a moth?", "Grace Hopper"
 # Names under which the bundled reader is also loaded.
 READERS = ("tiny", "my-reader")

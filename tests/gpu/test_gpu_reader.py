@@ -15,7 +15,7 @@ from qa_cluster.reading.windows import PairEncoder, TextPairEncoder, Window
 from tests.gears.files import load_bytes
 from tests.unit.huggingface.pairs import ADA, FILLER, WHEN, WHO
 
-# The GPU adds up in another order, and int8 rounding increases the difference; logits are between -15 and 15.
+# The GPU adds numbers in another order, and int8 rounding increases the difference. Logits are between -15 and 15.
 CLOSE = 0.3
 
 

@@ -1,11 +1,10 @@
-"""Runs the tests that failed last a second and a third time, alone, so that chance does not decide about a change.
+"""Runs the failed tests of the last run twice more, alone, to tell faults from chance.
 
     python -m tests.harness.again [PYTEST OPTION..]
 
-The suite has 7,000 tests against real servers on two shared cores, and a busy machine makes a few of them fail without
-a fault of the product. The exit status is 0 only if at most `MOST` tests failed, and each of them passes twice in a row
-now. A fault fails again, and a change that breaks many tests exceeds `MOST`. The last lines name each flaky test, so
-that its cause can be found. `make test-rounds` does not use this program.
+The suite runs 7,000 tests against real servers on two shared cores. On a busy machine, a few tests fail although the
+product is right. The exit status is 0 if at most `MOST` tests failed and each of them now passes twice in a row. The
+last lines name each flaky test. `make test-rounds` does not use this program.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ TIMES = 2
 
 
 def failed(folder: Path) -> list[str]:
-    """The tests that pytest noted as failed when it last ran in this folder."""
+    """The tests that failed in pytest's last run in this folder."""
     noted = folder / ".pytest_cache" / "v" / "cache" / "lastfailed"
     return sorted(json.loads(noted.read_text())) if noted.exists() else []
 
 
 def again(folder: Path, options: Sequence[str] = ()) -> int:
-    """Runs the failed tests again; the exit status."""
+    """Runs the failed tests again; returns the exit status."""
     names = failed(folder)
     if not names:
-        print("no test is noted as failed: something else was wrong")
+        print("pytest recorded no failed test: the run failed for another reason")
         return 1
     print("failed in the whole run:", *names, sep="\n  ", flush=True)
     if len(names) > MOST:

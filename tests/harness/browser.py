@@ -41,7 +41,7 @@ class Browser:
     """A browser with one page.
 
     Attributes:
-        complaints: what the page has written to the console as an error, violations of its CSP included.
+        complaints: the errors that the page has written to the console, including violations of its CSP.
         requests: the addresses that the page has requested.
     """
 
@@ -50,7 +50,7 @@ class Browser:
         assert path is not None, "no browser is installed"
         in_read, self._write = os.pipe()
         self._read, out_write = os.pipe()
-        # the protocol has the descriptors 3 and 4
+        # the DevTools protocol uses the descriptors 3 and 4
         self._process = subprocess.Popen(
             [
                 *("bash", "-c", f'exec "$@" 3<&{in_read} 4>&{out_write}', "browser"),
@@ -120,7 +120,7 @@ class Browser:
             self.complaints.append(f"{entry['text']} {entry.get('url', '')}".strip())
 
     def size(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
-        """Set the size of the page, its colours, and whether it is shown on a phone."""
+        """Set the page's size and colour scheme, and whether the browser emulates a phone."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -132,7 +132,7 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression on the page; a promise is awaited."""
+        """Return the value of an expression on the page; await a promise."""
         done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, f"{script}: {done['exceptionDetails']}"
         return done["result"].get("value")
@@ -187,7 +187,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with a new profile, which ends at the end."""
+    """A browser with a new profile, which runs during the block."""
     with tempfile.TemporaryDirectory(prefix="qa-browser-", ignore_cleanup_errors=True) as folder:
         found = Browser(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""Keeps the cancellation of one test away from the other tests: anyio runs all coroutines of tests in one task."""
+"""Prevents the cancellation of a test from ending the task in which anyio runs all coroutine tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 def uncancelled(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     """A test that fails if it is cancelled, or if it leaves its task marked as cancelled.
 
-    A cancelled task would end, and each later test would fail without a fault of its own. In a task that is marked as
-    cancelled, a later `asyncio.timeout` raises CancelledError instead of TimeoutError (Python 3.11.2).
+    A cancellation would end the shared task, and all later tests would fail. In a task that is marked as cancelled, a
+    later `asyncio.timeout` raises CancelledError instead of TimeoutError (Python 3.11.2).
     """
 
     @wraps(test)

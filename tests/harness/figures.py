@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _PROPERTY = "figure"
-# What the attacks did before they were mended (commit 778c3cb), by the start of their name.
+# Figures before the fixes (commit 778c3cb), by the start of the attack's name.
 BEFORE = {
     "hung worker: longest wait": "504 after 11 s",
     "hung shard: longest wait": "6.4 s",

@@ -23,8 +23,8 @@ class Receiver:
     """The receiver: the spans that it has accepted, and its behaviour.
 
     Attributes:
-        status: the status of its responses; with any status but 200, it accepts nothing.
-        held: while it is set, requests wait for `release`.
+        status: the status of all responses; only with 200 does the receiver accept spans.
+        held: whether requests wait for `release`.
     """
 
     url: str
@@ -36,7 +36,7 @@ class Receiver:
     release: threading.Event = field(default_factory=threading.Event)
 
     def trace(self, trace_id: str, *, root: str) -> dict[str, Span]:
-        """The spans of a trace by their ids, once the span with this name, the last to end, has arrived."""
+        """The spans of a trace by their ids. Waits for the span `root`, which ends last."""
 
         def whole() -> dict[str, Span]:
             found = {span.span_id.hex(): span for span in list(self.spans) if span.trace_id.hex() == trace_id}
@@ -51,7 +51,7 @@ def facts(span: Span) -> dict[str, Any]:
 
 
 def children(spans: dict[str, Span], parent: Span) -> list[Span]:
-    """The parts of a span, in the order of their starts."""
+    """The child spans of a span, in the order of their starts."""
     found = [span for span in spans.values() if span.parent_span_id == parent.span_id]
     return sorted(found, key=lambda span: (span.start_time_unix_nano, span.end_time_unix_nano))
 

@@ -1,8 +1,8 @@
-"""Waiting: polls a condition up to a deadline that only a fault reaches.
+"""Polls a condition until a deadline that passes only if something is wrong.
 
-Deadlines are generous, because no test waits for one unless something is wrong: on a busy machine a step of a
-millisecond may take seconds. They also grow with the machine's load, up to four times. A test that depends on passing
-time uses a setting or a fake clock, not a short deadline.
+Deadlines are long, because a step of a millisecond may take seconds on a busy machine. They also grow with the
+machine's load, up to four times. A test that depends on passing time uses a setting or a fake clock, not a short
+deadline.
 
 A wait fails at once when a server that should run has ended.
 """
@@ -22,12 +22,12 @@ from tests.harness.figures import crowding
 T = TypeVar("T")
 Ignored = type[Exception] | tuple[type[Exception], ...]
 SECONDS = 120.0
-_SHARE = 2.0  # as a multiple of the time of a check
-_GROWTH = 0.05  # as a share of the time waited so far
+_SHARE = 2.0  # the pause, as a multiple of the duration of a check
+_GROWTH = 0.05  # the pause, as a share of the time waited so far
 _LONGEST_PAUSE = 0.2
 _MOST_CROWDING = 4.0
 
-# By the id of a server that should run: a function that says how the server has ended; empty while it runs.
+# For each server that should run, by its id: a function that says how the server has ended; empty while it runs.
 _watched: dict[int, Callable[[], str]] = {}
 
 
@@ -81,7 +81,7 @@ def eventually(
 async def eventually_async(
     check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = SECONDS, pause: float = 0.005
 ) -> T:
-    """Like `eventually`, while the event loop runs; `check` may be a coroutine function."""
+    """Like `eventually`, but does not block the event loop; `check` may be a coroutine function."""
     deadline = time.monotonic() + seconds * min(_MOST_CROWDING, crowding())
     while True:
         found = check()

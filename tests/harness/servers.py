@@ -38,8 +38,7 @@ STOP_SECONDS = 30.0  # longer than the 10 s that an ending server waits for its 
 def connected(path: Path, seconds: float) -> socket.socket:
     """A socket that is connected to a server's unix socket, and whose reads and writes may take `seconds`.
 
-    It connects without a time limit. With one, `connect` fails at once if the server has not yet accepted too many
-    others.
+    Connecting has no time limit: with a limit, `connect` fails at once while the server's backlog is full.
     """
     made = socket.socket(socket.AF_UNIX)
     try:
@@ -60,7 +59,7 @@ class Pending:
         self.socket.sendall((f"*{len(words)}\r\n" + "".join(parts)).encode())
 
     def reply(self) -> bytes:
-        """The received part of its reply (at least one byte, unless the server has closed the connection)."""
+        """Waits for the reply; returns the part that has arrived. It is empty if the server closed the connection."""
         return self.socket.recv(65536)
 
     def hang_up(self) -> None:
@@ -75,7 +74,7 @@ class Pending:
 
 
 class Client(redis.Redis):
-    """A client that its server closes when it ends, unless the test has closed it: an unclosed socket is an error."""
+    """A client that `Server` closes at its end if the test has not closed it: pytest reports an unclosed socket."""
 
     opened: set[Client]
 
@@ -230,7 +229,7 @@ class Server:
         """A new redis.Redis (whose execute_command has no types), which is closed when the server ends."""
         options.setdefault("socket_timeout", 30)
         options.setdefault("decode_responses", True)
-        # redis-py spends most of the time for a client on finding out its own version
+        # Otherwise redis-py looks up its own version, which takes most of the time that a new client needs.
         options.setdefault("driver_info", None)
         client = Client(unix_socket_path=str(self.socket), **options)
         client.opened = self._clients
@@ -265,7 +264,7 @@ class Server:
     def signal_worker(self, number: int) -> int:
         """Sends a signal to the worker and returns its process id; during a restart it waits for the new one.
 
-        Between two workers the process id is 0, and a signal to process 0 would reach the whole test run.
+        Between two workers the process id is 0. A signal to process 0 would reach the whole test run.
         """
         pid = int(eventually(lambda: self.field("worker_pid")))
         os.kill(pid, number)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-# The reason of a skip, what the tests need, and the package that contains it.
+# The reason of a skip, the missing thing, and the package that contains it.
 NEEDS = (
     (r"redis-server is not installed|no redis server", "redis-server", "Debian package redis-server"),
     (r"built without TLS|no server with TLS", "a server with TLS", "Debian package redis-server"),

@@ -11,7 +11,7 @@ STRANGER = 65_533
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a file to another user. Without the right to do so, it makes Python see another id for this user."""
+    """Gives a file to another user. Without that right, it patches the id of the current user instead."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
     else:

@@ -37,16 +37,16 @@ SMALL_BATCHES = {
     "QA_MODEL_CACHE_DIR": str(COMPILED),
     "QA_START_TIMEOUT_MS": "300000",
 }
-UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
-WORDS_ONLY = UNHURRIED | {"QA_ENCODER": "none"}  # the same, and shards start without an encoder, in half of the time
+UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question times out on a busy machine
+WORDS_ONLY = UNHURRIED | {"QA_ENCODER": "none"}  # the same without an encoder: shards start in half of the time
 PATIENT = Settings(connect_timeout_ms=20_000, request_timeout_ms=60_000)  # settings of a client with long timeouts
-SHARDS = 3  # as many as `qa-cluster up` starts by default
+SHARDS = 3  # the default of `qa-cluster up`
 
 
 class System:
     """A local cluster and, on request, its REST service; a context manager.
 
-    `usual` has the settings of all systems; the settings of one system replace them. `all_apart` is `apart` for all.
+    `usual` has the settings of all systems; a system's own settings override them. `all_apart` sets `apart` for all.
     """
 
     usual: Mapping[str, str] = {}
@@ -106,7 +106,7 @@ class System:
         return dict(json.loads(self.cli("status", "--json").stdout))
 
     def whole(self) -> bool:
-        """Whether `qa-cluster status` would report a whole cluster, from each server."""
+        """Whether the cluster is ready in the view of each server, as `qa-cluster status` reports it."""
         return all(inspect_cluster(Settings(), f"redis://{host}:{port}").ready for host, port in self.addresses)
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class System:
         """A redis.Redis of one shard, which closes at the end (its execute_command has no types)."""
         host, port = self.addresses[index]
         values: dict[str, Any] = {"decode_responses": True, "encoding_errors": "backslashreplace", "socket_timeout": 30}
-        values["driver_info"] = None  # redis-py spends most of the time for a client on finding out its own version
+        values["driver_info"] = None  # without this, redis-py looks up its version
         self._clients.append(redis.Redis(host=host, port=port, **(values | options)))
         return self._clients[-1]
 

@@ -23,7 +23,7 @@ def tiny_reader(
     tokenizer: bytes | None = None,
     created: str = "2026-01-01",
 ) -> Manifest:
-    """Write a reader into `folder`; by default, limits and tokenizer are the bundled reader's."""
+    """Write a reader into `folder`, by default with the limits and the tokenizer of the bundled reader."""
     model = span_model(last=last, weights=weights)
     text = tokenizer if tokenizer is not None else (BUNDLED / TOKENIZER_FILE).read_bytes()
     manifest = replace(
@@ -44,7 +44,7 @@ def tiny_reader(
 
 
 def tiny_encoder(folder: Path, model_id: str, *, dims: int = 16, created: str = "2026-01-01") -> EncoderManifest:
-    """Write an encoder into `folder`; its limits and its tokenizer are the bundled encoder's."""
+    """Write an encoder into `folder`, with the limits and the tokenizer of the bundled encoder."""
     model, text = encoder_model(dims), (BUNDLED / TOKENIZER_FILE).read_bytes()
     manifest = replace(
         EncoderManifest.load(BUNDLED_ENCODER / MANIFEST_FILE),

@@ -10,10 +10,10 @@ from tests.harness.programs import ROOT
 FAKE_WORKER = Path(__file__).with_name("fake_worker")
 
 FEW_TOKENS = 64
-"""`qa.max-batch-tokens` for tests not about batches: the bundled reader is warm after a few small runs, not 47."""
+"""`qa.max-batch-tokens` of most tests: with it, the bundled reader is warm after a few small runs instead of 47."""
 
 COMPILED = ROOT / "build" / "compiled-models"
-"""`qa.model-cache-dir` of all workers that the tests start: the bundled reader is compiled once on a machine."""
+"""`qa.model-cache-dir` of all workers that the tests start, so that a machine compiles the bundled reader once."""
 COMPILED.parent.mkdir(exist_ok=True)
 
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'

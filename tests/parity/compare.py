@@ -22,7 +22,7 @@ from qa_cluster.reading.runtimes import Logits
 from qa_cluster.reading.windows import Window
 
 SCORE_TOLERANCE = 1e-4
-# Two candidates whose scores differ by less than this may swap places between runtimes.
+# Candidates whose scores differ by less than this may have another order in another runtime.
 TIE = 1e-4
 
 
@@ -72,14 +72,14 @@ def span(answer: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def is_tie(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
-    """Whether both have the same scores, rank by rank, so that only equally good answers differ."""
+    """Whether both lists have the same scores, rank by rank, so that only equally good answers differ."""
     return len(left) == len(right) and all(
         abs(a["score"] - b["score"]) <= TIE for a, b in zip(left, right, strict=True)
     )
 
 
 def is_filled(theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -> bool:
-    """Whether `theirs` only has more answers of score 0: release 4.57.6 filled up lists for short contexts."""
+    """Whether `theirs` only adds answers with the score 0, as release 4.57.6 does for short contexts."""
     kept = [answer for answer in theirs if answer["score"] > 0]
     return len(kept) < len(theirs) and list(map(span, kept)) == list(map(span, ours))
 

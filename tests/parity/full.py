@@ -1,4 +1,4 @@
-"""Compares all answers of transformers' pipeline and of this project's, with a real checkpoint.
+"""Compares all answers of transformers' pipeline and this project's pipeline, with a real checkpoint.
 
     python -m tests.parity.full --reference PYTHON CHECKPOINT QUESTIONS.. [--pairs N] [--out FOLDER]
 
@@ -44,8 +44,10 @@ def write_cases(found: list[dict[str, Any]], path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Parity with the pipeline of transformers, on whole question sets.")
     parser.add_argument("--reference", required=True, help="Python program of the parity environment")
-    parser.add_argument("--pairs", type=int, help="ask so many pairs of each file, drawn with a fixed seed")
-    parser.add_argument("--out", type=Path, default=Path("build/parity"), help="folder for what is made on the way")
+    parser.add_argument("--pairs", type=int, help="number of pairs to ask from each file, drawn with a fixed seed")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/parity"), help="folder for the reader, cases and answers"
+    )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("questions", type=Path, nargs="*")
     given = parser.parse_args()

@@ -25,7 +25,7 @@ THREADS = 1
 class Recorder:
     """A model that records its inputs and outputs, so that cases that differ only in decoding are fast.
 
-    `decimals`: round the logits, so that a file of them has exactly what the pipeline decoded.
+    `decimals` rounds the logits, so that the stored logits are exactly those that the pipeline decoded.
     """
 
     def __init__(self, model: Any, *, decimals: int | None = None) -> None:

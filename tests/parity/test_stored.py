@@ -1,7 +1,7 @@
-"""Windows and decoding are the same as in transformers 4.57.6 for every family, on stored texts and logits.
+"""For every family, windows and decoding of stored texts and logits are the same as in transformers 4.57.6.
 
-`tiny_families.py` writes the files. Answers of random models make no sense, and therefore exercise every rule of
-windows, ties, words and merging. QA_TEST_PARITY names a folder of new files (`make parity`).
+`tiny_families.py` writes the files. The models are random, so their answers exercise every rule of windows, ties, words
+and merging. QA_TEST_PARITY names a folder of new files (`make parity`).
 """
 
 from __future__ import annotations

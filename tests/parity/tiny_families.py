@@ -2,8 +2,9 @@
 
     .venv-parity/bin/python -m tests.parity.tiny_families OUT
 
-It writes OUT/<family>.json.gz: the tokenizer, how it joins a pair, and for every case the windows, their logits and the
-result. It runs in the environment of requirements.txt; the tests decode the same logits with this project's code.
+It writes OUT/<family>.json.gz: the tokenizer, the special tokens around a pair, and for every case the windows, their
+logits and the result. It runs in the environment of requirements.txt; the tests decode the same logits with this
+project's code.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tests.parity.reference import Recorder, asked
 MAX_TOKENS = 128
 VOCABULARY = 400
 DECIMALS = 3
-# Families differ only in their tokens, so all families except BERT answer only every n-th case, for this n.
+# BERT answers every case, the other families every fourth: families differ only in their tokens.
 SHARE = 4
-# Random heads give logits near zero; logits of trained heads spread over some ten units.
+# Random heads give logits near zero; logits of trained heads spread over about ten units.
 HEAD_SCALE = 60.0
 TEXT = [cases.LIGHTHOUSE, cases.GARDEN, cases.SCRIPTS, cases.REPEATED, *cases.QUESTIONS]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -87,7 +88,7 @@ def with_template(tokenizer: Tokenizer, pair: str, names: tuple[str, str]) -> To
 
 
 def families() -> dict[str, tuple[Tokenizer, list[str], dict[str, Any]]]:
-    """Tokenizer, inputs and configuration of each."""
+    """Tokenizer, inputs and configuration of each family."""
     types = ["input_ids", "token_type_ids", "attention_mask"]
     plain = ["input_ids", "attention_mask"]
     bert_pair, names = "[CLS] $A [SEP] $B:1 [SEP]:1", ("[CLS]", "[SEP]")

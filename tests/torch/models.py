@@ -18,7 +18,7 @@ class Add(torch.nn.Module):
 
 
 class AddAndOne(torch.nn.Module):
-    """Two outputs, the second of which always has one row."""
+    """Two outputs; the second one always has one row."""
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return a + b, torch.ones(1)
@@ -85,7 +85,7 @@ class SavingAtLoad(torch.nn.Module):
 
 
 class Commanding(torch.nn.Module):
-    """Runs a command, which only a stored script may."""
+    """Runs a command, although only a stored script may do so."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         torch.ops.redis.execute("SET", "key", "value")
@@ -101,7 +101,7 @@ class Unchecked(torch.nn.Module):
 
 
 class Flagged(torch.nn.Module):
-    """Takes more than tensors."""
+    """Has an input that is not a tensor."""
 
     def forward(self, a: torch.Tensor, scale: float) -> torch.Tensor:
         return a * scale

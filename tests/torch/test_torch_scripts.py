@@ -21,7 +21,7 @@ ONE = np.ones(2, "<f4")
 def call(
     source: str, function: str, tensors: Sequence[Array] = (ONE,), entry: Sequence[str] = (), **options: Any
 ) -> list[Array]:
-    no_shard: Any = None  # other tests run functions that ask the shard on a server
+    no_shard: Any = None  # tests with a server cover functions that call the shard
     return TorchScript("CPU", source, entry).call(TorchScriptCall(function, tensors, **options), no_shard)
 
 
@@ -114,7 +114,7 @@ def test_torch_is_there() -> None:
 
 
 def test_commands_work_in_a_stored_script_only() -> None:
-    """A model's file can name the operators of scripts, but a run of it has no user whose rights apply."""
+    """A model's file can name the operators of scripts, but the run of a model has no user whose rights apply."""
     from qa_cluster.gears.scripts.torch.torch_operators import _execute
 
     with pytest.raises(GearsError, match="by the functions of a stored script only"):

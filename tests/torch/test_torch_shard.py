@@ -198,7 +198,7 @@ def test_a_run_that_never_ends_costs_only_its_process(shard: Server) -> None:
     try:
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
             run(shard, *words)
-        time.sleep(2)  # the module would end a worker that still has the job
+        time.sleep(2)  # enough time for the module to end a worker that still has the job
     finally:
         run(shard, "CONFIG", "SET", "qa.job-timeout-ms", JOB_TIMEOUT_MS)
         run(shard, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)

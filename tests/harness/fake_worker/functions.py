@@ -2,16 +2,21 @@
 
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
-Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
-(SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `die-later` (hangs at the first attempt and
-dies at others), `hang MS`, `sleep MS`, `freeze MS` (sleeps with the interpreter lock), `compute N` (adds N numbers with
-the interpreter lock), `held NAME` (until the
-server's folder has a file of that name), `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error
-TEXT`, `status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else
-it remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
-ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*`
-to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says. While the
-server's folder has a file `no-room-for-functions`, it takes none of users.
+Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, and `who` its caller. Any other trigger takes a word:
+
+- `die` (kills its worker), `die-once` and `hang-once` (only at the first attempt), `die-later` (hangs at the first
+  attempt and dies at the next)
+- `hang MS`, `sleep MS`, `freeze MS` (sleeps with the interpreter lock), `compute N` (adds N numbers with that lock),
+  `held NAME` (waits until the server's folder has a file of that name)
+- `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error TEXT`, `status WORD ARG..` (of QA.DONE)
+
+A script (`RG.PYEXECUTE json`) controls the worker and replies JSON. `{"settings": 1}` returns the worker's settings.
+`{"run": [[command..]..]}` runs commands on a link and returns their replies. `{"atomic": [[command..]..], "lease": ms,
+"pause": ms, "die": 1}` does that in an atomic block.
+
+The worker appends events on keys `ev:*` to the list `seen`. A hooked miss of `hook:<word>:..` replies `answer of
+<key>`, or does what the word says. While the server's folder has a file `no-room-for-functions`, the worker has no
+capacity for user functions.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ ARGS_KEYS = (
     b"$8\r\nkeyTypes\r\n*0\r\n$12\r\nhookCommands\r\n*0\r\n"
 )
 ARGS_TRIGGER = b"*4\r\n$7\r\ntrigger\r\n$4\r\necho\r\n$7\r\ninorder\r\n:0\r\n"
-LEASE_MS = 60_000  # `qa.atomic-lease-ms` shortens it
+LEASE_MS = 60_000  # limited by `qa.atomic-lease-ms`
 
 
 def die() -> None:
@@ -81,7 +86,7 @@ class Behaviour(Worker):
                 raise
 
     def wait_and_room(self) -> list[Word]:
-        """The wait and the capacity for jobs: a short wait, so that the worker soon checks its capacity again."""
+        """The arguments of QA.NEXT. Without capacity the wait is short, so that the worker soon checks again."""
         return [100, 0, 0] if os.path.exists("no-room-for-functions") else super().wait_and_room()
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
@@ -89,7 +94,7 @@ class Behaviour(Worker):
         self.run_link.call("RPUSH", "notices", " ".join([kind, *map(str, arguments)]))
 
     def refused(self, _number: int, _kind: str, error: ReplyError) -> None:
-        """Records an outcome that came too late."""
+        """Records the refusal of a late outcome."""
         self.run_link.call("RPUSH", "late", str(error))
 
     def do_trigger(self, attempt: int, _id: str, user: str, name: str, *args: str) -> list[Word]:

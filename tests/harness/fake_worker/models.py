@@ -1,15 +1,15 @@
 """Models that do what their bytes say, and scripts that do what their function's name says.
 
-    identity   outputs are the inputs            add_scalar  one output without dimensions
-    refuse     the file is no model              garbage     a blob that does not fit its shape
-    held       when a file `go` is there, identity   few         no outputs at all
-    bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
-    busy       it says TIMEDOUT                  fail        an error
+    identity   outputs are the inputs                      add_scalar  one output without dimensions
+    refuse     an error: the file is not a model           garbage     a blob that does not fit its shape
+    held       waits for a file `go`, then identity        few         no outputs
+    bytes      the model's own bytes from QA.MODELPART     die         the process ends
+    busy       the outcome TIMEDOUT                        fail        an error
 
 The worker refuses a script whose source is `refuse`. The name of a function says what its step does: `echo` outputs
-user, function, keys and arguments as strings, `source` outputs the source. Any other function does what a model of that
-name does. A step `lie-..` makes the whole result of its DAG invalid (see LIES). The worker pushes every `model.drop` to
-the list `drops`. It does jobs one after the other.
+user, function, keys and arguments as strings, `source` outputs the source. Any other function behaves like a model of
+that name. A step `lie-..` makes the whole result of its DAG invalid (see LIES). The worker pushes every `model.drop` to
+the list `drops`. It runs one job at a time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
 
 
 def act(word: bytes) -> None:
-    """Waits or dies, if the word says so."""
+    """Waits for the word `held`, and dies for the word `die`."""
     if word == b"held":
         wait_for_file("go")
     if word == b"die":
@@ -129,7 +129,7 @@ class Behaviour(Worker):
         return ["OK", b"*2\r\n*1\r\n$1\r\nx\r\n*1\r\n$1\r\ny\r\n"]
 
     def do_model_run(self, _attempt: int, ref: int, *rest: Any) -> list[Word]:
-        """Does what the model's bytes say."""
+        """Runs the behaviour that the model's bytes name."""
         model = self.fetch(ref)
         tensors = tensors_of(rest[6], list(rest[8:]))
         act(model)

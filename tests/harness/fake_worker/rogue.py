@@ -1,10 +1,14 @@
-"""A worker that breaks the protocol: at a point of its start, or in its answer to a job.
+"""A worker that breaks the protocol at a point of its start, or in its answer to a job.
 
-Options: --die-at-every-point (worker number n dies at the n-th of POINTS, later ones live), --mute (beats, but never
-becomes ready). To a job of kind K it answers what the key `answer:K` holds: a JSON list of the words after `QA.DONE
-id`, where `hex:..` stands for bytes; or one of `["die"]`, `["half"]` (dies in the middle of QA.DONE), `["close
-control"]`, `["half control"]`, `["long control"]`, `["stay in atomic"]`, `["twice"]`, `["others"]`. Without such a key
-it does the job as `functions` does.
+Options: --die-at-every-point (worker number n dies at the n-th of POINTS, later workers live), --mute (beats, but never
+becomes ready).
+
+The key `answer:K` contains the answer to a job of kind K. Without the key, the worker does the job as `functions` does.
+The answer is a JSON list of the words after `QA.DONE id`, where `hex:..` stands for bytes, or one of these:
+
+- `["die"]`, `["half"]` (dies in the middle of QA.DONE), `["stay in atomic"]`
+- `["close control"]`, `["half control"]`, `["long control"]`
+- `["twice"]` (ends the job twice), `["others"]` (also ends other jobs)
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ class Behaviour(functions.Behaviour):
         super().__init__([])
 
     def begin(self) -> None:
-        """Starts, unless an option makes it end or stop before that."""
+        """Starts, or dies before its start if an option says so."""
         if "--mute" in self.rogue_options:
             self.link().call("QA.SESSIONS")
             self.beat()
@@ -40,7 +44,7 @@ class Behaviour(functions.Behaviour):
         super().begin()
 
     def die_at(self, point: str) -> None:
-        """Starts up to the point and dies; after `control`, it lives until the server kills it."""
+        """Starts up to this point and dies; after `control` the server must kill it."""
         if point == "line":
             die()
         link = self.link()
@@ -65,7 +69,7 @@ class Behaviour(functions.Behaviour):
             die()
 
     def work(self, job: list[Any]) -> None:
-        """Answers a job as the key says."""
+        """Sends the answer that the key `answer:KIND` contains."""
         number, kind = job[:2]
         told = self.run_link.call("GET", f"answer:{kind}") if number else None
         if told is None:

@@ -80,7 +80,7 @@ class Worker:
         """Connects, registers and becomes ready."""
         self.connect()
         threading.Thread(target=self.beat, daemon=True).start()
-        # otherwise the module replaces the worker if sessions were loaded before it started
+        # a worker that skips this is replaced if the server has loaded sessions
         self.run_link.call("QA.SESSIONS")
         self.register()
         self.run_link.call("QA.READY")
