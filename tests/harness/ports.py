@@ -15,9 +15,9 @@ from collections import deque
 FIRST, LAST = 11_000, 15_000
 BUS_OFFSET = 10_000
 PROCESSES = 16
-"""How many have ranges of their own; `make test` has fewer (tests/contract/test_distribution.py)."""
+"""The number of test processes with separate ranges. `make test` starts fewer (tests/contract/test_harness.py)."""
 
-# no other server gets these ports: a server may be ending or starting on them
+# ports that were returned recently: a server may still end or start on them
 _recent: deque[int] = deque(maxlen=100)
 
 

@@ -1,4 +1,4 @@
-"""A BERT tokenizer with a vocabulary made here: words, their pieces, and single characters."""
+"""A BERT tokenizer with a small vocabulary: words, their pieces, and single characters."""
 
 from __future__ import annotations
 

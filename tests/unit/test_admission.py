@@ -13,7 +13,7 @@ from qa_cluster.routing.on_behalf import work_for
 
 
 class Work:
-    """Questions in work, with a clock that the test controls; each question ends when the test says so."""
+    """Running questions. The test controls their clock, and when each question ends."""
 
     def __init__(self, at_once: int, most_waiting: int = 1000) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Work:
             await asyncio.sleep(0)
 
     async def end_next(self, after: float) -> None:
-        """End the oldest question in work after `after` seconds."""
+        """Advance the clock by `after` seconds and end the oldest running question."""
         self.now += after
         number = next(n for n in self.begun if not self.release[n].is_set())
         self.release[number].set()
@@ -57,7 +57,7 @@ class Work:
 
 @pytest.fixture
 async def working() -> AsyncIterator[Callable[..., Work]]:
-    """Makes `Work`, and ends all its questions at the end."""
+    """Makes `Work` objects, and ends their questions after the test."""
     made: list[Work] = []
 
     def make(*numbers: int, **options: int) -> Work:
@@ -80,14 +80,16 @@ async def test_turns_come_in_the_order_of_arrival(working: Callable[..., Work]) 
     assert work.admission.working == 0
 
 
-async def test_those_that_would_end_too_late_are_refused_before_their_deadline(working: Callable[..., Work]) -> None:
+async def test_questions_that_would_end_too_late_are_refused_before_their_deadline(
+    working: Callable[..., Work],
+) -> None:
     work = working(4)
     await work.add(100, 30)
     for _ in range(LEAST_ENDS - 1):
         await work.end_next(1)
     assert not work.refused()  # too few ends for a rate
     await work.end_next(1)
-    # 8 s have passed, 22 s are left, and one ends each second: 3 are in work, and 19 queued ones will end in time
+    # One question ends each second, and 22 s are left: 22 more questions will end in time.
     assert work.refused() == list(range(30, 100))
     assert work.now < 30
     with pytest.raises(QueueFull, match=r"are queued, which takes .* s left \(timeout\)"):
@@ -100,7 +102,7 @@ async def test_those_that_would_end_too_late_are_refused_before_their_deadline(w
     assert sum(task.exception() is None for task in work.tasks) == 100 - len(work.refused())
 
 
-async def test_one_that_has_more_time_stays_behind_one_that_has_less(working: Callable[..., Work]) -> None:
+async def test_only_the_question_with_too_little_time_is_refused(working: Callable[..., Work]) -> None:
     work = working(1)
     await work.add(10, 1000)
     for _ in range(LEAST_ENDS):
@@ -120,7 +122,7 @@ async def test_a_new_burst_is_not_judged_by_the_pace_of_the_last(working: Callab
     assert work.admission.pace == 0
 
 
-async def test_one_that_leaves_makes_room(working: Callable[..., Work]) -> None:
+async def test_a_question_that_leaves_frees_its_turn(working: Callable[..., Work]) -> None:
     work = working(1)
     await work.add(3, 100)
     work.tasks[1].cancel()
@@ -132,11 +134,11 @@ async def test_one_that_leaves_makes_room(working: Callable[..., Work]) -> None:
     assert work.admission.working == 0
 
 
-async def test_one_that_leaves_in_the_moment_of_its_turn_takes_none(working: Callable[..., Work]) -> None:
+async def test_a_question_that_leaves_when_its_turn_comes_does_not_use_the_turn(working: Callable[..., Work]) -> None:
     work = working(1)
     await work.add(3, 100)
     work.release[0].set()
-    work.tasks[1].cancel()  # before the first has noticed that it may end: the turn comes in the same round of the loop
+    work.tasks[1].cancel()  # the turn of question 1 comes in the same round of the event loop
     await work.settle()
     assert (work.begun, work.admission.working, work.admission.waiting) == ([0, 2], 1, 0)
     work.release[2].set()
@@ -145,13 +147,13 @@ async def test_one_that_leaves_in_the_moment_of_its_turn_takes_none(working: Cal
     assert [task.cancelled() for task in work.tasks] == [False, True, False]
 
 
-async def test_no_more_than_so_many_wait(working: Callable[..., Work]) -> None:
+async def test_the_number_of_queued_questions_is_limited(working: Callable[..., Work]) -> None:
     work = working(1, most_waiting=2)
     await work.add(4, 100)
     assert (work.refused(), work.admission.waiting) == ([3], 2)
 
 
-async def test_failures_do_not_make_the_pace(working: Callable[..., Work]) -> None:
+async def test_failures_do_not_count_for_the_pace(working: Callable[..., Work]) -> None:
     work = working(1)
     await work.add(LEAST_ENDS + 5, 100)
     for number in range(LEAST_ENDS + 1):
@@ -160,7 +162,7 @@ async def test_failures_do_not_make_the_pace(working: Callable[..., Work]) -> No
     assert work.admission.pace == 0
 
 
-async def test_an_asker_with_none_at_work_need_not_wait(working: Callable[..., Work]) -> None:
+async def test_an_asker_without_running_questions_need_not_wait(working: Callable[..., Work]) -> None:
     work = working(2)
     await work.add(5, 100, "many")
     await work.add(2, 100, "one")
@@ -171,12 +173,12 @@ async def test_an_asker_with_none_at_work_need_not_wait(working: Callable[..., W
     assert work.admission.waiting == 4 + 1
 
 
-async def test_the_asker_with_the_fewest_at_work_goes_next(working: Callable[..., Work]) -> None:
+async def test_the_asker_with_the_fewest_running_questions_is_next(working: Callable[..., Work]) -> None:
     work = working(3)
     await work.add(9, 100, "many")
     await work.add(3, 100, "one")
     assert work.begun == [0, 1, 2, 9]
-    await work.end_next(1)  # one was admitted in addition, so this end admits no other
+    await work.end_next(1)  # question 9 runs above the limit, so this end starts no other question
     assert work.begun == [0, 1, 2, 9]
     for _ in range(2):
         await work.end_next(1)
@@ -187,7 +189,7 @@ async def test_the_asker_with_the_fewest_at_work_goes_next(working: Callable[...
     assert max(work.begun.index(number) for number in (10, 11)) < work.begun.index(5)
 
 
-async def test_when_no_more_may_wait_the_asker_with_most_loses_its_newest(working: Callable[..., Work]) -> None:
+async def test_a_full_queue_evicts_the_newest_question_of_the_asker_with_the_most(working: Callable[..., Work]) -> None:
     work = working(1, 4)
     await work.add(5, 100, "many")
     for number in range(SPARE_TURNS):

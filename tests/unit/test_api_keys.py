@@ -89,7 +89,7 @@ def test_secrets_are_compared_in_constant_time_also_those_of_unknown_keys(monkey
         ({"expires_in_seconds": 0}, "got 0"),
     ],
 )
-def test_what_no_key_may_be(options: dict[str, Any], said: str) -> None:
+def test_invalid_options_of_a_key_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         made(**options)
 
@@ -127,5 +127,5 @@ def test_a_record_with_values_of_other_types_is_no_key(name: str, value: Any) ->
         ApiKey.from_json(orjson.dumps(record | {name: value}))
 
 
-def test_scopes_stand_in_their_order_once() -> None:
+def test_scopes_are_sorted_and_unique() -> None:
     assert made(scopes=["admin", "ask", "admin"])[0].scopes == ("ask", "admin")

@@ -1,4 +1,4 @@
-"""The lines of a batch's input: each has its number and the offset after it, whatever the parts of the file are."""
+"""Each line of a batch's input has its number and the offset after it, for any division of the file into parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def read(data: bytes, size: int, offset: int = 0) -> list[InputLine]:
 
 
 @given(st.lists(st.binary(max_size=12).filter(lambda text: b"\n" not in text)), st.integers(1, 20), st.booleans())
-async def test_lines_resume_after_each_of_them(texts: list[bytes], size: int, ended: bool) -> None:
+async def test_reading_can_resume_after_each_line(texts: list[bytes], size: int, ended: bool) -> None:
     data = b"\n".join(texts) + (b"\n" if ended else b"")
     found = await read(data, size)
     wanted = [(number, text) for number, text in enumerate(texts, 1) if text.removeprefix(MARK[number > 1]).strip()]

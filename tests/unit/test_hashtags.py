@@ -1,4 +1,4 @@
-"""Hash tags of slots: the first string, by length and then by bytes, that hashes to a slot."""
+"""The hash tag of a slot is the first string that hashes to the slot, ordered by length and then by bytes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_no_string_before_it_hashes_to_the_slot(first_tags: dict[int, str]) -> N
 
 
 @pytest.mark.parametrize("number", [-1, SLOTS])
-def test_no_slot_has_none(number: int) -> None:
+def test_every_slot_has_a_tag(number: int) -> None:
     with pytest.raises(InvalidInput, match=f"slot {number} is out of range: 0 to 16383"):
         hashtag_for_slot(number)
 
 
-def test_a_shard_has_that_of_its_lowest_slot() -> None:
+def test_a_shard_has_the_tag_of_its_lowest_slot() -> None:
     assert shard_tag([(5461, 10922), (3, 7)]) == hashtag_for_slot(3)
     with pytest.raises(InvalidInput, match="no slots"):
         shard_tag([])

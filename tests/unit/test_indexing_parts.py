@@ -1,4 +1,4 @@
-"""Long documents are sent to their index one after the other, and open documents of other writers stay."""
+"""A worker sends long documents to an index one after the other, and does not abort documents of other writers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
         ("OOM command not allowed when used memory > 'maxmemory'.", True),
     ],
 )
-def test_what_another_writer_has_open_at_the_place_is_not_aborted(shard: Shard, error: str, ours: bool) -> None:
+def test_the_open_document_of_another_writer_is_not_aborted(shard: Shard, error: str, ours: bool) -> None:
     """A key that is created again reuses its places."""
     shard.errors["QA.INDEX.ADD"] = error
     as_commands: Any = shard

@@ -1,4 +1,4 @@
-"""Key names: any id and question survives, and partitions are in their slots."""
+"""Key names: any id and question survives the encoding, and partitions are in their slots."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_tagged_keys_are_taken_apart(document_id: str, tag: str) -> None:
         "xbertqa{a}_doc:{a}:0_q",
     ],
 )
-def test_what_is_no_answer_key_is_refused(key: str) -> None:
+def test_a_key_that_is_not_an_answer_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidInput, match=r"key"):
         keys.parse_answer_key(key)
 
@@ -131,7 +131,7 @@ def test_no_id_reaches_into_a_collection(one: str, other: str, collection: str) 
 @pytest.mark.parametrize(
     "text", ["default%/a", "Books%/a", "a%/b%/c", "%/a", "books%/%", "books%/{a}", "a" * 65 + "%/b"]
 )
-def test_what_names_no_document_is_refused(text: str) -> None:
+def test_an_invalid_document_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"collection|key"):
         keys.DocumentName.parse(text)
 
@@ -142,7 +142,7 @@ def test_names_of_collections_are_checked(name: object) -> None:
         keys.check_collection(name)
 
 
-def test_keys_of_the_default_collection_are_what_they_always_were() -> None:
+def test_keys_of_the_default_collection_have_not_changed() -> None:
     assert keys.paragraphs_key("moby", "t") == "paragraphs:moby:{t}"
     assert (keys.index_key("t"), keys.epoch_key("t")) == ("index:{t}", "epoch:{t}")
     assert keys.whole_answer_key("t", "d") == "answer:{t}:d"

@@ -44,7 +44,7 @@ def test_rounding_by_effect_halves_the_error_of_the_outputs(random: np.random.Ge
     assert error(codes) < 0.25 * error(to_nearest(weights, scales))
 
 
-def test_channels_that_carry_nothing_are_rounded_to_the_nearest(random: np.random.Generator) -> None:
+def test_silent_or_independent_channels_are_rounded_to_the_nearest(random: np.random.Generator) -> None:
     weights = random.normal(size=(200, 4)).astype(np.float32)
     scales = weight_scales(weights)
     assert (to_least_error(weights, scales, np.zeros((200, 200))) == to_nearest(weights, scales)).all()

@@ -1,4 +1,4 @@
-"""Coroutines that run together, as `put_documents` does: one error, and a task that is as before."""
+"""Coroutines that run together, as in `put_documents`: only the first error is raised, and the task stays usable."""
 
 from __future__ import annotations
 

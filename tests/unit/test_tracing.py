@@ -1,4 +1,4 @@
-"""Tracing: it costs nothing while it is off, and steps are nested while it is on; a shard's times fit into its call."""
+"""Tracing creates no objects while it is off. While it is on, steps are nested, and a shard's times fit into its call."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_a_recorder_nothing_is_made() -> None:
         assert (found, inner, current()) == (None, None, None)
 
 
-async def test_steps_are_parts_of_the_one_that_starts_them_also_in_other_tasks() -> None:
+async def test_a_step_is_part_of_the_step_that_starts_it_also_in_other_tasks() -> None:
     async def work(name: str) -> None:
         with step(name):
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ def test_a_name_of_a_step(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "a:{1}:0", NAME.upper(), NAME[:-1], f"{NAME}\n", NAME.encode(), None])
-def test_what_is_no_name_of_a_step(value: object) -> None:
+def test_invalid_names_of_steps(value: object) -> None:
     assert not is_traceparent(value)
 
 
@@ -123,18 +123,18 @@ WRONG: tuple[dict[str, object], ...] = ({"runs": [[1]]}, {"steps": [["a"]]}, {"w
         *(TIMES.to_json() | wrong for wrong in WRONG),
     ],
 )
-def test_what_is_no_times(value: object) -> None:
+def test_invalid_times(value: object) -> None:
     assert ShardTimes.parse(value, NAME) is None
 
 
-def test_only_the_longest_runs_are_told() -> None:
+def test_only_the_longest_runs_are_reported() -> None:
     runs = [ShardRun(0, number, 2 * number, 1, 1, 1, 16, 9) for number in range(100)]
     sent = ShardTimes(NAME, 0, 0, [], runs).to_json()["runs"]
     assert [run[1] for run in sent] == list(range(100 - MAX_RUNS, 100))
 
 
-def test_the_shards_times_stand_in_the_middle_of_the_call() -> None:
-    """6 ms on the shard, 10 ms here: the difference is divided between before and after."""
+def test_the_shards_times_are_in_the_middle_of_the_call() -> None:
+    """The shard reports 6 ms of a call of 10 ms, so 2 ms come before its times and 2 ms after."""
     parts = {(part.name, part.facts.get("qa.batch.items", 0)): part for part in TIMES.parts(100.0, 100.010)}
     assert (parts["queue", 0].begun, parts["queue", 0].ended) == pytest.approx((100.002, 100.006))
     assert (parts["answers", 0].begun, parts["answers", 0].ended) == pytest.approx((100.006, 100.00604))
@@ -149,7 +149,7 @@ def test_the_shards_times_stand_in_the_middle_of_the_call() -> None:
     lasted=st.floats(0, 10),
 )
 def test_parts_never_leave_the_call(waited: int, took: int, numbers: list[int], lasted: float) -> None:
-    """This holds for any report: neither the clock nor the arithmetic of the shard is trusted."""
+    """Any report of a shard is accepted, so neither its clock nor its arithmetic is trusted."""
     run = ShardRun(numbers[0], numbers[1], numbers[2], 1, 1, 1, 1, 1)
     times = ShardTimes(NAME, waited, took, [("x", numbers[0], numbers[1])], [run])
     for part in times.parts(50.0, 50.0 + lasted):

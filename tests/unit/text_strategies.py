@@ -1,4 +1,4 @@
-"""Generated text of many scripts, with what breaks offsets: emoji, combining marks, odd spaces, control characters."""
+"""Generated text of many scripts, with characters that break offsets: emoji, combining marks, odd spaces, controls."""
 
 # ruff: noqa: RUF001 (characters that look like others are the point)
 

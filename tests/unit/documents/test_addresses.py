@@ -52,7 +52,7 @@ def test_a_base_without_a_slash_is_a_folder() -> None:
     "base",
     ["docs.example.org", "/docs", "ftp://a.example/", "https://", "https://a/?q=1", "https://a/#x", "https://[/"],
 )
-def test_what_is_no_base_is_refused(base: str) -> None:
+def test_an_invalid_base_address_is_refused(base: str) -> None:
     with pytest.raises(InvalidInput, match=r"is not the address of a folder"):
         PageAddresses.below(base)
 
@@ -120,6 +120,6 @@ def test_metadata_have_the_types_of_filters() -> None:
         (["x" * 256 + "=1"], "must look like"),
     ],
 )
-def test_what_is_no_metadata_is_refused(given: list[str], words: str) -> None:
+def test_invalid_metadata_are_refused(given: list[str], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         metadata_of(given)

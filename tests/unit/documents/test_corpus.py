@@ -110,14 +110,14 @@ def test_folders_are_read_in_order_and_name_their_files(tmp_path: Path) -> None:
         ("a.json", {"paper_id": "x", "body_text": []}, ["the text is empty"]),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: object, words: list[str]) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: object, words: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(write(tmp_path, name, content))
     for word in words:
         assert word in str(caught.value)
 
 
-def test_files_may_be_compressed_and_lose_the_ending_of_that(tmp_path: Path) -> None:
+def test_names_of_compressed_files_lose_their_ending(tmp_path: Path) -> None:
     line = json.dumps({"id": "x", "text": "One."})
     squad = json.dumps({"data": [{"paragraphs": [{"context": "Two."}]}]})
     texts = {"a.txt": "Three.", "b.md": "Four.", "d.jsonl": f"{line}\n", "s.json": squad}
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
         read(tmp_path)
 
 
-def test_a_prefix_stands_before_every_id_and_counts_for_its_limit(tmp_path: Path) -> None:
+def test_a_prefix_starts_every_id_and_counts_against_its_limit(tmp_path: Path) -> None:
     write(tmp_path, "a.txt", "One.")
     write(tmp_path, "b.jsonl", json.dumps({"id": "x" * 510, "text": "Two."}))
     skipped: list[RequestError] = []
@@ -259,7 +259,7 @@ def test_a_prefix_stands_before_every_id_and_counts_for_its_limit(tmp_path: Path
         ({"id": "x", "text": '{"nan": NaN}', "metadata": {"k": float("nan")}}, "is not JSON"),
     ],
 )
-def test_what_exceeds_a_limit_is_named_with_its_place(tmp_path: Path, line: object, words: str) -> None:
+def test_an_error_of_a_limit_names_file_and_line(tmp_path: Path, line: object, words: str) -> None:
     file = write(tmp_path, "a.jsonl", json.dumps(line))
     with pytest.raises(RequestError) as caught:
         read(file)
@@ -267,7 +267,7 @@ def test_what_exceeds_a_limit_is_named_with_its_place(tmp_path: Path, line: obje
     assert words in str(caught.value)
 
 
-def test_what_is_given_and_no_document_is_skipped_too(tmp_path: Path) -> None:
+def test_named_paths_without_a_document_are_skipped_too(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     picture = write(tmp_path, "picture.png", b"\x89PNG")
     paths = [tmp_path / "empty", picture, tmp_path / "nowhere", write(tmp_path, "a.txt", "One.")]
@@ -306,7 +306,7 @@ def test_an_extractor_reads_all_files_but_json_and_says_where_its_text_is_from(t
     assert found[1].metadata == {}
 
 
-def test_a_text_of_another_version_of_the_extractor_is_another_version(
+def test_another_version_of_the_extractor_changes_the_version_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path, "b.rst", "some words of it")

@@ -45,7 +45,7 @@ def read(folder: Path, rules: FolderRules | None = None) -> tuple[list[str], dic
     return [document.id for _, document in found], observer.reasons
 
 
-def test_what_programs_write_is_left_out_and_said(tmp_path: Path) -> None:
+def test_generated_files_are_left_out_and_reported(tmp_path: Path) -> None:
     write(tmp_path, "a.txt", "pic.png", ".env", "sub/_static/x.txt", *(f"{name}/b.txt" for name in GENERATED_FOLDERS))
     ids, reasons = read(tmp_path)
     assert ids == ["a.txt"]
@@ -139,7 +139,7 @@ def test_an_empty_folder_says_what_was_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "# comment", "[a", "a\nb", "!"])
-def test_an_option_that_is_no_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidInput, match="--exclude"):
         FolderRules(exclude=[pattern])
 

@@ -145,7 +145,7 @@ def test_loops_of_links_end(folder: Path) -> None:
         assert [str(error).partition(": ")[0] for error in errors] == [f"{folder}/b.txt", f"{folder}/c.txt"]
 
 
-def test_what_is_no_regular_file_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_special_files_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)  # the path of a socket is short
     os.mkfifo("b.txt")
     Path("zero.txt").symlink_to("/dev/zero")

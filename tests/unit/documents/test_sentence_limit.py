@@ -28,7 +28,7 @@ def test_the_limit_is_exact(text: str, limit: int) -> None:
     assert end_of_limit(text, limit) == (spans[limit - 1][1] if len(spans) > limit else None)
 
 
-def test_texts_that_can_be_no_problem_are_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_cannot_exceed_the_limit_are_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "qa_cluster.documents.sentences", None)
     assert end_of_limit("a。" * (MAX_SENTENCES // 2)) is None
     assert end_of_limit("This is a sentence of usual length, more or less. " * 40_000) is None

@@ -62,7 +62,7 @@ def test_a_long_sentence_without_clauses_is_cut_between_words() -> None:
     assert all(len(piece.split()) <= MAX_SENTENCE_TOKENS for piece in pieces)
 
 
-def test_what_has_no_words_is_cut_anywhere() -> None:
+def test_a_text_without_words_is_cut_anywhere() -> None:
     assert "".join(sentences("x" * 10_000)) == "x" * 10_000
     assert all(len(piece) <= MAX_SENTENCE_TOKENS for piece in sentences("字" * 2000))
 
@@ -90,6 +90,6 @@ CORPUS = (
 PINNED = ("1-nupunkt-0.8.0", "8d941fc20725b79e")
 
 
-def test_other_spans_have_another_version() -> None:
+def test_a_change_of_the_spans_needs_a_new_version() -> None:
     spans = json.dumps([split_sentences(text) for text in CORPUS]).encode()
     assert (SPLITTER_VERSION, blake2b(spans, digest_size=8).hexdigest()) == PINNED, "move SPLITTER_VERSION, then pin"

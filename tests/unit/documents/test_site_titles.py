@@ -23,7 +23,7 @@ NAMES = ["Routers", "Transports", "Retry rules", "Access lists"]
         lambda name: f"<title>{name} \u2014 Harbour Mail</title><h1>{name}</h1><p>Text.</p>",
     ],
 )
-def test_the_title_is_what_other_pages_do_not_have(tmp_path: Path, page: Callable[[str], str]) -> None:
+def test_the_title_is_the_part_that_other_pages_lack(tmp_path: Path, page: Callable[[str], str]) -> None:
     for number, name in enumerate(NAMES):
         (tmp_path / f"{number}.html").write_text(page(name), encoding="utf-8")
     with Extractor() as extractor:

@@ -51,7 +51,7 @@ def test_a_large_map_is_thinned_out_and_stays_right() -> None:
         *({"unit": "line", "places": each} for each in ("!", "AQ==", "/////////w==")),
     ],
 )
-def test_what_is_no_map_counts_as_none(value: Any) -> None:
+def test_an_invalid_map_counts_as_empty(value: Any) -> None:
     assert read_map({FIELD: value}) == NO_MAP
     assert read_map({}) == NO_MAP
 

@@ -157,7 +157,7 @@ async def test_all_sentences_of_all_documents_get_a_passage(
 async def test_a_text_that_starts_with_white_space_gets_vectors(
     start: str, shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder
 ) -> None:
-    """Its sentences were looked for at the first byte of the text, so it stayed stale."""
+    """A fixed fault: the search for sentences started at the first byte of the text, so the document stayed stale."""
     shard.put("d", start + text_of(3))
     assert await vectors.embed([("d", TAG)], encoder) == {("d", TAG): EMBEDDED}
     assert covered(shard.stored["d"]) == [0, 1, 2]
@@ -198,7 +198,9 @@ async def test_a_bad_document_fails_alone(
     assert covered(shard.stored["good"]) == covered(shard.stored["other"]) == list(range(9))
 
 
-async def test_a_slot_that_leaves_ends_the_work(shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder) -> None:
+async def test_the_work_ends_when_the_slot_has_moved(
+    shard: Shard, vectors: DocumentVectors, encoder: ShardEncoder
+) -> None:
     shard.put("gone", text_of(3))
     shard.refuse = "MOVED 0 127.0.0.1:7001"
     with pytest.raises(GearsError, match="MOVED"):

@@ -1,4 +1,4 @@
-"""The fit finds the calibration that the answers were drawn from, and the best no-answer threshold."""
+"""The fit finds the calibration with which the answers were drawn, and the best no-answer threshold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_calibration_that_made_the_answers_is_found(true: Calibration) -> No
     assert found.questions == 4000
 
 
-def test_questions_that_got_nothing_tell_nothing() -> None:
+def test_questions_without_answers_do_not_change_the_fit() -> None:
     some = drawn(Calibration(0.25, -1.0), 200)
     nothing = JudgedQuestion(np.empty(0), np.empty(0, np.bool_), answered=True)
     assert fit_choice([*some, nothing, nothing]).calibration == fit_choice(some).calibration
@@ -73,7 +73,7 @@ def test_the_threshold_tells_questions_without_an_answer_from_others() -> None:
     assert best_threshold(scores, gained, np.array([True, True, False, False])) == 0.0
 
 
-def test_of_thresholds_as_good_as_each_other_the_lowest_is_taken() -> None:
+def test_the_lowest_of_equally_good_thresholds_is_chosen() -> None:
     scores = np.linspace(-10.0, 10.0, 1001)
     gained = (scores > -8.0) * (np.arange(1001) % 250 == 0)
     assert best_threshold(scores, gained.astype(np.float64), scores < -9.0) == pytest.approx(-9.0, abs=0.15)

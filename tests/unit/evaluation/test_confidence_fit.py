@@ -1,4 +1,4 @@
-"""The limits of the words keep their promise on the answers that they are fitted to."""
+"""The fitted limits of `sure` and `likely` fulfil their promise on the answers of the fit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def drawn(count: int, seed: int = 0) -> tuple[list[float], list[bool]]:
     return scores.tolist(), (random.uniform(0, 1, count) < scores).tolist()
 
 
-def test_the_limits_of_honest_scores_are_where_theory_puts_them() -> None:
+def test_calibrated_scores_get_the_limits_of_the_theory() -> None:
     found = fit_confidence(*drawn(20_000))
-    # scores are uniform, so from 2 * .92 - 1 on the mean is .92
+    # the scores are uniform, so scores above 2 * .92 - 1 have the mean .92
     assert found.sure == pytest.approx(2 * SURE_RIGHT - 1, abs=0.02)
     assert found.likely == pytest.approx(0.5, abs=0.05)
     assert found.sure_answers + found.likely_answers + found.unsure_answers == 20_000
@@ -68,7 +68,7 @@ def test_answers_that_are_never_right_are_unsure() -> None:
     assert (found.unsure_answers, found.unsure_right, found.sure_right, found.likely_right) == (200, 0.0, None, None)
 
 
-def test_too_few_answers_for_sure_leave_it_out() -> None:
+def test_the_word_sure_needs_enough_answers() -> None:
     scores = [0.9] * (MIN_SURE - 1) + [0.1] * 60
     found = fit_confidence(scores, [score > 0.5 for score in scores])
     assert found.sure == 1.0

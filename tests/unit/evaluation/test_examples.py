@@ -89,7 +89,7 @@ def squad(paragraph: object) -> bytes:
         ({"context": "c", "qas": [{"question": " ", "answers": []}]}, r"question 3\): question or context is empty"),
     ],
 )
-def test_what_is_wrong_in_squad_format_is_told_with_its_place(tmp_path: Path, paragraph: object, message: str) -> None:
+def test_an_error_in_squad_format_names_the_place(tmp_path: Path, paragraph: object, message: str) -> None:
     (tmp_path / "set.json").write_bytes(squad(paragraph))
     with pytest.raises(InvalidInput, match=message):
         load_examples(tmp_path / "set.json")
@@ -119,7 +119,7 @@ def test_an_answer_without_text_is_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["set.json", "set.jsonl"])
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, name: str) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path, name: str) -> None:
     text = json.dumps(SQUAD) if name == "set.json" else "\n".join(map(json.dumps, ROWS))
     (tmp_path / name).write_text(text, encoding="utf-8-sig")
     assert load_examples(tmp_path / name) == EXAMPLES
@@ -132,7 +132,7 @@ def test_missing_file_and_bad_limit_are_refused(tmp_path: Path) -> None:
         load_examples(tmp_path / "none.json", limit=0)
 
 
-def test_spread_takes_from_everywhere() -> None:
+def test_spread_chooses_from_the_whole_set() -> None:
     examples = [Example(str(i), "c", ()) for i in range(1000)]
     chosen = [int(example.question) for example in spread(examples, 10)]
     assert chosen == list(range(0, 1000, 100))

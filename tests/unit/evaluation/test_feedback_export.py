@@ -1,4 +1,4 @@
-"""Feedback as a question set: `eval` and the training read what is written."""
+"""Feedback is exported as a question set, which `eval` and the training can read."""
 
 from __future__ import annotations
 

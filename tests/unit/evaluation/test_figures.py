@@ -1,4 +1,4 @@
-"""Figures follow SQuAD's rules, also per type; recall counts from the rank of the sentence that answers."""
+"""Figures follow SQuAD's rules, also per type. Recall uses the rank of the first sentence that answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_figures_of_a_type_are_those_of_its_questions() -> None:
     assert by_type["when"].f1.value == 0
 
 
-def test_recall_counts_places_from_nought() -> None:
+def test_recall_counts_ranks_from_zero() -> None:
     found = recall([0, 4, 5, None])
     assert {depth: interval.value for depth, interval in found.recall.items()} == {
         "1": 0.25,
@@ -84,7 +84,7 @@ def test_probabilities_are_compared_with_right_answers() -> None:
     assert trust([GivenAnswer("x")], [WHO]) is None
 
 
-def test_rows_say_what_was_told() -> None:
+def test_rows_contain_the_given_answers() -> None:
     told = [GivenAnswer("Ada", probability=0.4)]
     assert answer_rows([WHO], told, judge([WHO], told)) == [
         {

@@ -1,4 +1,4 @@
-"""Intervals contain the truth as often as they claim, are the same for the same seed, and respect the pairing."""
+"""Intervals contain the true value as often as they claim, depend only on the seed, and respect the pairing."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_a_difference_is_paired() -> None:
         difference_interval([1.0], [1.0, 0.0])
 
 
-def test_nothing_has_no_interval() -> None:
+def test_no_values_have_no_interval() -> None:
     with pytest.raises(InvalidInput, match="at least one row"):
         mean_interval([])

@@ -40,7 +40,7 @@ CASES = [
 QUESTIONS, GIVEN = [case[0] for case in CASES], [case[1] for case in CASES]
 
 
-def test_shares_count_what_was_told() -> None:
+def test_shares_count_the_given_answers() -> None:
     found = plain_figures(QUESTIONS, GIVEN)
     shares = {
         "right_first": 1 / 5,
@@ -94,7 +94,7 @@ def test_the_cost_is_sentences_and_time() -> None:
     assert found["milliseconds"]["p50"] == 1.0
 
 
-def test_rows_say_what_every_question_got() -> None:
+def test_rows_contain_the_answers_to_every_question() -> None:
     rows = plain_rows(QUESTIONS, GIVEN)
     assert [row["right"] for row in rows] == [True, False, False, False, False, False, False, True]
     assert rows[5]["right_in_three"] is None
@@ -105,7 +105,7 @@ def test_rows_say_what_every_question_got() -> None:
     ]
 
 
-def test_an_answer_is_right_if_one_of_its_places_is_in_the_document_asked_for() -> None:
+def test_an_answer_is_right_if_one_of_its_places_is_in_the_expected_document() -> None:
     asked = PlainQuestion("Who?", ("Ada",), document="wanted.txt")
     elsewhere = GivenAnswers((GivenSpan("Ada", 0.9, "other.txt"),), answerable=True)
     there_too = GivenAnswers((GivenSpan("Ada", 0.9, "other.txt", ("texts/wanted.txt",)),), answerable=True)
@@ -113,7 +113,7 @@ def test_an_answer_is_right_if_one_of_its_places_is_in_the_document_asked_for() 
     assert [share.value for share in shares if share] == [0.0, 1.0]
 
 
-def test_orders_come_back_from_the_probabilities_that_were_shown() -> None:
+def test_orders_are_recovered_from_shown_probabilities() -> None:
     calibration, orders = Calibration(0.4, -1.5), np.array([3.0, 1.0, -2.0])
     shown = probabilities(orders, calibration)
     spans = tuple(

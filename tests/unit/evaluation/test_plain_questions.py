@@ -30,7 +30,7 @@ ADA = PlainQuestion("Who wrote it?", ("Ada Lovelace", "Countess of Lovelace"))
         (".", False),
     ],
 )
-def test_an_answer_is_right_if_it_holds_an_accepted_one_and_little_more(answer: str, right: bool) -> None:
+def test_an_answer_is_right_if_it_contains_an_accepted_answer_and_little_else(answer: str, right: bool) -> None:
     assert ADA.is_right(answer, "any") is right
 
 
@@ -42,14 +42,14 @@ def test_the_answer_must_come_from_the_document_that_the_question_names(document
     assert PlainQuestion("Who?", ("Ada",), document="ada.txt").is_right("Ada", document_id) is right
 
 
-def test_a_pattern_is_searched_in_either_case() -> None:
+def test_a_pattern_can_ignore_case() -> None:
     question = PlainQuestion("Which option?", pattern=re.compile("--no-?wait$", re.IGNORECASE))
     assert question.answered
     assert question.is_right("the option --NOWAIT", "any")
     assert not question.is_right("--no-wait=1", "any")
 
 
-def test_an_answer_without_words_must_be_there_as_it_is() -> None:
+def test_an_accepted_answer_without_words_must_match_exactly() -> None:
     question = PlainQuestion("Which character ends it?", ("$!",))
     assert question.is_right(" $! ", "any")
     assert not question.is_right("$?", "any")
@@ -57,7 +57,7 @@ def test_an_answer_without_words_must_be_there_as_it_is() -> None:
     assert not ADA.is_right("$!", "any")
 
 
-def test_nothing_is_right_where_there_is_no_answer() -> None:
+def test_no_answer_is_right_for_an_unanswerable_question() -> None:
     assert not PlainQuestion("Who?").is_right("Ada", "any")
 
 

@@ -50,7 +50,7 @@ def test_documents_of_json_lines_are_the_different_contexts(tmp_path: Path) -> N
     assert found.gold == [frozenset({"Ada Lovelace wrote it."}), frozenset({"Rome is in Italy."}), frozenset()]
 
 
-def test_of_the_questions_a_part_of_the_documents_all(tmp_path: Path) -> None:
+def test_a_limit_takes_some_questions_and_all_documents(tmp_path: Path) -> None:
     path = squad(tmp_path, [{"question": f"When {i}?", "answers": []} for i in range(10)])
     found = load_question_set(path, limit=2)
     assert [example.question for example in found.examples] == ["When 0?", "When 5?"]

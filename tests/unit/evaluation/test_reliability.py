@@ -1,4 +1,4 @@
-"""The calibration error uses equal-mass bins; the report separates the surest answers from the others."""
+"""The calibration error uses bins of equal size. The report lists the surest answers first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.reliability import expected_calibration_error, reliability, risk_coverage
 
 
-def test_bins_hold_as_many_answers_and_are_in_order() -> None:
+def test_bins_have_equal_sizes_and_ascend() -> None:
     random = np.random.default_rng(4)
     shown = random.random(150)
     bins = reliability(shown.tolist(), (random.random(150) < shown).tolist())
@@ -25,7 +25,7 @@ def test_error_is_the_mean_distance() -> None:
     assert expected_calibration_error(shown, right, bins=2) == pytest.approx((0.2 + 0.3) / 2)
 
 
-def test_scores_that_are_true_have_little_error_and_others_much() -> None:
+def test_calibrated_scores_have_a_small_error_and_others_a_large_one() -> None:
     random = np.random.default_rng(4)
     shown = random.random(20_000)
     right = (random.random(20_000) < shown).tolist()
@@ -44,11 +44,11 @@ def test_the_surest_answers_come_first() -> None:
 
 
 @pytest.mark.parametrize(("shown", "right"), [([], []), ([0.5], [True, False])])
-def test_what_cannot_be_compared_is_refused(shown: list[float], right: list[bool]) -> None:
+def test_empty_lists_and_lists_of_different_lengths_are_refused(shown: list[float], right: list[bool]) -> None:
     with pytest.raises(InvalidInput, match="as many probabilities as answers"):
         expected_calibration_error(shown, right)
 
 
-def test_bins_must_be_some() -> None:
+def test_zero_bins_are_refused() -> None:
     with pytest.raises(InvalidInput, match="bins is 0"):
         reliability([0.5], [True], bins=0)

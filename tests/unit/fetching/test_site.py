@@ -58,7 +58,7 @@ def test_a_sitemap_and_the_sitemaps_that_it_names(web: WebSite) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html/>", b"no xml", b"<urlset>"])
-def test_what_is_no_sitemap_is_refused(body: bytes) -> None:
+def test_an_invalid_sitemap_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="not a sitemap"):
         parse_sitemap(body, "s")
 
@@ -93,7 +93,7 @@ def test_robots_txt_is_obeyed(web: WebSite) -> None:
 
 
 @pytest.mark.parametrize(("status", "may"), [(404, True), (403, True), (500, False), (503, False)])
-def test_without_rules_all_is_allowed_and_with_a_broken_server_nothing(web: WebSite, status: int, may: bool) -> None:
+def test_missing_rules_allow_all_and_a_broken_server_allows_nothing(web: WebSite, status: int, may: bool) -> None:
     web.page("/robots.txt", "", status=status)
     web.page("/a")
     with Site(allow_private=True) as fetched:
@@ -269,7 +269,7 @@ def test_no_proxy_is_used(web: WebSite, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("url", ["ftp://a/", "http:///x", "http://u@a/", "/a", "", "http://a:99999/", "javascript:x"])
-def test_what_is_no_address_of_a_page(url: str) -> None:
+def test_invalid_addresses_of_pages(url: str) -> None:
     with pytest.raises(InvalidInput, match="is not an address"):
         checked_url(url)
 

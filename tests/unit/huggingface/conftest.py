@@ -1,4 +1,4 @@
-"""One pipeline for the tests of a file, and its answer to the pair that most of them use."""
+"""One pipeline for the tests of a file, and its answer to the pair that most tests use."""
 
 from __future__ import annotations
 

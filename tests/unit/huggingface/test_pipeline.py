@@ -1,6 +1,6 @@
 """`qa_cluster.pipeline` returns what the pipeline of transformers returned, without transformers and torch.
 
-Numbers are issues of transformers, or of tokenizers if the text says so. Each is a fault of an earlier reader.
+A number is an issue of transformers, or of tokenizers if the text says so. Each issue is a fault of an earlier reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_cluster.reading.tokenization import ReaderTokenizer
 from tests.unit.huggingface.pairs import ADA, FILLER, PAIR, WHEN, WHO
 
 
-def test_an_answer_has_the_shape_there_was(ada: dict[str, Any]) -> None:
+def test_an_answer_has_the_shape_of_transformers(ada: dict[str, Any]) -> None:
     assert list(ada) == ["score", "start", "end", "answer"]
     assert [type(value) for value in ada.values()] == [float, int, int, str]
     assert (ada["start"], ada["end"], ada["answer"]) == (0, 12, "Ada Lovelace")
@@ -41,7 +41,7 @@ def test_best_answers_come_first_and_differ(qa: QuestionAnsweringPipeline) -> No
     assert qa(**PAIR, top_k=np.int64(1)) == found[0]
 
 
-def test_no_answer_is_an_empty_one_where_it_is_asked_for(qa: QuestionAnsweringPipeline) -> None:
+def test_no_answer_is_an_empty_answer_on_request(qa: QuestionAnsweringPipeline) -> None:
     """14277, 14311, 18719, 5910: the pipeline raised an error, or never returned the empty answer."""
     question, context = "What is the capital of Belarus?", "It rained yesterday."
     found = qa(question=question, context=context, handle_impossible_answer=True)
@@ -84,7 +84,7 @@ def test_a_stride_that_leaves_no_progress_is_refused_or_made_shorter(qa: Questio
     assert qa(question=long_question, context=context)["answer"] in context
 
 
-def test_a_long_question_is_cut_only_where_that_is_asked_for(qa: QuestionAnsweringPipeline) -> None:
+def test_a_long_question_is_cut_only_on_request(qa: QuestionAnsweringPipeline) -> None:
     long_question = WHO + " Tell me please, if you can." * 12
     whole = qa(question=long_question, context=ADA)
     with pytest.warns(UserWarning, match="cut off after 6 tokens"):
@@ -124,7 +124,7 @@ def test_answers_do_not_depend_on_their_batch(qa: QuestionAnsweringPipeline) -> 
                 assert ours[0]["score"] == pytest.approx(theirs[0]["score"], abs=1e-3)
 
 
-def test_logits_that_are_no_numbers_are_an_error(
+def test_logits_that_are_not_numbers_are_an_error(
     qa: QuestionAnsweringPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: LocalReader, windows: list[Any], *, batch_size: int) -> list[Any]:

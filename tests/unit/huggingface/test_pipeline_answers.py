@@ -27,7 +27,7 @@ def preparer(manifest: Manifest) -> Preparer:
 
 
 def decoded(prepared: Prepared, parameters: Parameters, *rows: list[tuple[int, float, float]]) -> object:
-    """The result if each window has these start and end logits at positions, and -20 elsewhere."""
+    """The result for windows with these rows of (position, start logit, end logit), and -20 elsewhere."""
     answers = Answers(prepared, parameters)
     for window, row in zip(prepared.windows, rows, strict=True):
         starts = np.full(len(window.input_ids), -20.0)
@@ -53,7 +53,7 @@ def test_no_answer_has_the_least_score_of_all_windows(preparer: Preparer) -> Non
 
 
 def test_the_question_is_never_an_answer(preparer: Preparer) -> None:
-    """the-pattern took the best position of the whole input and returned the question."""
+    """The project the-pattern took the best position of the whole input and returned the question."""
     prepared = preparer.prepare("who is it", CONTEXT, Parameters())
     at = prepared.windows[0].passage_start
     result = decoded(prepared, Parameters(), [(1, 50.0, 50.0), (3, 50.0, 50.0), (at, 1.0, 1.0)])
@@ -111,7 +111,7 @@ def test_answers_of_one_token(preparer: Preparer) -> None:
 
 @pytest.mark.parametrize("stride", [0, 1, 5, 9])
 @pytest.mark.parametrize("words", [1, 11, 12, 13, 40, 41])
-def test_windows_cover_the_context_with_the_overlap_asked_for(preparer: Preparer, stride: int, words: int) -> None:
+def test_windows_cover_the_context_with_the_requested_overlap(preparer: Preparer, stride: int, words: int) -> None:
     parameters = Parameters.of({"max_seq_len": 16, "doc_stride": stride})
     prepared = preparer.prepare("who", "cat " * words, parameters)
     room = 16 - 1 - 3
@@ -158,7 +158,7 @@ def test_answers_are_slices_of_the_context_best_first(
     assert min(scores) >= 0
 
 
-def test_parameters_say_what_is_wrong() -> None:
+def test_errors_of_parameters_name_the_fault() -> None:
     for values, said in [
         ({"top_k": True}, "top_k must be an integer, got True"),
         ({"top_k": "3"}, "top_k must be an integer, got '3'"),

@@ -70,7 +70,7 @@ def test_two_pairs_in_any_form_give_a_list(
     assert second["answer"] == "1843"
 
 
-def test_nothing_gives_nothing(qa: QuestionAnsweringPipeline) -> None:
+def test_no_pairs_give_no_answers(qa: QuestionAnsweringPipeline) -> None:
     assert qa(question=[], context=ADA) == qa([]) == []
 
 
@@ -95,7 +95,7 @@ REFUSED: list[tuple[Call, str]] = [
 
 
 @pytest.mark.parametrize(("call", "said"), REFUSED)
-def test_what_is_no_pair_is_refused(qa: QuestionAnsweringPipeline, call: Call, said: str) -> None:
+def test_an_invalid_pair_is_refused(qa: QuestionAnsweringPipeline, call: Call, said: str) -> None:
     args, named = call
     with pytest.raises(ValueError) as error:
         qa(*args, **named)
@@ -160,7 +160,7 @@ def test_a_dataset_of_torch_is_read_as_results_are_taken(qa: QuestionAnsweringPi
             return 2
 
         def __getitem__(self, index: int) -> dict[str, str]:
-            return PAIR  # it accepts any index, so that only the length shows that there are two items
+            return PAIR  # any index is valid: only the length shows that there are two items
 
     results = qa(Rows())
     assert not isinstance(results, list)

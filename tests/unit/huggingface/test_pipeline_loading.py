@@ -37,7 +37,7 @@ def test_defaults_of_calls_can_be_given_at_the_start(
 
 
 @pytest.mark.usefixtures("unread")
-def test_a_task_that_is_not_there_and_arguments_without_effect() -> None:
+def test_an_unknown_task_and_arguments_without_effect() -> None:
     with pytest.raises(KeyError) as error:
         pipeline("summarization")
     assert str(error.value).startswith("unknown task 'summarization': the pipeline of qa-cluster has only")
@@ -51,7 +51,7 @@ def test_a_task_that_is_not_there_and_arguments_without_effect() -> None:
     ("device", "kind", "said"),
     [(0, ModelError, "onnxruntime-gpu"), ("cuda:1", ModelError, "cuda:1"), ("mps", ValueError, "unknown device 'mps'")],
 )
-def test_a_device_that_is_not_there(device: object, kind: type[Exception], said: str) -> None:
+def test_a_missing_device(device: object, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         pipeline(device=device)
 

@@ -1,4 +1,4 @@
-"""Ranking: several indexes rank as one, and not worse than BM25."""
+"""Several indexes rank like one index, and not worse than BM25."""
 
 from __future__ import annotations
 
@@ -127,5 +127,5 @@ def test_recall_is_not_worse_than_that_of_bm25s(path: Path) -> None:
         expected = [names[i] for i in reference.retrieve([terms], k=20, show_progress=False)[0][0]] if terms else []
         ours += [bool(gold & set(found[:depth])) for depth in depths]
         theirs += [bool(gold & set(expected[:depth])) for depth in depths]
-    # At these sizes one question more or less is noise.
+    # With so few questions, a difference of one question is noise.
     assert (ours >= theirs - 1).all(), (ours / len(questions), theirs / len(questions))

@@ -18,7 +18,7 @@ TERMS = ("program", "wrote", "engin")
 WEIGHTS = tuple(weights_of(TEXT).get(term, 0.0) for term in TERMS)
 
 
-def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
+def test_weights_of_a_sentence_match_the_rounded_weights_of_an_index() -> None:
     assert has_weights(TEXT, TERMS, WEIGHTS)
     assert has_weights(TEXT, TERMS, [weight * 1.009 for weight in WEIGHTS])
     assert not has_weights(TEXT, TERMS, [weight * 1.02 for weight in WEIGHTS])
@@ -45,21 +45,21 @@ CHANGED = replace(SHOWN, epoch=8)
             SHOWN,
             (LocatedSentence(1, "Bob sang.", 10),),
             True,
-        ),  # the epoch vouches for it
+        ),  # the unchanged epoch proves that the text is unchanged
         (CHANGED, (LocatedSentence(1, "Bob sang.", 10),), False),
         (SHOWN, (LocatedSentence(0, TEXT, 10),), False),
         (SHOWN, (), False),
         (None, (), False),
     ],
 )
-def test_only_what_was_ranked_is_shown(
+def test_only_sentences_that_were_ranked_are_shown(
     document: ShownDocument | None, around: tuple[LocatedSentence, ...], shown: bool
 ) -> None:
     hit = hit_of(CANDIDATE, document, around, TERMS, {"06S": 7}, with_passage=False)
     assert (hit is not None) == shown
 
 
-def test_places_are_those_of_the_document() -> None:
+def test_offsets_are_those_of_the_document() -> None:
     document = ShownDocument.of(FoundDocument(7, "v", "T", '{"year": 1843}', ()))
     hit = hit_of(CANDIDATE, document, (OWN,), TERMS, {"06S": 7}, with_passage=True)
     assert hit is not None

@@ -21,7 +21,7 @@ def statistics_replies(*partitions: tuple[int, int, int, bytes | None]) -> list[
     return replies
 
 
-def test_what_the_partitions_hold_is_kept_apart() -> None:
+def test_each_partition_has_its_own_statistics() -> None:
     statistics = parse_statistics(["t", "u"], ["x"], statistics_replies((1, 3, 2, ANALYZER), (4, 3, 1, ANALYZER)))
     assert [command[1:5] for command in rank_commands(statistics, 2)] == [
         ("index:{t}", 2, 6, "TERMS"),

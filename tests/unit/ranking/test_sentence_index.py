@@ -27,7 +27,7 @@ def test_best_sentences_are_those_of_all(question: str) -> None:
     expected = order[:8]
     found = SentenceIndex(SENTENCES).rank(question, 8)
     assert {number for number, _ in found} <= {i for i in order if values[i] > 0.97 * values[expected[-1]]}
-    # an index keeps weights in steps of 1.87 %
+    # an index rounds weights in steps of 1.87 %
     assert [value for _, value in found] == pytest.approx([values[i] for i in expected], rel=0.01)
 
 

@@ -95,8 +95,8 @@ def test_rare_words_do_not_disturb_ordinary_questions() -> None:
 
 
 @pytest.mark.hostile
-def test_what_is_remembered_of_a_word_is_as_long_as_its_term() -> None:
-    """A cache of words with a thousand letters would take much more memory than its number of entries suggests."""
+def test_the_cache_of_words_has_no_entries_longer_than_a_term() -> None:
+    """The number of cached words is limited, but their memory is limited only if no long word is cached."""
     begin = "q" * MAX_TERM_LENGTH
     assert analyze(begin) == [begin]
     before = terms._term.cache_info().currsize

@@ -17,7 +17,7 @@ TAGS = ("06S", "0Wq")
 
 
 def ranking(sentences: int, frequencies: tuple[int, ...]) -> Ranking:
-    """A ranking of two partitions; the first one has a third of everything."""
+    """A ranking of two partitions; the first one has a third of the sentences and frequencies."""
     parts = {
         TAGS[0]: RankedPartition(sentences // 3, tuple(number // 3 for number in frequencies), 5, 50),
         TAGS[1]: RankedPartition(
@@ -59,12 +59,12 @@ def test_without_candidates_every_sentence_counts() -> None:
     assert bounds(commands["06S"]) == ([0, 0], [[0, 0], [0, 0]])
 
 
-def test_without_terms_nothing_can_move_it() -> None:
+def test_without_terms_the_number_of_sentences_has_no_bound() -> None:
     commands = watch_commands(ranking(1000, ()), 8, name="n", ttl_ms=1, drift=0.05)
     assert bounds(commands["06S"])[0] == [0, 2**53 - 1]
 
 
-def test_terms_that_no_index_holds_are_not_sent() -> None:
+def test_terms_that_are_too_long_for_an_index_are_not_sent() -> None:
     found = Ranking([], dict.fromkeys(TAGS, 1), 9, ("x" * 257, "ok"), (0, 1), {"06S": RankedPartition(9, (0, 1), 1, 2)})
     words = watch_commands(found, 8, name="n", ttl_ms=1, drift=0.0)["06S"]
     assert words[10:] == ("TERMS", 1, "ok", 1, 1, 1, "DOCUMENTS", 0)
@@ -75,7 +75,7 @@ def idf(sentences: int, frequency: int) -> float:
 
 
 @given(st.integers(0, 10**7), st.lists(st.floats(0, 1), min_size=1, max_size=4), st.floats(0, 1))
-def test_at_the_bounds_of_all_partitions_no_idf_has_moved_further(
+def test_at_the_bounds_of_all_partitions_no_idf_exceeds_the_drift(
     sentences: int, shares: list[float], drift: float
 ) -> None:
     frequencies = tuple(int(share * sentences) for share in shares)
@@ -97,7 +97,7 @@ VECTOR = QuestionVector(b"encoder1", b"packed", 40.0, 0.35)
 
 @pytest.mark.parametrize(("asked", "least"), [(2, -80.0), (1, 20 + 8 * 0.975)])
 def test_the_score_to_reach_by_meaning(asked: int, least: float) -> None:
-    """Only the part by words may drift. With fewer sentences than asked for, each new sentence is ranked."""
+    """Only the part by words may drift. A ranking with too few sentences admits each new sentence."""
     best = [Candidate("a:{06S}:1", 28.0, (1.0,), 7, by_meaning=20.0)]
     found = replace(ranking(1000, (10,)), candidates=best, vector=VECTOR)
     words = watch_commands(found, asked, name="n", ttl_ms=1, drift=0.05)["0Wq"]

@@ -40,7 +40,7 @@ def test_only_distances_of_ranking_scores_count() -> None:
     )
 
 
-def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour_or_of_the_sentence_that_was_ranked() -> None:
+def test_a_span_in_a_neighbour_counts_with_the_rank_of_the_neighbour_if_it_has_one() -> None:
     in_the_neighbour = reading("a", (100, 103, 2.0), sentence=4, holder=5)
     readings = [in_the_neighbour, reading("b", (100, 103, 1.5))]
     assert documents(choices(readings, {"a:{t}:4": 5.0, "b:{t}:0": 1.0})) == ["a", "b"]
@@ -48,7 +48,7 @@ def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour_or_of_the_senten
     assert documents(choices(readings, {"a:{t}:5": 0.6, "b:{t}:0": 1.0})) == ["a", "b"]
 
 
-def test_of_overlaps_in_one_document_the_best_is_kept_whichever_sentence_they_were_read_for() -> None:
+def test_the_best_of_overlapping_spans_in_a_document_is_chosen() -> None:
     readings = [
         reading("a", (100, 105, 3.0), (110, 112, 0.7)),
         reading("a", (104, 108, 2.0), (105, 108, 1.0), sentence=1),
@@ -72,7 +72,7 @@ def test_odds_against_no_answer_follow_the_calibration() -> None:
     assert not found.reaches(2.01, Calibration(0.5, -0.25))
 
 
-def test_places_with_the_same_words_are_one_answer_as_probable_as_all_of_them() -> None:
+def test_places_with_the_same_words_are_one_answer_with_their_total_probability() -> None:
     apart = choose(orders([reading(name, (100, 103, 1.0)) for name in "abc"], {}, 0.3), PLAIN)
     same = choose(orders([reading(name, (100, 103, 1.0), words="x") for name in "abc"], {}, 0.3), PLAIN)
     (choice,) = same.choices
@@ -87,14 +87,14 @@ def test_agreement_can_come_before_one_better_place() -> None:
 
 
 @pytest.mark.parametrize("score", [1e4, -1e4])
-def test_scores_beyond_all_reason_give_probabilities(score: float) -> None:
+def test_extreme_scores_give_probabilities(score: float) -> None:
     found = choose(orders([reading("a", (100, 103, score))], {}, 0.3), PLAIN)
     assert found.choices[0].probability == pytest.approx(float(score > 0))
     assert found.none == pytest.approx(float(score < 0))
     assert found.reaches(0.0, PLAIN) is (score > 0)
 
 
-def test_without_spans_there_is_surely_no_answer() -> None:
+def test_without_spans_no_answer_is_certain() -> None:
     found = choose([], PLAIN)
     assert (found.choices, found.none) == ((), 1.0)
     assert not found.reaches(-1e9, PLAIN)
@@ -110,12 +110,12 @@ def test_without_spans_there_is_surely_no_answer() -> None:
         ("cafe\u0301s", "cafés"),
     ],
 )
-def test_the_same_answer_in_other_dress(one: str, other: str) -> None:
+def test_other_spellings_of_the_same_answer(one: str, other: str) -> None:
     assert same_answer(one) == same_answer(other)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("-f", "-F"), ("IT", "it"), (".bashrc", "bashrc"), ("the", "a"), ("$!", "$@"), ("10", "1.0")]
 )
-def test_what_may_mean_something_else_is_another_answer(one: str, other: str) -> None:
+def test_a_text_that_may_mean_something_else_is_another_answer(one: str, other: str) -> None:
     assert same_answer(one) != same_answer(other)

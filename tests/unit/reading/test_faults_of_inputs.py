@@ -1,6 +1,6 @@
-"""The inputs of a model: windows, token types and batches; and tokenizing from several threads.
+"""The inputs of a model: windows, token types and batches, also if several threads tokenize.
 
-Each test is a fault of an earlier reader, which its docstring names.
+Each test covers a fault of an earlier reader, which its docstring names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("family", list(LAYOUTS))
 def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, family: str) -> None:
-    """Haystack: it called the model without `token_type_ids`, so BERT and ELECTRA readers got zeros everywhere."""
+    """Haystack called the model without `token_type_ids`, so BERT and ELECTRA readers got zeros for all tokens."""
     pair, expected = LAYOUTS[family]
     pairs = PairEncoder(replace(manifest, pair=pair))
     question = small_tokenizer().encode_question("who is", 64)
@@ -57,7 +57,7 @@ def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, fam
 
 
 def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> None:
-    """Haystack: it dropped documents without content but not their questions, so answers went astray."""
+    """Haystack dropped documents without content but kept their questions, so answers belonged to other documents."""
     texts = ["The cat sat.", "", " ", "The dog sat."]
     windows = [encoder.windows("Who sat?", text) for text in texts]
     assert [len(found) for found in windows] == [1, 0, 0, 1]
@@ -77,7 +77,7 @@ def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> 
 
 
 def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
-    """tokenizers #537, Haystack #1229, transformers #47085: "Already borrowed", as each call set its truncation."""
+    """tokenizers #537, Haystack #1229, transformers #47085: "Already borrowed", because each call set a truncation."""
     tokenizer = encoder.tokenizer
     texts = [f"Text {number}: {'Zoë sat on the mat. ' * number}" for number in range(1, 9)]
     expected = [tokenizer.encode_text(text).ids.tolist() for text in texts]
@@ -98,7 +98,7 @@ def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
 
 
 class _NoTokenizer:
-    """A tokenizer with only the fingerprint of the one that made the stored tokens."""
+    """It has the fingerprint of the stored tokens' tokenizer, and cannot tokenize."""
 
     fingerprint = 5
 
@@ -113,7 +113,7 @@ class _Reader(Reader):
 
 
 def test_stored_texts_are_not_tokenized_again() -> None:
-    """transformers #4748, #3007, #11126: it tokenized the context at every question, which took most of the time."""
+    """transformers #4748, #3007, #11126: tokenizing the context for every question took most of the time."""
     texts = ["The cat sat.", "Who is it?", "The dog."]
     left, own, right = (
         LocatedSentence(i, text, start) for i, (text, start) in enumerate(zip(texts, [0, 13, 24], strict=True))
@@ -126,6 +126,6 @@ def test_stored_texts_are_not_tokenized_again() -> None:
     assert passage.tokens.ids.tolist() == [
         i for text in texts for i in small_tokenizer().encode_text(text).ids.tolist()
     ]
-    # and what has been made or unpacked once stays in memory
+    # tokens stay in memory after they were unpacked once
     again = passage_of(replace(record, blocks=()), reader)
     assert again.tokens.ids.tolist() == passage.tokens.ids.tolist()

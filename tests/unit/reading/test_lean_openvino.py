@@ -1,4 +1,4 @@
-"""OpenVINO is imported without its converter, and programs that want that still have it."""
+"""OpenVINO is imported without its converter. A program can still import the converter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONVERTER = "openvino.tools.ovc"
 
 
 @pytest.mark.parametrize("who", ["qa_cluster.reading.lean_openvino", "qa_cluster.gears.inference.backends.openvino"])
-def test_the_converter_comes_when_it_is_asked_for(who: str) -> None:
+def test_the_converter_is_imported_on_demand(who: str) -> None:
     code = (
         f"import sys, {who}, openvino; found = {{'{CONVERTER}', 'openvino_telemetry'}} & set(sys.modules);"
         "assert not found, found;"
@@ -21,7 +21,7 @@ def test_the_converter_comes_when_it_is_asked_for(who: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=180)
 
 
-def test_what_a_program_has_imported_stays() -> None:
+def test_an_imported_converter_stays() -> None:
     code = (
         f"import openvino, sys; own = sys.modules['{CONVERTER}'];"
         "from qa_cluster.reading import lean_openvino;"

@@ -79,7 +79,7 @@ def test_round_trip() -> None:
     assert json.loads(MANIFEST.to_json())["revision"] == MANIFEST.revision == sha256_hex(b"model")[:12]
 
 
-def test_the_reading_revision_names_all_that_an_answer_of_a_sentence_depends_on() -> None:
+def test_the_reading_revision_covers_everything_that_a_reading_depends_on() -> None:
     other_ways: list[dict[str, Any]] = [
         {"context_tokens": MANIFEST.context_tokens + 1},
         {"max_question_tokens": MANIFEST.max_question_tokens - 1},
@@ -93,12 +93,12 @@ def test_the_reading_revision_names_all_that_an_answer_of_a_sentence_depends_on(
     found = {replace(MANIFEST, **changes).reading_revision for changes in ({}, *other_ways)}
     assert len(found) == 1 + len(other_ways)
     assert {name.partition("+")[0] for name in found} == {MANIFEST.revision, sha256_hex(b"another")[:12]}
-    # these fields are used when answers are assembled, so cached readings of sentences do not depend on them
+    # only the choice of answers uses these fields, so cached readings of sentences do not depend on them
     assert replace(MANIFEST, no_answer_threshold=9.0, rank_weight=9.0, created="2020-01-01").reading_revision in found
     assert Manifest.from_json(MANIFEST.to_json()).reading_revision == MANIFEST.reading_revision
 
 
-def test_how_the_waves_were_fitted_comes_back() -> None:
+def test_the_fit_of_the_waves_survives_a_round_trip() -> None:
     fit = WaveFit(5.9, 600, 747, (1, 3, 8), 3.1, 0.61, 0.6)
     assert Manifest.from_json(document(waves=WAVES)) == replace(MANIFEST, waves=fit)
     assert Manifest.from_json(replace(MANIFEST, waves=fit).to_json()).waves == fit
@@ -188,7 +188,7 @@ def test_inner_and_unknown_fields_are_checked(changes: dict[str, Any], named: st
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", b"\xff\xfe", "[" * 100_000])
-def test_what_is_no_json_object_is_refused(text: str | bytes) -> None:
+def test_a_text_that_is_not_a_json_object_is_refused(text: str | bytes) -> None:
     with pytest.raises(ModelError, match="manifest"):
         Manifest.from_json(text)
 
@@ -223,7 +223,7 @@ def test_verify_tells_which_file_is_wrong() -> None:
 
 
 @given(st.floats(-1e6, 1e6))
-def test_probability_is_one_for_any_score(score: float) -> None:
+def test_any_score_gives_a_probability(score: float) -> None:
     assert 0 <= Calibration(1.0, 0.0).probability(score) <= 1
     assert Calibration(1.0, 0.0).probability(score) <= Calibration(1.0, 0.0).probability(score + 1)
 

@@ -58,7 +58,7 @@ def parts_of(document: str) -> list[PassageSentence]:
 
 @settings(deadline=None)
 @given(texts(20), st.integers(0, 200), st.data())
-def test_passages_are_the_document_but_for_the_kind_of_white_space(
+def test_passages_equal_the_document_except_for_the_kind_of_white_space(
     document: str, budget: int, data: st.DataObject
 ) -> None:
     parts = parts_of(document)
@@ -81,7 +81,7 @@ def test_passages_are_the_document_but_for_the_kind_of_white_space(
     assert len(tokens.ids) <= max(budget, len(parts[index].tokens.ids))
     for token, (start, end) in enumerate(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)):
         assert document[passage.start + start : passage.start + end] == passage.text[start:end]
-        # the breaks say to which sentence a token belongs
+        # the breaks show the sentence of each token
         number = passage.first + sum(token >= at for at in passage.breaks)
         assert parts[number].start <= passage.start + start <= parts[number].start + len(parts[number].text)
         if start < end:
@@ -116,7 +116,7 @@ def test_answers_of_passages_are_the_document_in_any_script(
         assert document[start:end] == passage.text[span.start : span.end] != ""
 
 
-def test_alone_nothing_is_copied() -> None:
+def test_the_tokens_of_a_single_sentence_are_not_copied() -> None:
     part = parts_of("The cat sat on the mat.")[0]
     passage = around(part, [], [], index=3, budget=0)
     assert passage.tokens is part.tokens
@@ -129,10 +129,10 @@ def made(start: int, length: int = 4) -> PassageSentence:
 
 
 @pytest.mark.parametrize(("start", "joined"), [(14 + MAX_GAP, True), (15 + MAX_GAP, False), (13, False), (0, False)])
-def test_what_does_not_follow_closely_is_not_read_along(start: int, joined: bool) -> None:
+def test_distant_sentences_do_not_join_the_passage(start: int, joined: bool) -> None:
     own, far = made(10), made(start)
     assert bool(around(own, [], [far], index=0, budget=100).breaks) is joined
-    # without this sentence, the passage after it does not join either
+    # the sentence after it joins only if this sentence joins
     assert len(around(own, [], [far, made(start + 4)], index=0, budget=100).breaks) == (2 if joined else 0)
 
 

@@ -45,7 +45,7 @@ def test_the_processor_is_known_by_its_flags(
     assert has_int8_products(str(cpuinfo)) is found
 
 
-def test_what_cannot_be_looked_up_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_products_are_assumed_where_flags_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "without").write_text("processor: 0\n")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert has_int8_products(str(tmp_path / "missing"))
@@ -55,7 +55,7 @@ def test_what_cannot_be_looked_up_is_there(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("int8_products", "runtime"), [(True, "openvino"), (False, "onnxruntime")])
-def test_a_local_reader_runs_in_what_suits_it(
+def test_a_local_reader_runs_in_the_runtime_of_its_precision(
     int8_products: bool, runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precisions, "has_int8_products", lambda: int8_products)

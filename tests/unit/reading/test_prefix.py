@@ -32,7 +32,7 @@ def words(title: str, section: str) -> str:
     return " ".join(by_id[number] for number in found)
 
 
-def test_it_names_title_and_sections() -> None:
+def test_the_prefix_names_title_and_sections() -> None:
     assert words("The  manual\n", "Options > Output") == "The manual > Options > Output |"
     assert words("The manual", "") == "The manual |"
     assert words("", "Options > Output") == "Options > Output |"
@@ -50,7 +50,7 @@ def test_a_long_path_loses_its_first_sections_then_its_end() -> None:
     assert words("", f"{long} > last") == "last |"
 
 
-def test_every_window_has_it_with_the_type_of_the_context(encoder: TextPairEncoder) -> None:
+def test_every_window_has_the_prefix_with_the_type_of_the_context(encoder: TextPairEncoder) -> None:
     manifest = encoder.pairs.manifest
     pairs = PairEncoder(manifest, window_tokens=120, doc_stride=8)
     tokenizer: ReaderTokenizer = encoder.tokenizer
@@ -73,7 +73,7 @@ def test_every_window_has_it_with_the_type_of_the_context(encoder: TextPairEncod
     assert pairs.windows(question, tokenizer.encode_text(text), [1] * 119)[0].prefix == 0
 
 
-def test_no_span_begins_in_it(encoder: TextPairEncoder) -> None:
+def test_no_span_begins_in_the_prefix(encoder: TextPairEncoder) -> None:
     tokenizer = encoder.tokenizer
     tokens = tokenizer.encode_text("He was born in Rome.")
     prefix = tokenizer.encode_text("Ada |").ids.tolist()
@@ -85,7 +85,7 @@ def test_no_span_begins_in_it(encoder: TextPairEncoder) -> None:
     assert (span.start, span.end) == (0, 2)
 
 
-def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
+def test_a_manifest_says_whether_a_reader_knows_the_prefix(reader: Path) -> None:
     without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
     assert "passage_prefix" not in json.loads(without.to_json())  # earlier versions refuse unknown fields
     with_it = replace(without, passage_prefix=True)
@@ -96,8 +96,8 @@ def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
         Manifest.from_json(json.dumps(document))
 
 
-def test_only_a_reader_that_knows_it_gets_it(reader: Path, encoder: TextPairEncoder) -> None:
-    """The encoder for measurements and the shard make the same tokens."""
+def test_only_a_reader_that_knows_the_prefix_gets_it(reader: Path, encoder: TextPairEncoder) -> None:
+    """The local encoder and the shard make the same tokens."""
     without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
     text = "He was born in Rome."
     (plain,) = TextPairEncoder(encoder.tokenizer, PairEncoder(without)).windows("Who?", text, "Ada", "Works")

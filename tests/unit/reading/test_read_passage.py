@@ -61,7 +61,7 @@ class CountingReader:
 
 @pytest.fixture
 def passages() -> reading.PassageReader:
-    """A reader of passages that remembers none."""
+    """A reader of passages with an empty cache."""
     readers: Any = SimpleNamespace(forget=lambda: None)
     return reading.PassageReader(readers)
 
@@ -101,7 +101,7 @@ async def test_a_changed_text_is_read_again(passages: reading.PassageReader, man
     await read(passages, reader, record=replace(RECORD, version="w"))
     await read(passages, other)
     assert (reader.runs, other.runs) == (3, 1)
-    await read(passages, reader, texts=TEXTS[:1])  # alone: no other sentence has this passage
+    await read(passages, reader, texts=TEXTS[:1])  # a single sentence: no other sentence shares this passage
     await read(passages, reader, texts=TEXTS[:1])
     assert reader.runs == 5
     assert len(passages._recent) == 4
@@ -116,7 +116,9 @@ async def test_sentences_of_another_splitter_are_read_again(
     assert reader.runs == 3
 
 
-async def test_a_failure_is_told_to_all_and_not_kept(passages: reading.PassageReader, manifest: Manifest) -> None:
+async def test_a_failure_reaches_all_requests_and_is_not_cached(
+    passages: reading.PassageReader, manifest: Manifest
+) -> None:
     reader = CountingReader(manifest)
     reader.error = GearsError("ERR no memory")
     failed = await asyncio.gather(*(read(passages, reader, index) for index in (0, 1)), return_exceptions=True)
@@ -127,14 +129,16 @@ async def test_a_failure_is_told_to_all_and_not_kept(passages: reading.PassageRe
     assert reader.runs == 2
 
 
-async def test_without_a_model_it_says_so(passages: reading.PassageReader, manifest: Manifest) -> None:
+async def test_a_missing_model_is_an_error(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.model = None
     with pytest.raises(ModelError, match="no model on this shard"):
         await read(passages, reader)
 
 
-async def test_who_goes_away_takes_nothing_from_the_others(passages: reading.PassageReader, manifest: Manifest) -> None:
+async def test_a_cancelled_request_does_not_cancel_the_shared_reading(
+    passages: reading.PassageReader, manifest: Manifest
+) -> None:
     reader = CountingReader(manifest)
     reader.go_on.clear()
     first, second = asyncio.create_task(read(passages, reader, 0)), asyncio.create_task(read(passages, reader, 1))
@@ -147,7 +151,7 @@ async def test_who_goes_away_takes_nothing_from_the_others(passages: reading.Pas
     assert reader.runs == 1
 
 
-async def test_only_so_many_are_kept(
+async def test_the_number_of_cached_readings_is_limited(
     passages: reading.PassageReader, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_RECENT", 3)

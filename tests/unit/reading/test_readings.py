@@ -96,7 +96,7 @@ def test_which_sentences_were_read(reply: bytes, read: set[str]) -> None:
 
 
 @pytest.mark.parametrize("budget", [0, 64])
-def test_nothing_to_answer_with(budget: int) -> None:
+def test_a_sentence_without_words_has_no_spans(budget: int) -> None:
     answer = json.loads(value(budget))
     assert (answer["answer"], answer["start"], answer["end"], answer["spans"]) == ("", 11, 11, [])
     reading = parsed(value(budget))
@@ -108,7 +108,9 @@ def test_nothing_to_answer_with(budget: int) -> None:
     ("version", "revision", "valid"),
     [("v1", "r+64", True), ("v2", "r+64", False), ("v1", "r", False), ("v1", "r+96", False)],
 )
-def test_what_is_kept_holds_for_its_version_and_its_reading_revision(version: str, revision: str, valid: bool) -> None:
+def test_a_cached_answer_is_valid_for_its_version_and_reading_revision(
+    version: str, revision: str, valid: bool
+) -> None:
     assert is_valid(value(64), version, revision) is valid
 
 
@@ -116,7 +118,7 @@ def test_what_is_kept_holds_for_its_version_and_its_reading_revision(version: st
     "lost",
     ["answer", "spans", "windows", "truncated", "sentence_start", "document_version", "model", "reading_revision"],
 )
-def test_a_kept_answer_that_is_not_whole_is_not_given(lost: str) -> None:
+def test_an_incomplete_cached_answer_is_not_returned(lost: str) -> None:
     answer = orjson.loads(value(64))
     assert valid_answer(orjson.dumps(answer), "v1", "r+64") == answer
     del answer[lost]
@@ -126,7 +128,7 @@ def test_a_kept_answer_that_is_not_whole_is_not_given(lost: str) -> None:
 @pytest.mark.parametrize(
     "stored", ["", "null", "7", "[]", '"text"', "{}", "\x00", '{"model": 1, "document_version": 2}']
 )
-def test_what_a_client_put_there_is_not_given(stored: str) -> None:
+def test_a_value_that_a_client_stored_is_not_returned(stored: str) -> None:
     assert valid_answer(stored, "v1", "r+64") is None
 
 

@@ -1,4 +1,4 @@
-"""Spans from logits: the best of all, overlapping or not, over windows, on one scale, at the right offsets."""
+"""Spans from logits: the best spans of all windows, on one scale, with right offsets, overlapping or disjoint."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from qa_cluster.reading.windows import Window
 from tests.unit.small_tokenizer import small_tokenizer
 from tests.unit.text_strategies import texts
 
-START = 4  # the start of the passage in a window: after [CLS], two tokens of the question, [SEP]
+START = 4  # the start of the passage in a window, after [CLS], two question tokens and [SEP]
 SEEDS = st.integers(0, 10_000)
 
 
 def words(count: int) -> tuple[TextTokens, str]:
-    """Tokens that are the words of a text, three letters each."""
+    """A text of words with three letters, and its tokens: one per word."""
     starts = np.arange(count, dtype=np.int32) * 4
     return TextTokens(np.zeros(count, dtype=np.int32), starts, starts + 3), "abc " * count
 
@@ -48,7 +48,7 @@ def read(start: np.ndarray, end: np.ndarray, tokens: TextTokens, text: str, **op
 
 
 def tried_all(start: np.ndarray, end: np.ndarray, tokens: int, longest: int) -> list[tuple[float, int, int]]:
-    """The score over null and the tokens of every span, best first."""
+    """The score minus the null score of every span, and its first and last token; best first."""
     null = start[0] + end[0]
     pairs = ((i, j) for i, j in itertools.product(range(tokens), repeat=2) if i <= j < i + longest)
     return sorted(((float(start[START + i] + end[START + j] - null), i, j) for i, j in pairs), reverse=True)
@@ -56,7 +56,7 @@ def tried_all(start: np.ndarray, end: np.ndarray, tokens: int, longest: int) -> 
 
 @settings(deadline=None)
 @given(SEEDS, st.integers(1, 40), st.integers(1, 12), st.integers(0, 9))
-def test_the_best_span_is_that_of_trying_all(seed: int, count: int, longest: int, padding: int) -> None:
+def test_the_best_span_is_that_of_an_exhaustive_search(seed: int, count: int, longest: int, padding: int) -> None:
     rng = np.random.default_rng(seed)
     start, end = tempting(rng, count, padding), tempting(rng, count, padding)
     tokens, text = words(count)
@@ -82,7 +82,7 @@ def test_n_best_are_the_best_of_all(seed: int, count: int, longest: int, n_best:
 
 @settings(deadline=None)
 @given(SEEDS, st.integers(1, 25), st.integers(1, 6), st.integers(1, 5), st.lists(st.integers(0, 30), max_size=3))
-def test_spans_apart_are_the_best_of_what_the_ones_before_leave(
+def test_each_disjoint_span_is_the_best_without_overlap_with_better_spans(
     seed: int, count: int, longest: int, n_best: int, breaks: list[int]
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def in_windows(
 
 @settings(deadline=None)
 @given(texts(), SEEDS, st.booleans(), st.integers(2, 12))
-def test_answers_are_where_they_say_in_any_script(text: str, seed: int, overlapping: bool, size: int) -> None:
+def test_offsets_of_answers_are_right_in_any_script(text: str, seed: int, overlapping: bool, size: int) -> None:
     windows, logits, tokens = in_windows(np.random.default_rng(seed), text, size, max(1, size - 2))
     reading = best_spans(windows, logits, tokens, text, max_answer_tokens=8, n_best=4, overlapping=overlapping)
     scores = [span.score for span in reading.spans]
@@ -127,7 +127,7 @@ def test_answers_are_where_they_say_in_any_script(text: str, seed: int, overlapp
 
 @settings(deadline=None)
 @given(texts(), SEEDS)
-def test_the_answer_is_where_it_says_in_the_document(document: str, seed: int) -> None:
+def test_offsets_of_answers_are_right_in_the_document(document: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for start, end in split_sentences(document):
         sentence = document[start:end]
@@ -166,7 +166,7 @@ def test_a_span_that_cannot_answer_is_replaced_by_spans_around_it_and_next_to_it
 def test_spans_of_all_windows_are_on_one_scale_each_over_its_own_null() -> None:
     tokens, text = words(20)
     windows = [window(0, 8), window(6, 8), window(12, 8)]
-    # The second window is surer that it has no answer, so its higher logit counts less.
+    # The second window has a higher null score, so its higher logit counts less.
     logits = [with_span(8, 0, (1, 1), 4), with_span(8, 6, (4, 5), 7), with_span(8, -2, (7, 7), 1)]
     reading = best_spans(windows, logits, tokens, text, max_answer_tokens=4, n_best=3, overlapping=False)
     assert [(span.start // 4, span.score, span.logit) for span in reading.spans] == [(1, 4, 4), (19, 3, 1), (10, 1, 7)]
@@ -175,7 +175,7 @@ def test_spans_of_all_windows_are_on_one_scale_each_over_its_own_null() -> None:
 
 
 @pytest.mark.parametrize("overlapping", [True, False])
-def test_what_two_windows_see_is_one_span_with_its_better_score(overlapping: bool) -> None:
+def test_a_span_in_two_windows_has_its_better_score(overlapping: bool) -> None:
     tokens, text = words(14)
     windows = [window(0, 8), window(6, 8)]
     logits = [with_span(8, 0, (6, 7), 3), with_span(8, 1, (0, 1), 6)]
@@ -184,7 +184,7 @@ def test_what_two_windows_see_is_one_span_with_its_better_score(overlapping: boo
     assert (spans[1].start, spans[1].end) != (24, 31)
 
 
-def test_no_answer_goes_over_the_end_of_a_sentence() -> None:
+def test_no_answer_crosses_the_end_of_a_sentence() -> None:
     tokens, text = words(6)
     start, end = with_span(6, 0, (1, 4), 8)
     assert read(start, end, tokens, text).spans[0].end == 4 * 4 + 3
@@ -204,7 +204,7 @@ def test_a_break_is_a_token_of_the_passage_in_every_window() -> None:
 
 
 @pytest.mark.parametrize("overlapping", [True, False])
-def test_no_word_is_completed_over_the_end_of_a_sentence(overlapping: bool) -> None:
+def test_no_completed_word_crosses_the_end_of_a_sentence(overlapping: bool) -> None:
     """The splitter cuts a text without white space into sentences anywhere."""
     text = "aaabbbccc"
     starts = np.array([0, 3, 6], dtype=np.int32)
@@ -259,7 +259,7 @@ def test_tokens_that_cover_nothing_or_only_white_space_are_no_answer(overlapping
     start[START + 2] = end[START + 2] = 4  # the white space
     reading = read(start, end, tokens, "ab cd", n_best=n_best, overlapping=overlapping)
     assert reading.spans
-    assert reading.spans[0].logit < 0  # of "cd": neither of the two tempting tokens may begin or end an answer
+    assert reading.spans[0].logit < 0  # "cd": no answer starts or ends at a token with high logits
     assert all("ab cd"[span.start : span.end] in ("ab", "cd", "ab cd") for span in reading.spans)
     empty = TextTokens(np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int32))
     assert read(np.ones(7), np.ones(7), empty, "ab", n_best=n_best, overlapping=overlapping).spans == []
@@ -268,7 +268,7 @@ def test_tokens_that_cover_nothing_or_only_white_space_are_no_answer(overlapping
 @pytest.mark.parametrize("at", [0, START, START + 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("options", [{}, {"n_best": 3}, {"n_best": 3, "overlapping": False}])
-def test_logits_that_are_no_numbers_are_an_error(at: int, value: float, options: dict[str, Any]) -> None:
+def test_logits_that_are_not_numbers_are_an_error(at: int, value: float, options: dict[str, Any]) -> None:
     tokens, text = words(5)
     start = quiet(5, 0)
     start[at] = value
@@ -288,7 +288,7 @@ def test_logits_may_be_of_any_shape_and_type_that_holds_a_row() -> None:
     assert all(read(*form, tokens, text) == expected for form in forms)
 
 
-def test_what_is_read_is_not_changed() -> None:
+def test_the_inputs_are_not_changed() -> None:
     tokens, text = words(5)
     start, end = with_span(5, 0, (1, 2), 6)
     arrays = (start, end, tokens.ids, tokens.starts, tokens.ends)

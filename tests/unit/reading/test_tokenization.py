@@ -53,7 +53,7 @@ def same(one: TextTokens, other: TextTokens) -> bool:
 
 @settings(deadline=None)
 @given(st.lists(texts(3), max_size=5))
-def test_blocks_give_back_what_was_packed(sentences: list[str]) -> None:
+def test_blocks_unpack_to_the_packed_tokens(sentences: list[str]) -> None:
     tokens = small_tokenizer().encode_texts(sentences)
     found = unpack_tokens(pack_tokens(tokens, 2**31 - 1), 2**31 - 1)
     assert found is not None
@@ -61,7 +61,7 @@ def test_blocks_give_back_what_was_packed(sentences: list[str]) -> None:
 
 
 def test_a_block_holds_any_places_and_ids() -> None:
-    """Tokens that are long, far apart or empty, that overlap, or whose offsets decrease; ids of more than two bytes."""
+    """Tokens may be long, distant, empty or overlapping, and offsets may decrease. Ids may need more than two bytes."""
     starts = np.array([0, 14, 30, 46, 40, 5000, 5000], np.int32)
     ends = np.array([14, 15, 45, 62, 41, 5400, 5000], np.int32)
     for highest in (0xFFFF, 0x10000):

@@ -46,7 +46,7 @@ def test_offsets_are_code_points(encoder: TextPairEncoder) -> None:
 @pytest.mark.parametrize("copies", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("stride", [0, 8])
 @pytest.mark.parametrize("question", ["Who paid?", "why " * 300])
-def test_windows_cover_every_token_with_the_overlap_asked_for(
+def test_windows_cover_every_token_with_the_requested_overlap(
     reader: Path, encoder: TextPairEncoder, copies: int, stride: int, question: str
 ) -> None:
     encoder = small(encoder, stride=stride)
@@ -67,7 +67,7 @@ def test_long_questions_are_cut_and_empty_contexts_have_no_window(encoder: TextP
     assert encoder.windows("Why?", " ") == []
 
 
-def test_batches_pad_to_the_step_and_keep_to_the_budget(encoder: TextPairEncoder) -> None:
+def test_batches_pad_to_the_step_and_stay_within_the_budget(encoder: TextPairEncoder) -> None:
     windows = [window for n in (1, 9, 3, 30, 2, 14) for window in encoder.windows("Who?", "word " * n)]
     arrays = encoder.pairs.batch(windows)
     assert arrays["input_ids"].shape == (6, 48)

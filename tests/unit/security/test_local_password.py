@@ -25,7 +25,7 @@ OWN = "redis://127.0.0.1:7000"
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cluster of two servers, in the working directory.
 
-    The process id of one of them is this process.
+    One server has the process id of this process.
     """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / ".qa-cluster"
@@ -58,11 +58,11 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("", ""),
     ],
 )
-def test_only_the_clusters_own_address_gets_it(data: Path, url: str, password: str) -> None:
+def test_only_the_clusters_own_address_gets_the_password(data: Path, url: str, password: str) -> None:
     assert password_at(url, data) == password
 
 
-def test_settings_with_an_address_find_it(data: Path) -> None:
+def test_settings_with_an_address_find_the_password(data: Path) -> None:
     def found(**environment: str) -> str:
         return load(environment={"QA_CLUSTER_URL": OWN, **environment}).settings.cluster_password
 
@@ -74,7 +74,7 @@ def test_settings_with_an_address_find_it(data: Path) -> None:
     assert found(QA_DATA_DIR="/nowhere") == ""
 
 
-def test_none_is_found_while_no_server_of_the_cluster_runs(data: Path) -> None:
+def test_no_password_is_found_while_no_server_of_the_cluster_runs(data: Path) -> None:
     pid = data / "node-0" / "server.pid"
     for text in (f"{2**22 + 1}", f"{2**80}", "", "x"):  # 2**22 is the highest process id of Linux
         pid.write_text(text)
@@ -83,7 +83,7 @@ def test_none_is_found_while_no_server_of_the_cluster_runs(data: Path) -> None:
     assert password_at(OWN, data) == ""
 
 
-def test_none_is_found_where_others_can_read_or_write(data: Path) -> None:
+def test_no_password_is_found_where_others_can_read_or_write(data: Path) -> None:
     file = data / PASSWORD_FILE
     for path, mode, usual in ((file, 0o640, 0o600), (file, 0o604, 0o600), (data, 0o777, 0o700)):
         path.chmod(mode)
@@ -93,7 +93,7 @@ def test_none_is_found_where_others_can_read_or_write(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", PASSWORD_FILE])
-def test_none_is_found_in_what_belongs_to_another_user(data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_no_password_is_found_in_files_of_another_user(data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     give_away(data / name, monkeypatch)
     assert password_at(OWN, data) == ""
 
@@ -115,7 +115,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_client_sends_it_to_its_cluster_and_nowhere_else(data: Path, listener: socket.socket, own: bool) -> None:
+def test_a_client_sends_the_password_only_to_its_cluster(data: Path, listener: socket.socket, own: bool) -> None:
     port = listener.getsockname()[1]
     if own:
         (data / STATE_FILE).write_text(json.dumps({"ports": [port]}))

@@ -47,7 +47,7 @@ def test_a_good_certificate_is_good_for_both_sides_and_its_hosts_only(authority:
     assert "its certificate is for another host" in judged(pair, authority, "10.0.0.1")
 
 
-def test_each_fault_of_a_certificate_has_its_own_words(authority: Authority, tmp_path: Path) -> None:
+def test_each_fault_of_a_certificate_has_its_own_message(authority: Authority, tmp_path: Path) -> None:
     old = authority.sign("old", days=0)
     assert judged(old, authority) == judged(old, authority, as_client=True)
     assert "has expired: renew it" in judged(old, authority)
@@ -131,7 +131,7 @@ def test_a_worker_of_a_server_without_authority_trusts_its_certificate_only(auth
     assert not taken(authority.sign("another"))
 
 
-def test_what_others_say_without_tls_is_no_matter_of_tls() -> None:
+def test_other_failures_have_no_explanation_and_servers_without_tls_have_one() -> None:
     assert explain_failure(OSError("no route")) == ""
     assert explain_failure(None) == ""
     assert "write redis://" in explain_failure(

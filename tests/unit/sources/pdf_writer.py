@@ -1,4 +1,4 @@
-"""Writes PDF files for tests: text at places, in the fonts that every reader knows, and bookmarks."""
+"""Writes PDF files for tests: text at given positions in standard fonts, and bookmarks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PdfWriter:
             self.bookmarks.append((level, text, len(self.pages)))
 
     def paragraph(self, text: str, width: int = 80, x: float = 72, gap: float = 8) -> None:
-        """Place a paragraph as lines of about so many characters."""
+        """Place a paragraph as lines of about `width` characters."""
         line, first = "", True
         for word in [*text.split(), ""]:
             if line and (not word or len(line) + len(word) >= width):

@@ -160,7 +160,7 @@ def test_a_notebook() -> None:
     }
 
 
-def test_a_notebook_of_format_3_and_what_is_none() -> None:
+def test_a_notebook_of_format_3_and_files_that_are_not_notebooks() -> None:
     cells = [{"cell_type": "heading", "level": 2, "source": "Old"}, {"cell_type": "code", "input": "y = 2"}]
     data = json.dumps({"nbformat": 3, "worksheets": [{"cells": cells}]}).encode()
     assert extract(data, "n.ipynb")[1].text == "Old\n\n    y = 2"

@@ -37,7 +37,7 @@ def test_encodings(data: bytes, text: str) -> None:
     assert decoding.decode(data) == text
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_a_file_that_is_not_text_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not text"):
         decoding.decode(b"\x7fELF\x00\x01\x02")
 
@@ -80,7 +80,7 @@ def test_the_format_by_name_then_by_contents(name: str, data: bytes, format: str
         *((name, False) for name in ("a.png", "a.so", ".hidden", "a.py", "x.tar.gz")),
     ],
 )
-def test_what_a_folder_offers(name: str, is_document: bool) -> None:
+def test_files_of_a_folder_that_may_be_documents(name: str, is_document: bool) -> None:
     assert formats.may_be_document(name) is is_document
 
 

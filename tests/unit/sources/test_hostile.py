@@ -132,12 +132,12 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPat
         extractor.extract(b"Cats purr.", "a.txt")
 
 
-def test_elapsed_time_of_a_cut_format_is_cut() -> None:
-    """A process that waits uses no processor time: after three such files, the next one ends it sooner."""
+def test_a_slow_format_gets_less_elapsed_time() -> None:
+    """A waiting process uses no processor time, so elapsed time has a limit: after three slow files, a tenth."""
     data = b"*a " * 300_000
     with Extractor(forced="rst", budget=Budget(seconds=100.0, wall_seconds=1.0)) as extractor:
         messages: list[str] = []
-        # a busy machine may take longer than the limit to name the format, and only then is the limit cut
+        # the short limit counts once the process has named the format, which takes longer than 0.1 s on a busy machine
         while len(messages) < MAX_HITS + 20 and "within 0.1 s" not in str(messages[MAX_HITS:]):
             with pytest.raises(InvalidInput, match="did not end within") as caught:
                 extractor.extract(data, "a.rst")
@@ -209,7 +209,7 @@ def pdf_with_a_large_stream() -> bytes:
         (pdf_with_a_large_stream, "a.pdf"),
     ],
 )
-def test_what_unpacks_to_more_costs_one_file(figures: Figures, attack: Callable[[], bytes], name: str) -> None:
+def test_only_the_file_that_unpacks_to_too_much_fails(figures: Figures, attack: Callable[[], bytes], name: str) -> None:
     data = attack()
     with (
         figures.measured(f"{attack.__name__} ({len(data):,} bytes)".replace("_", " "), limit_seconds=25.0),
@@ -242,7 +242,7 @@ def test_after_three_files_a_format_has_a_tenth_of_the_time() -> None:
         assert all("split it" in message for message in messages[:MAX_HITS])
         assert "the limits are 0.05 s of processor time and 522 MiB, 10% of the usual time" in messages[MAX_HITS]
         assert "in a run of its own" in messages[MAX_HITS]
-        # this format still has a tenth, the others have all
+        # a tenth of the time is enough for this file, and other formats still have all of it
         assert extractor.extract(b"Some words.", "b.rst")[1].text == "Some words."
         assert extractor.extract(b"<p>" + b"words " * 200_000, "b.html")[1].text.startswith("words words")
 
@@ -262,7 +262,7 @@ def test_a_thousand_bad_files_cannot_multiply_the_limits(tmp_path: Path, figures
     budget = Budget(seconds=1.0, seconds_per_mib=0.0, most_seconds=1.0)
     errors: list[RequestError] = []
     begun = time.monotonic()
-    # without the cut, 50 of them would take a second each
+    # 50 of the files take too much processor time: without the short limit, one second each
     with figures.measured("folder of 1,000 bad files", limit_seconds=25.0), Extractor(budget=budget) as extractor:
         found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=extractor))
     assert [document.text for document in found] == ["A good one."]

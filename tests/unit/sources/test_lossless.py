@@ -1,4 +1,4 @@
-"""Text that other readers lose, change or invent; each case is a kind of fault that was reported."""
+"""Text that other programs lose, change or invent. Each case is a fault that was reported for one of them."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_name_that_only_contains_a_word_of_menus_is_content(mark: str) -> None
     check("a.html", page(f"<div {mark}>{links}</div><p>End.</p>"), ("End.",), ("Part 1",))
 
 
-def test_a_page_of_which_most_is_left_out_is_told() -> None:
+def test_a_page_is_reported_if_most_of_it_is_left_out() -> None:
     nav = "<nav>" + "".join(f'<a href="/{n}">Chapter {n} of it</a>' for n in range(50)) + "</nav>"
     assert "left out as navigation" in check("a.html", page(f"{nav}<p>Short.</p>"), ("Short.",)).remarks[0]
 

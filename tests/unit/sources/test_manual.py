@@ -120,7 +120,7 @@ def path_of(page: Extracted, words: str) -> tuple[str, ...]:
     return next((section.path for section in page.sections if section.start <= at < section.end), ())
 
 
-def test_a_tag_is_part_of_the_path_of_what_stands_below_it() -> None:
+def test_a_tag_is_part_of_the_path_of_the_text_below_it() -> None:
     page = man.read(MAN, "tool.1")
     assert path_of(page, "It stays") == ("OPTIONS", "-f, --force")
     assert path_of(page, "Two names") == ("OPTIONS", "name, other")

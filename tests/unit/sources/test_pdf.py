@@ -1,4 +1,4 @@
-"""PDF: sections, contents, running heads, columns, hyphens, lists, tables and code, by places and fonts."""
+"""PDF: positions and fonts show sections, contents, running heads, columns, hyphens, lists, tables and code."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_prices_with_dots_are_no_contents() -> None:
     assert found.remarks == ()
 
 
-def test_running_heads_are_left_out_and_told() -> None:
+def test_running_heads_are_left_out_and_reported() -> None:
     pdf = PdfWriter()
     for number in range(1, 9):
         if number > 1:
@@ -211,7 +211,7 @@ def test_text_of_every_direction_and_of_forms_is_kept() -> None:
     assert found.remarks == ("characters that the file marks as running heads or ornaments were left out: 13",)
 
 
-def test_a_damaged_page_is_told() -> None:
+def test_a_damaged_page_is_reported() -> None:
     pdf = PdfWriter()
     pdf.paragraph(PROSE)
     pdf.page()

@@ -1,4 +1,4 @@
-"""Lines that are no text of the author: contents, navigation, heads and feet; and text that looks like them."""
+"""Lines that are not the author's text: contents, navigation, page heads and feet. Similar lines are text."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.unit.sources.test_lossless import cells, docx, grid, odt, odt_par, od
 
 @dataclass(frozen=True)
 class Block:
-    """A heading with its level, a paragraph, a list with its items, or a table: a row of headers and one of values."""
+    """A heading with its level, a paragraph, a list of items, or a table: a row of headers and a row of values."""
 
     kind: str
     texts: tuple[str, ...]
@@ -33,7 +33,7 @@ class Block:
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[Block]:
-    """The blocks of a document that starts with a heading of level 1; its words are different."""
+    """The blocks of a document that starts with a heading of level 1. No word occurs twice."""
     count = itertools.count()
 
     def words() -> str:
@@ -111,9 +111,9 @@ def odt_of(block: Block) -> str:
 
 
 def pdf_of(blocks: list[Block], *, bookmarks: bool) -> bytes:
-    """A file whose words have no marks of their own: only places and fonts show the blocks.
+    """A PDF file of the blocks. Only positions and fonts show the kinds of the blocks.
 
-    A text at its end has the font of the text, as the largest part of usual files.
+    Long paragraphs at the end make the body font the most frequent font, as in usual files.
     """
     pdf = PdfWriter()
     for block in blocks:
@@ -205,14 +205,14 @@ FORMATS: dict[str, Callable[[list[Block]], bytes]] = {
     "a.pptx": pptx_of,
     "a.xlsx": xlsx_of,
 }
-# Without levels of headings. An empty sheet is left out.
+# Formats without levels of headings. An empty sheet is left out.
 FLAT = ("a.pptx", "a.xlsx")
 # The first heading of a page is its title and heads no section.
 PAGES = ("a.html", "a.md", "a.rst", "a.ipynb")
 
 
 def expected(blocks: list[Block]) -> list[str]:
-    """The texts in the order of the extracted document: a table names its cells by their columns, but the first."""
+    """The texts in the order of the extracted document. The name of its column precedes each cell except the first."""
     found: list[str] = []
     for block in blocks:
         if block.kind == "table":
@@ -240,7 +240,7 @@ def test_every_word_once_in_order_under_its_heading(name: str, blocks: list[Bloc
     found = extract(FORMATS[name](blocks), name)[1]
     assert re.findall(r"Word\d+x", found.text) == " ".join(expected(blocks)).split()
     is_page = name in PAGES
-    if name.endswith(".pdf"):  # one of several largest headings is no title
+    if name.endswith(".pdf"):  # the largest heading is the title only if no other heading has its size
         is_page = [block.level for block in blocks].count(1) == 1 and path_at(found, blocks[0].texts[0]) == ()
     path: list[tuple[int, str]] = []
     for number, block in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""The manifest of the encoder: the bundled one is right, every fault is named, and the digest names the vectors."""
+"""The encoder's manifest: the bundled manifest is right, errors name the fault, and the digest identifies vectors."""
 
 from __future__ import annotations
 

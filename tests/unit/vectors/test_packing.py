@@ -1,4 +1,4 @@
-"""Packed vectors: what is stored is what was measured, to the precision of int8."""
+"""Packed vectors keep the encoder's values to the precision of int8."""
 
 from __future__ import annotations
 

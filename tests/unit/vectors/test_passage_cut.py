@@ -33,7 +33,7 @@ def test_no_cut_needs_fewer_passages(lengths: list[int], budget: int) -> None:
 
 
 def test_the_passages_of_a_section_have_about_equal_lengths() -> None:
-    assert cut_section([30] * 5, 128) == [(0, 3), (3, 2)]  # not four sentences and a rest of one
+    assert cut_section([30] * 5, 128) == [(0, 3), (3, 2)]  # not passages of four sentences and one sentence
 
 
 def test_a_passage_ends_with_its_section() -> None:

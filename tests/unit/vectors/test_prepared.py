@@ -1,4 +1,4 @@
-"""Vectors that a client makes: they are those of the worker, and their JSON form is checked before it is used."""
+"""A client makes the same vectors as the worker. Their JSON form is checked before use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_documents_are_cut_and_named(encoder: LocalEncoder) -> None:
         assert PreparedVectors.from_dict(made.to_dict()) == made
 
 
-def test_the_vectors_do_not_depend_on_the_company(encoder: LocalEncoder) -> None:
+def test_the_vectors_do_not_depend_on_the_other_documents(encoder: LocalEncoder) -> None:
     together = encoder.prepare([LONG, SHORT])
     for number, document in enumerate((LONG, SHORT)):
         alone = passages_of(encoder.prepare([document])[0])
@@ -54,7 +54,7 @@ def test_the_vectors_do_not_depend_on_the_company(encoder: LocalEncoder) -> None
 
 
 def test_the_worker_cuts_the_same_passages(encoder: LocalEncoder) -> None:
-    """The worker and the client share the code; the source map with its sections counts for both."""
+    """The worker and the client use the same code, and both use the sections of the source map."""
     from qa_cluster.documents.sentence_offsets import LocatedSentence
     from qa_cluster.documents.sentences import split_sentences
     from qa_cluster.documents.source_map import FIELD, write_map
