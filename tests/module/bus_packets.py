@@ -1,4 +1,4 @@
-"""Packets of the cluster bus, as an attacker writes them to a bus port: header, module message, signature."""
+"""Packets that an attacker sends to a port of the cluster bus: header, module message, signature."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def signed(key: bytes, kind: int, sequence: int, payload: bytes, *, sender: str,
 
 
 def send(to: Server, sender: str, kind: int, message: bytes) -> None:
-    """Sends a module message over a new connection to the bus port, in the name of a node that the server knows."""
+    """Sends a module message over a new connection to the bus port. The message names a node that the server knows."""
     data = struct.pack(">QIB", 0, len(message), kind) + message
     header = struct.pack(">4sIHHHHQQQ40s", b"RCmb", 2256 + len(data), 1, 0, MODULE_TYPE, 0, 0, 0, 0, sender.encode())
     header += bytes(2048) + bytes(40) + bytes(46) + bytes(2) + bytes(30)

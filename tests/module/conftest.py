@@ -1,4 +1,4 @@
-"""Servers with a fake worker, which obeys triggers and scripts, or the bytes of models."""
+"""Servers with a fake worker. Triggers, scripts or the bytes of models control what the worker does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000, "qa.job-timeout-ms":
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """A server whose ready worker obeys triggers and scripts."""
+    """A server with a ready worker, which triggers and scripts control."""
     with Server(server_binary, PATIENT, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
@@ -33,7 +33,7 @@ def shared(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def ai_server(server_binary: Path) -> Iterator[Server]:
-    """A server whose ready worker obeys the bytes of models."""
+    """A server with a ready worker, which the bytes of models control."""
     with Server(server_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running

@@ -33,7 +33,7 @@ def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
 
 
 def dag(*parts: Any) -> list[Any]:
-    """The words of a command, from lists of its operations."""
+    """The words of a command with these operations."""
     words: list[Any] = [DAG]
     for part in parts:
         words += ["|>", *part] if isinstance(part, list) else [part]
@@ -47,7 +47,7 @@ def numbers(client: redis.Redis, key: str) -> list[int]:
 
 
 def started(server: Server, command: Sequence[object]) -> Later:
-    """Start a command and wait until its job runs. If it times out before that on a busy machine, send it again."""
+    """Start a command and wait until its job runs. Repeat the command if it times out while its job is queued."""
     while True:
         later = Later(server, *command)
         eventually(lambda later=later: server.field("in_flight") == 1 or later.is_over())  # type: ignore[misc]

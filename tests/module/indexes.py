@@ -1,4 +1,4 @@
-"""Indexes on a server with the oracle that scores every sentence, and their arguments in binary form."""
+"""Indexes on a server, an oracle that scores every sentence, and the binary form of their arguments."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Twins:
         corpus: tuple[int, Sequence[int]] | None = None,
         condition: Condition | None = None,
     ) -> list[Hit]:
-        """The hits that `rank` must return."""
+        """The hits that the oracle expects from `rank`."""
         return self.oracle.rank(terms, k, corpus, lambda one: condition is None or admits(condition, one))
 
     def check(self, terms: Sequence[str] = TERMS[:6], client: redis.Redis | None = None) -> None:

@@ -24,7 +24,7 @@ def rewrite_and_load_aof(client: redis.Redis) -> None:
 
 
 def without_tags(log: bytes) -> bytes:
-    """The commands of an append-only file, as an earlier version has written them."""
+    """The commands of an append-only file without the tags of sessions, which an earlier version did not write."""
     kept, at = b"", 0
     while at < len(log):
         end = log.index(b"\r\n", at)
@@ -41,7 +41,7 @@ def without_tags(log: bytes) -> bytes:
 
 
 def corruptions(dump: bytes, count: int) -> Iterator[bytes]:
-    """Every truncation of a DUMP payload, and random damage to it; version and (unchecked) checksum stay at the end."""
+    """Every truncation of a DUMP payload, and payloads with random damage. Their version and checksum stay the same."""
     body, footer = dump[:-10], dump[-10:]
     yield from (body[:length] + footer for length in range(1, len(body)))
     chance = random.Random(7)

@@ -26,9 +26,9 @@ def dump(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bus(cluster: Cluster) -> None:
-    """Waits until the changes of each server reach all others, because the bus of a young cluster loses messages.
+    """Waits until a change of any server reaches all other servers, because the bus of a young cluster loses messages.
 
-    It repeats a change that may arrive twice: clearing the statistics of the scriptable worker's `echo`.
+    It repeats an idempotent change: clearing the statistics of the trigger `echo`.
     """
 
     def counted(server: Server) -> int:
@@ -36,7 +36,7 @@ def wait_for_bus(cluster: Cluster) -> None:
 
     def cleared(by: Server) -> bool:
         execute(by, "RG.CLEARREGISTRATIONSSTATS")
-        # repeat it only when it is certainly lost: a late message would clear the counters of a test
+        # Repeat the change only after it was lost: a late message would clear the counters of a test.
         return eventually(lambda: not any(map(counted, cluster.nodes)), 3)
 
     for teller in cluster.nodes:

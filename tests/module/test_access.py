@@ -21,7 +21,7 @@ TABLE = {
     name: (sorted(categories.split()), right)
     for name, categories, right in ROW.findall((ROOT / "docs" / "access.md").read_text())
 }
-# Commands with the rights of the module, for users who may write the key.
+# Commands that run with the rights of the module, if the user may write the key.
 WRITES = {
     *("QA.PUTDOCUMENT", "QA.SETMETADATA", "QA.EMBEDDOCUMENT", "QA.DELDOCUMENT"),
     *("QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"),
@@ -61,7 +61,7 @@ def test_the_table_matches_the_server(guarded: Server) -> None:
     actual = commands(guarded)
     assert sorted(actual) == sorted(TABLE)
     if not knows_categories(guarded):
-        assert not any(actual.values())  # therefore the table has a last column
+        assert not any(actual.values())  # the server has no categories, so the last column of the table lists commands
         return
     lines = [f"| `{name}` | {' '.join(found)} |" for name, found in actual.items() if TABLE[name][0] != found]
     assert lines == []
@@ -134,7 +134,7 @@ LISTING = [
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("role", ["asks questions", "runs models on its own keys"])
-def test_roles_of_users_list_no_questions_of_others(guarded: Server, role: str) -> None:
+def test_users_cannot_list_the_questions_of_others(guarded: Server, role: str) -> None:
     (rules,) = re.findall(rf"^\| {role} \| `([^`]+)`", (ROOT / "docs" / "access.md").read_text(), re.MULTILINE)
     with guarded.client() as client:
         client.set(ASKED, "{}")
@@ -143,7 +143,7 @@ def test_roles_of_users_list_no_questions_of_others(guarded: Server, role: str) 
         told = {command: refusal(client, *command.split()) for command in LISTING}
     assert {command for command, error in told.items() if "NOPERM" not in error} == set()
     with guarded.client(username="reader", password="pw") as client:
-        assert ASKED in [str(name) for name in client.scan_iter()]  # so users must not get @read alone
+        assert ASKED in [str(name) for name in client.scan_iter()]  # @read alone allows SCAN
 
 
 @pytest.mark.hostile
@@ -155,7 +155,7 @@ def test_settings_of_models_are_for_administrators(guarded: Server, words: list[
 
 
 @pytest.mark.hostile
-def test_internal_commands_are_the_workers(guarded: Server) -> None:
+def test_only_the_worker_runs_internal_commands(guarded: Server) -> None:
     names = [name for name, row in TABLE.items() if row[1] == "the worker" and name != "QA.HELLO"]
     assert len(names) > 10
     with guarded.client() as client:
@@ -165,7 +165,7 @@ def test_internal_commands_are_the_workers(guarded: Server) -> None:
             assert "no error" not in told
 
 
-def test_categories_give_and_take(guarded: Server) -> None:
+def test_categories_allow_and_forbid_commands(guarded: Server) -> None:
     with guarded.client(username="reader", password="pw") as client:
         if knows_categories(guarded):
             assert client.execute_command("RG.PYSTATS")
@@ -241,7 +241,7 @@ def test_no_command_reaches_keys_outside_the_patterns(guarded: Server, command: 
 
 
 @pytest.mark.parametrize("command", ["AI.TENSORGET", "AI.MODELGET", "AI.SCRIPTGET", "AI.INFO"])
-def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str) -> None:
+def test_the_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str) -> None:
     with guarded.client(protocol=2) as client:
         client.response_callbacks.clear()
         assert client.execute_command("COMMAND", "INFO", command)[0][3:6] == [1, 1, 1]
@@ -249,7 +249,7 @@ def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str)
     with guarded.client(username="reads", password="pw") as client:
         assert re.search("empty|cannot find", refusal(client, command, "t:none"))
         assert "NOPERM" in refusal(client, command, "secret")
-        refusal(client, command)  # its keys are missing
+        refusal(client, command)  # a command without its key is refused
 
 
 @pytest.mark.hostile
@@ -323,7 +323,7 @@ def test_a_user_with_the_workers_name_gets_no_rights(guarded: Server) -> None:
         assert run(guarded, ["GET", "still"]) == ["1"]
 
 
-# Roles of docs/access.md for users: what they may do with keys of qa-cluster is asserted for every command.
+# Roles of docs/access.md for users. The tests check every command with keys of qa-cluster.
 ROLES = {
     role: re.findall(r"\([^)]*\)|\S+", rules.replace("\\|", "|"))
     for role, rules in re.findall(
@@ -344,7 +344,7 @@ OF_OTHERS = [
     "answer:{t}:x",
 ]
 OF_OTHERS += ["collections:{t}", "api-keys:{t}", "bert-qa{06S}", "qa:partitions", "secret"]
-# What the roles of the service and the clients may read or write of these keys; other roles reach none of them.
+# The keys that each role of the service and of clients may read or write. Other roles reach no such key.
 SERVICE = {
     "connect, list readers": {"bert-qa{06S}", "qa:partitions"},
     "rank sentences": {*INTERNAL},
@@ -368,7 +368,7 @@ SERVICE = {
 
 
 def probes(server: Server) -> list[tuple[str, bool, list[str]]]:
-    """Every command with a key at a fixed place: its name, whether it writes, and its words with KEY for the key."""
+    """Every command with a key at a fixed position: its name, whether it writes, and its words with KEY as the key."""
     with server.client(protocol=2) as client:
         client.response_callbacks.clear()
         found = []
@@ -388,7 +388,7 @@ def probes(server: Server) -> list[tuple[str, bool, list[str]]]:
 @pytest.mark.hostile
 @pytest.mark.parametrize("role", sorted(ROLES.keys() - ADMINISTER))
 def test_a_role_reaches_no_more_keys_than_it_needs(guarded: Server, role: str) -> None:
-    """No role writes an internal key or reaches keys of others: every command is tried with every kind of key."""
+    """No role writes an internal key or reaches keys of others. The test tries every command with every kind of key."""
     tried = probes(guarded)
     assert len(tried) > 150
     reached: dict[str, list[str]] = {}
@@ -408,5 +408,5 @@ def test_a_role_reaches_no_more_keys_than_it_needs(guarded: Server, role: str) -
     assert {key: names for key, names in reached.items() if key not in SERVICE.get(role, ())} == {}
 
 
-def test_every_table_of_roles_is_walked() -> None:
+def test_the_tables_of_roles_are_complete() -> None:
     assert len(ROLES) >= 17 and ROLES.keys() > ADMINISTER and SERVICE.keys() < ROLES.keys()

@@ -119,7 +119,7 @@ def test_a_message_without_a_signature_of_the_cluster_changes_nothing(pair: Clus
 
 
 def test_a_signed_message_counts_once(pair: Cluster) -> None:
-    """Replays of a message: the original clears the statistics of the shard, its copies do not."""
+    """The original message clears the statistics of the shard. Replays of the message have no effect."""
     first, second = pair.nodes
 
     def triggered() -> int:
@@ -135,7 +135,7 @@ def test_a_signed_message_counts_once(pair: Cluster) -> None:
     send(second, node_id(first), ADMIN_KIND, message)
     eventually(lambda: refused(second) > before)
     assert triggered() == 1
-    time.sleep(0.6)  # the sender's own messages count again when its clock has passed the time of the forged message
+    time.sleep(0.6)  # the server ignores messages of the sender until its clock passes the time of the forged message
 
 
 def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_p
         foreign.wait_ready()
         target = node_id(first)
         meet(foreign, first)
-        # it runs no command before it knows the owners of the slots
+        # the server refuses commands until it knows the owners of the slots
         eventually(lambda: execute(foreign, "CLUSTER INFO")["cluster_state"] == "ok")
         before = refused(first)
 
@@ -170,7 +170,7 @@ def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_p
     assert refused(first) > 0
 
 
-def test_the_key_is_changed_without_a_message_lost(server_binary: Path, tmp_path: Path) -> None:
+def test_a_change_of_the_key_loses_no_message(server_binary: Path, tmp_path: Path) -> None:
     old, new = secrets.token_hex(32), secrets.token_hex(32)
     paths = [tmp_path / name for name in ("first.key", "second.key")]
     for path in paths:
@@ -183,7 +183,7 @@ def test_the_key_is_changed_without_a_message_lost(server_binary: Path, tmp_path
                 path.write_text(text)
                 refusals = [refused(node) for node in cluster.nodes]
                 before = [received(node) for node in cluster.nodes]
-                time.sleep(1.1)  # a server checks its file once a second, and nothing shows when
+                time.sleep(1.1)  # a server checks its file once a second without a visible sign
                 for node, other in (cluster.nodes, reversed(cluster.nodes)):
                     assert run_by_worker(node, "QA.SEND", node_id(other), "hello") == "OK"
                 for node, count in zip(cluster.nodes, before, strict=True):
@@ -206,7 +206,7 @@ def key_source(server: Server, password: str) -> str:
 
 @contextmanager
 def home(path: Path, monkeypatch: pytest.MonkeyPatch, mode: int = 0o700) -> Iterator[Path]:
-    """Servers that start meanwhile have this home folder."""
+    """Servers that start within the block have this home folder."""
     path.mkdir(mode=mode)
     path.chmod(mode)
     with monkeypatch.context() as patched:
@@ -220,7 +220,7 @@ WITHOUT_FILE: dict[str, object] = {"qa.bus-key-file": ""}
 def test_servers_of_one_user_need_no_setting(
     server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first server makes the key in the home folder of its user."""
+    """The first server creates the key in the home folder of its user."""
     with (
         home(tmp_path / "home", monkeypatch) as folder,
         two(server_binary, WITHOUT_FILE, WITHOUT_FILE) as cluster,
@@ -232,10 +232,10 @@ def test_servers_of_one_user_need_no_setting(
         assert len(file.read_text()) == 65
 
 
-def test_the_password_of_replication_is_no_key(
+def test_the_password_of_replication_is_not_a_key(
     server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server sends `masterauth` to each server that claims to be its primary."""
+    """`masterauth` is no secret: a server sends it to any server that claims to be its primary."""
     both = {"requirepass": "known", "masterauth": "known"}
     with home(tmp_path / "home", monkeypatch), Server(server_binary, WITHOUT_FILE | both) as server:
         assert key_source(server, "known") == "user"

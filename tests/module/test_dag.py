@@ -15,7 +15,7 @@ from tests.harness.workers import fake_worker
 from tests.module.dags import RUN, dag, numbers, prepare, run, started, store
 
 
-def test_steps_names_and_replies(shared_ai: redis.Redis) -> None:
+def test_the_replies_of_a_dag_and_its_persisted_tensors(shared_ai: redis.Redis) -> None:
     prepare(shared_ai)
     reply = shared_ai.execute_command(
         *dag(
@@ -64,7 +64,7 @@ def test_nothing_is_persisted_when_a_step_fails(shared_ai: redis.Redis) -> None:
     assert str(reply[3]) == "the step failed" and isinstance(reply[3], redis.ResponseError)
     assert [*reply[:3], *reply[4:]] == [b"OK", [1, -2], b"OK", b"NA", b"NA", [0]]
     assert not shared_ai.exists("b", "x")
-    assert numbers(shared_ai, "m") == [1000, 2, 1, 0], "the step that was not run does not count"
+    assert numbers(shared_ai, "m") == [1000, 2, 1, 0], "a step that did not run does not count"
     assert numbers(shared_ai, "fail") == [0, 0, 1, 1]
 
 
@@ -119,8 +119,8 @@ def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None
     assert ai.execute_command("AI.TENSORSET", "a", "INT8", 1) == b"OK"
     time.sleep(0.95)
     ai_server.let_go()
-    assert running.result() == [b"OK"], "0.95 s of running do not count"
-    assert ai.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2], "the tensor as it was at the call"
+    assert running.result() == [b"OK"], "the 0.95 s in which the job ran do not count"
+    assert ai.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2], "the tensor at the time of the call"
     assert numbers(ai, "m") == [0, 0, 0, 0]
     assert ai.execute_command(*dag(*head, 5000, run("busy"))) == b"TIMEDOUT"
     assert numbers(ai, "busy") == [0, 0, 0, 0]

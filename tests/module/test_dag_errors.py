@@ -1,4 +1,4 @@
-"""AI.DAGEXECUTE: refused commands, which run nothing."""
+"""AI.DAGEXECUTE: the errors of refused commands, which start no job."""
 
 from __future__ import annotations
 

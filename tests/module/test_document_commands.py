@@ -28,7 +28,7 @@ from tests.harness.workers import fake_worker
 TAG = "06S"
 DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
 ANSWER = f"answer:{{{TAG}}}:abc"
-# One user for each command, who may use one key.
+# One user for each command, with the right to one key.
 USERS = {
     "puts": ["+qa.putdocument", "~paragraphs:books%/*"],
     "deletes": ["+qa.deldocument", "~paragraphs:books%/*"],
@@ -40,7 +40,7 @@ USERS = {
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """A server whose files have every acknowledged write, with an idle worker."""
+    """A server with an idle worker. Its files contain every acknowledged write."""
     with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as running:
         with running.client() as client:
             client.hset(keys.collections_key(TAG), "books", "ready")
@@ -96,7 +96,7 @@ def indexed(version: str) -> tuple[Any, ...]:
 
 
 def test_metadata_are_replaced_without_the_text(server: Server, client: redis.Redis) -> None:
-    """The module computes the version that Python computes. The index, the record and the files have the change."""
+    """The module and Python compute the same version. The change is in the index, the record and the files."""
     assert run(server, "changes", *changed("{}")) == ["missing", ""]
     client.set(keys.paragraphs_key(NAME, TAG), "One.")
     assert run(server, "changes", *changed("{}")) == ["busy", ""]
@@ -203,7 +203,7 @@ def test_faulty_metadata_change_nothing(
 
 
 @pytest.mark.hostile
-def test_each_command_is_a_right_of_its_own(server: Server) -> None:
+def test_each_command_has_its_own_right(server: Server) -> None:
     for user, command in (
         ("deletes", put("One.")),
         ("puts", DELETE),
@@ -245,7 +245,7 @@ def test_no_script_and_no_other_database_gets_these_rights(server: Server, clien
         "paragraphs:books%/%", "paragraphs:books%/x%/y:{06S}", "paragraphs:books%/a}:{06S}",
     ],
 )  # fmt: skip
-def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, key: str) -> None:
+def test_a_key_that_is_not_a_text_is_refused(server: Server, client: redis.Redis, key: str) -> None:
     for user, command in (
         ("puts", ["QA.PUTDOCUMENT", key, *put("x")[2:]]),
         ("deletes", ["QA.DELDOCUMENT", key, "*"]),
@@ -261,7 +261,7 @@ def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, k
 @pytest.mark.parametrize(
     "key", ["answer:", "answer:x", "answer:{}:x", "answer:{06S}", "answer:{06S}:", "answer:a{06S}:x"]
 )
-def test_a_key_that_is_no_answer_is_refused(server: Server, client: redis.Redis, key: str) -> None:
+def test_a_key_that_is_not_an_answer_is_refused(server: Server, client: redis.Redis, key: str) -> None:
     for command in (["QA.PUTANSWER", key, "x", 1], ["QA.DELANSWER", key], ["QA.DELANSWER", ANSWER, key]):
         with pytest.raises(redis.ResponseError, match="the key must be answer:"):
             run(server, "keeps", *command)
@@ -269,8 +269,8 @@ def test_a_key_that_is_no_answer_is_refused(server: Server, client: redis.Redis,
 
 
 @pytest.mark.hostile
-def test_the_names_of_answers_lead_to_no_other_key(server: Server, client: redis.Redis) -> None:
-    """The set of a document's answers names keys that the script deletes with the rights of the module."""
+def test_only_keys_of_answers_are_deleted_with_a_document(server: Server, client: redis.Redis) -> None:
+    """The script deletes the keys in the set of a document's answers, with the rights of the module."""
     own = f"bertqa{{{TAG}}}_{NAME}:{{{TAG}}}:0_Why?"
     named = f"bertqa@tiny{{{TAG}}}_{NAME}:{{{TAG}}}:1_Why?"
     others = ["secret", f"bertqa{{{TAG}}}_other:{{{TAG}}}:0_{NAME}", f"bertqa{{{TAG}}}_{NAME}2:{{{TAG}}}:0_x"]
@@ -280,7 +280,7 @@ def test_the_names_of_answers_lead_to_no_other_key(server: Server, client: redis
     assert client.exists(own, named) == 0 and client.exists(*others) == 3
 
 
-def test_whole_answers_keep_to_the_limit(server: Server, client: redis.Redis) -> None:
+def test_whole_answers_stay_within_the_limit(server: Server, client: redis.Redis) -> None:
     client.config_set("qa.whole-answers-bytes", 10_000)
     for number in range(20):
         assert run(server, "keeps", "QA.PUTANSWER", f"answer:{{{TAG}}}:{number}", 1000 * "x", 100) == 1
@@ -292,7 +292,7 @@ def test_whole_answers_keep_to_the_limit(server: Server, client: redis.Redis) ->
 
 
 def reads(text: str) -> bool:
-    """Whether Python's strict parsers read a text as metadata within the limits."""
+    """Whether Python's strict parsers accept a text as metadata within the limits."""
     try:
         value = json.loads(text, parse_int=check_integer)
         return isinstance(orjson.loads(text), dict) and fault_of(value) is None
@@ -321,7 +321,7 @@ def mutated(seed: int) -> Iterator[str]:
 
 @pytest.mark.hostile
 def test_metadata_that_some_parser_refuses_are_refused_at_the_write(server: Server, client: redis.Redis) -> None:
-    """Once `1e999` was stored, and every request that met the document failed."""
+    """A fixed fault: `1e999` was stored, and every request that read the document failed."""
     chosen = [
         '{"a":1e999}',
         '{"a":-1e999}',
@@ -350,7 +350,7 @@ def test_metadata_that_some_parser_refuses_are_refused_at_the_write(server: Serv
 
 @pytest.mark.hostile
 def test_no_caller_chooses_the_limit_of_whole_answers(server: Server, client: redis.Redis) -> None:
-    """Once the limit was an argument: a caller could evict all answers, or store any number of bytes."""
+    """A fixed fault: the limit was an argument. A caller could evict all answers, or store any number of bytes."""
     assert run(server, "keeps", "QA.PUTANSWER", ANSWER, "x", 100) == 1
     with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
         run(server, "keeps", "QA.PUTANSWER", ANSWER, "y", 100, 0)
@@ -369,7 +369,7 @@ def test_a_wrong_time_to_live_changes_nothing(server: Server, client: redis.Redi
 
 
 def test_an_empty_text_leaves_the_pending_documents_of_others(server: Server, client: redis.Redis) -> None:
-    """Once the server refused the number -0, and the scripts removed the notes of the whole partition."""
+    """A fixed fault: the server refused the number -0, and the scripts removed the notes of the whole partition."""
     other = stored.put_document(stored.check_document("other", "A text."), TAG).command()
     assert client.execute_command(*other)[0] == "stored"
     arguments = list(put("Call me Ishmael."))
@@ -422,14 +422,14 @@ def test_writes_are_replicated_and_survive_a_kill(server: Server, client: redis.
         assert again.execute_command("QA.INDEX.FIELDS", index, "NAMES", "a", "b") == [0, 1]
 
 
-def test_a_transaction_takes_them(client: redis.Redis) -> None:
+def test_the_commands_work_in_a_transaction(client: redis.Redis) -> None:
     pipeline: Any = client.pipeline(transaction=True)
     pipeline.execute_command(*put("One."))
     pipeline.execute_command(*DELETE)
     assert [reply[0] for reply in pipeline.execute()] == ["stored", "deleted"]
 
 
-def test_a_slot_that_is_migrating_refuses_them(server_binary: Path) -> None:
+def test_a_migrating_slot_refuses_the_commands(server_binary: Path) -> None:
     settings = {"cluster-enabled": "yes"}
     with (
         Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as source,
@@ -476,7 +476,7 @@ def test_a_collection_leaves_the_list_only_if_it_is_being_deleted(server: Server
         *(("collections:{06S}", name) for name in ("default", "", "a:b", "Books", "{06S}", 65 * "a")),
     ],
 )
-def test_a_key_that_is_no_list_and_a_name_of_no_collection_are_refused(
+def test_a_key_of_another_kind_and_an_invalid_collection_name_are_refused(
     server: Server, client: redis.Redis, key: str, name: str
 ) -> None:
     with pytest.raises(redis.ResponseError, match=r"the key must be collections:|not that of a collection"):

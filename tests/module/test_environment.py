@@ -1,4 +1,4 @@
-"""The environment of a worker: some variables of the server's environment, and those that an administrator adds."""
+"""A worker gets some variables of the server's environment, and the variables that an administrator adds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.workers import FEW_TOKENS, WORKER, fake_worker
 pytestmark = pytest.mark.hostile
 
 SECRET = "a-secret-of-the-server"
-# Some resemble names on the list.
+# Some of these names resemble allowed names.
 HIDDEN = ("QA_CLUSTER_PASSWORD", "REDISCLI_AUTH", "AWS_SECRET_ACCESS_KEY", "PATHS", "LC", "XPATH", "PYTHONSTARTUP", "X")
 GIVEN = {"OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", "LC_MESSAGES": "C", "TZ": "UTC"}
 

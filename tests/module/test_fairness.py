@@ -23,7 +23,7 @@ CALL = "call"  # a user function
 
 
 class Asker(Pending):
-    """A connection of a user, with a name, which waits for one command."""
+    """A named connection of a user, which waits for one command."""
 
     def __init__(self, server: Server, user: str, name: str, *words: str) -> None:
         super().__init__(server, "AUTH", user, "p")
@@ -39,7 +39,7 @@ class Asker(Pending):
 
 
 def stop_before_ready(server: Server) -> None:
-    """Stop a worker before it takes jobs. If this worker is too quick, stop the next one."""
+    """Stop a worker before it takes jobs. If a worker has taken jobs already, stop the next worker."""
     while True:
         pid = server.signal_worker(signal.SIGSTOP)
         execute(server, "PING")  # the server has read what was sent before
@@ -57,7 +57,7 @@ class Crowd:
         self.all: list[Asker] = []
 
     def ask(self, user: str, word: str, value: str, *more: str, name: str = "", count: int = 1, of: str = READ) -> None:
-        """A number of connections of a user send a trigger, one after the other."""
+        """`count` connections of a user send a trigger, one after the other."""
         for _ in range(count):
             before = sum(self._server.fields("in_flight", "queued_clients"))
             asker = Asker(self._server, user, name, "RG.TRIGGER", of, word, value, *more)
@@ -77,7 +77,7 @@ def prepared(binary: Path, **settings: object) -> Server:
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """The worker gets up to four sentences ahead, and one from each user if several users are active."""
+    """The worker gets jobs of up to four sentences, or of one sentence per user while several users are active."""
     with prepared(server_binary, worker_ahead=4, shared_ahead=1, function_threads=1) as running:
         running.wait_ready()
         register(running, "own", trigger("id-read", READ, own=True, cost_from=3))
@@ -118,9 +118,9 @@ def test_a_user_with_many_connections_shares_the_worker_with_another_user(
     crowd.ask(second[0], "held", "mine", name=second[1])
     settled(server, (4, 4, 7))
     server.let_go("first")
-    eventually(lambda: ahead(server) == (2, 2, 5))  # one job of each user
+    eventually(lambda: ahead(server) == (2, 2, 5))  # each user has one job at the worker
     server.let_go("mine")
-    eventually(lambda: ahead(server) == (1, 1, 5))  # the other user was active just now
+    eventually(lambda: ahead(server) == (1, 1, 5))  # the other user still counts as active
     crowd.ask(second[0], "held", "again", name=second[1])
     settled(server, (2, 2, 5))
     server.let_go("second")
@@ -189,7 +189,7 @@ def test_bulk_work_has_one_job_at_the_worker_during_other_work(server: Server, c
     settled(server, (4, 4, 4))
     crowd.ask("bob", "held", "his", count=8)
     server.let_go("first")
-    eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((4, 4, 8), 4))  # all four are of this user
+    eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((4, 4, 8), 4))  # 4 bulk jobs of this user
     server.let_go("his")
     eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((1, 1, 3), 3))
     server.let_go("second")
@@ -208,7 +208,7 @@ def test_a_name_with_the_prefix_of_bulk_is_not_bulk_work(server: Server, crowd: 
 
 def test_user_functions_share_in_the_same_way(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "hers", count=8, of=CALL)
-    settled(server, (2, 0, 6))  # twice qa.function-threads, because the fixture has just run scripts
+    settled(server, (2, 0, 6))  # 2 x qa.function-threads: the fixture was another active user
     crowd.ask("bob", "held", "his", count=3, of=CALL)
     settled(server, (4, 0, 7))
     server.let_go("hers")
@@ -271,7 +271,7 @@ def test_a_full_queue_evicts_from_the_user_with_the_most_jobs(server_binary: Pat
 
 
 def test_a_full_queue_evicts_from_the_longest_ordered_queue(server_binary: Path) -> None:
-    """Ordered calls that wait for an earlier call fill the queue of functions, but they are in no user's turn."""
+    """Ordered calls that wait for an earlier call fill the queue of functions, but no user's turn counts them."""
     with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
         register(server, "users", trigger("id-order", "order", in_order=True), trigger("id-call", CALL))

@@ -82,7 +82,7 @@ def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
         assert server.field("jobs_event")["deadline"] == 1
 
 
-def test_worker_that_dies_once_costs_nothing(server: Server) -> None:
+def test_a_client_gets_its_answer_although_a_worker_dies_once(server: Server) -> None:
     with server.client() as client:
         assert client.get("hook:die-once:x") == "answer of hook:die-once:x"
     assert server.field("worker_restarts") == 1
@@ -120,7 +120,7 @@ def test_script_of_the_worker_is_not_hooked(server: Server) -> None:
 
 
 def test_read_of_another_module_is_answered_without_waiting(server_binary: Path, tmp_path: Path) -> None:
-    """A read by a module has no user."""
+    """A module's read has no user whose rights apply."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -140,7 +140,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
 
 
 def test_a_command_wrapped_in_itself(server: Server) -> None:
-    """A report of its keys would recurse, and 20,000 words would overflow the stack of the server."""
+    """The command must not report its keys recursively: 20,000 words would overflow the stack of the server."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")
     with server.client(username="asks", password="pw") as client:
@@ -150,7 +150,7 @@ def test_a_command_wrapped_in_itself(server: Server) -> None:
             client.execute_command("RG.INNERHOOK", "GET", "secret")
 
 
-def test_only_hooked_commands_run_inside(server: Server) -> None:
+def test_innerhook_runs_only_hooked_commands(server: Server) -> None:
     with server.client() as client:
         client.set("hook:x", "1")
         with pytest.raises(redis.ResponseError, match="runs only commands that a function hooks"):

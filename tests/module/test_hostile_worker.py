@@ -68,7 +68,7 @@ GARBAGE: list[list[Any]] = [
     ["ABORTED"],
     ["TIMEDOUT", "x"],
 ]
-# Faults of the link that reports a job may differ by kind; faults of the worker do not.
+# Faults in the report of a job may have other effects for each kind of job. Other faults do not depend on the kind.
 MISBEHAVIOURS = [(what, kind) for what in ("die", "half") for kind in ("trigger", "event", "dag.run")]
 MISBEHAVIOURS += [(what, "trigger") for what in ("close control", "half control", "long control", "stay in atomic")]
 
@@ -83,7 +83,7 @@ def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def rogue(shared_binary: Path) -> Iterator[Server]:
-    """One server for all instructions to a running worker. It has a tensor, a model and a script."""
+    """One server for all tests that instruct a running worker. It has a tensor, a model and a script."""
     with started(shared_binary) as server:
         server.wait_ready()
         with server.client() as client:
@@ -98,7 +98,7 @@ def rogue(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def honest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No instruction remains after its test."""
+    """Removes the instructions after each test."""
     yield
     if "rogue" in request.fixturenames:
         server: Server = request.getfixturevalue("rogue")
@@ -114,7 +114,7 @@ def tell(server: Server, kind: str, answer: list[Any]) -> None:
 
 
 def ask(server: Server, kind: str) -> Any:
-    """The reply or the error for the client of such a job."""
+    """The reply or the error that the client of a job of this kind gets."""
     with server.client(socket_timeout=60) as client:
         try:
             return client.execute_command(*COMMANDS[kind])
@@ -124,7 +124,7 @@ def ask(server: Server, kind: str) -> Any:
 
 @contextmanager
 def job_timeout(server: Server, ms: int) -> Iterator[None]:
-    """Limits triggers. Without it an honest job has enough time on a busy machine."""
+    """Limits the time of triggers within the block. Otherwise jobs have enough time on a busy machine."""
     with server.client() as client:
         client.config_set("qa.job-timeout-ms", ms)
         try:

@@ -235,7 +235,7 @@ def test_changes_are_announced(twins: Twins) -> None:
 
 
 def test_an_atomic_block_writes_and_reads(server_binary: Path) -> None:
-    """The block runs as the worker's user. On servers without categories it has these commands by name."""
+    """The block runs as the worker's user, who has a right to each of these commands on servers without categories."""
     with Server(server_binary, {"qa.atomic-lease-ms": 60_000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         commands = [["QA.INDEX.PUT", "k", "d", "", GOOD.decode()], ["QA.INDEX.STATS", "k", "TERMS", "1", "a"]]

@@ -1,4 +1,4 @@
-"""Indexes on disk, on replicas, in damaged payloads and in memory, and their cleaning."""
+"""Indexes on disk, on replicas, in damaged payloads and in memory, and the cleaning of indexes."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_rdb_and_aof(ai: redis.Redis, ai_server: Server) -> None:
 
     ai.execute_command("DEBUG", "RELOAD")
     check()
-    ai.execute_command("DEBUG", "LOADAOF")  # as the original commands
+    ai.execute_command("DEBUG", "LOADAOF")  # the file has the original commands
     check()
     twins.put(("after", {}, some_sentences(random.Random(8), 3)))
     digest, listed = twins.digest(), twins.listed()
-    ai.execute_command("BGREWRITEAOF")  # the preamble is an RDB file
+    ai.execute_command("BGREWRITEAOF")  # the file starts with an RDB file
     eventually(lambda: not ai.info("persistence")["aof_rewrite_in_progress"])
     ai.execute_command("DEBUG", "LOADAOF")
     check()
@@ -110,7 +110,7 @@ def test_dump_copy_and_memory(small: Twins) -> None:
     Twins(client, "large").fill(2, 200, 40)
     for key in (small.key, "large"):
 
-        def fits(key: str = key) -> bool:  # unless the index is being cleaned
+        def fits(key: str = key) -> bool:  # repeated, because cleaning may change the size between both calls
             held = info(client, key)["bytes"]
             return held < int(str(client.memory_usage(key))) < held + 1000
 
@@ -140,7 +140,7 @@ def complete(client: redis.Redis, key: str) -> bool:
 
 @pytest.mark.hostile
 def test_damaged_dumps(small: Twins) -> None:
-    """The server refuses every truncation. It also refuses changed bytes, or the index is usable."""
+    """The server refuses every truncation. It refuses other damage, or the index is usable."""
     client = small.client
     dump = client.dump(small.key)
     assert isinstance(dump, bytes) and 200 < len(dump) < 4000
@@ -260,7 +260,7 @@ def test_a_renamed_index_is_cleaned_and_counted(shared_ai_server: Server, shared
 
 
 def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) -> None:
-    """This applies to the new document and to the document that it replaces."""
+    """The frequencies of a new document and of a replaced document become exact."""
     twins = Twins(shared_ai)
     words = [f"w{number:05}" for number in range(20000)]
     rows = [words[at : at + 20] for at in range(0, len(words), 20)]
@@ -274,7 +274,7 @@ def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) ->
 
 
 def end_child(server: Server) -> None:
-    """Ends the saving process as the server does."""
+    """Ends the saving process by the signal that the server uses."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     (child,) = {int(pid) for pid in children} - {server.field("worker_pid")}
     os.kill(child, signal.SIGUSR1)

@@ -56,7 +56,7 @@ def values(client: redis.Redis, name: str, condition: str = "") -> tuple[int, in
 
 
 def packed_value(value: Any) -> bytes:
-    """A value as the index has it; -0 is 0."""
+    """A value in the index's binary form; -0 is 0."""
     return pack_fields({"x": value + 0.0 if value == 0 and not isinstance(value, bool | str) else value})[6:]
 
 

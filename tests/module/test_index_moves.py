@@ -1,4 +1,4 @@
-"""Indexes move with their slots: key by key, and all at once if the server can do that."""
+"""Indexes move with their slots: key by key, or all at once on servers with atomic slot migration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_at_once(nodes: tuple[Server, Server, Any, Any], replica: redis.Redi
 
     eventually(moved)
     eventually(lambda: serves(new), ignore=redis.RedisError)
-    eventually(lambda: has_left(old))  # the target tells the source
+    eventually(lambda: has_left(old))  # the target informs the source
     check_moved(made, digests, old, new)
     for twins in made:
         eventually(lambda twins=twins: twins.digest(replica) == twins.digest())

@@ -67,7 +67,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
 
 
 def test_no_search_finds_a_document_before_its_commit(twins: Twins) -> None:
-    """It keeps its place before documents that were written meanwhile. Until then searches find the earlier version."""
+    """Searches find the earlier version until the commit. The document's position is that of its BEGIN."""
     chance, name = random.Random(1), next(iter(twins.oracle.live))
     before = twins.digest()
     parts = Parts(twins, name, {"tag": ["x"]})
@@ -97,10 +97,10 @@ def test_a_document_in_parts_is_the_same_as_one_in_a_command(shared_ai: redis.Re
     assert whole.digest() == parted.digest()
 
 
-def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: redis.Redis) -> None:
-    """Documents of many sentences whose parts alternate, with short documents in between: each has its own numbers.
+def test_long_documents_with_alternating_parts_keep_their_sentence_numbers(shared_ai: redis.Redis) -> None:
+    """The parts of two long documents alternate, with short documents in between. Each document has its own numbers.
 
-    The first and last sentence of a part have a unique word, which leads to its document and number.
+    The first and the last sentence of a part have a unique word, which identifies document and number.
     """
     key, portion, longs = "index:{t}", 5_000, ("first", "second")
 
@@ -133,7 +133,7 @@ def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: re
     check()
     shared_ai.execute_command("DEBUG", "RELOAD")
     check()
-    # the remains of a long document belong to no document, even if others get its number
+    # searches do not find the sentences of a replaced document, even if another document gets its number
     assert run("PUT", "first", b"", packed([sentence("first", 0)])) == [0, 1, 1]
     for number in (number for document, number in expected if document == "first" and number):
         assert run("RANK", 3, 0, "TERMS", 1, f"first-{number}", 0)[2:4] == [[0], []]
@@ -141,8 +141,8 @@ def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: re
     check()
 
 
-def test_an_overtaken_writer_gets_an_error(twins: Twins) -> None:
-    """One document of an id is open at a time: BEGIN, PUT and DEL discard the open document."""
+def test_a_writer_whose_document_was_discarded_gets_an_error(twins: Twins) -> None:
+    """Only one document of an id is open at a time: BEGIN, PUT and DEL discard the earlier open document."""
     for change in ("BEGIN", "PUT", "DEL"):
         parts = Parts(twins, "contended")
         parts.add(ONE)
@@ -159,7 +159,7 @@ def test_an_overtaken_writer_gets_an_error(twins: Twins) -> None:
         twins.check()
 
 
-def test_abandoned_documents_are_discarded_for_others(twins: Twins) -> None:
+def test_the_oldest_open_document_is_discarded_at_the_limit(twins: Twins) -> None:
     left = [Parts(twins, f"left {number}") for number in range(17)]
     for parts in left[1:]:
         parts.add(ONE)
@@ -170,8 +170,8 @@ def test_abandoned_documents_are_discarded_for_others(twins: Twins) -> None:
     twins.check()
 
 
-def test_the_writer_of_a_deleted_key_does_not_affect_documents_open_at_the_same_place(shared_ai: redis.Redis) -> None:
-    """A key that was deleted and created again repeats its places."""
+def test_the_writer_of_a_deleted_key_cannot_change_the_new_key(shared_ai: redis.Redis) -> None:
+    """A key that was deleted and created again reuses places."""
     twins = Twins(shared_ai, "index:{anew}")
     late = Parts(twins, "late")
     late.add(ONE)
@@ -227,7 +227,9 @@ def test_a_key_with_only_an_open_document_is_deleted_with_it(shared_ai: redis.Re
         (["ABORT", "k", "open", "x"], "place must be a number that QA.INDEX.BEGIN gave"),
     ],
 )
-def test_refused_commands_change_nothing(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
+def test_refused_commands_change_nothing_of_a_document_in_parts(
+    shared_ai: redis.Redis, words: list[Any], error: str
+) -> None:
     twins = Twins(shared_ai, "k")
     parts = Parts(twins, "open")
     parts.add(ONE)
@@ -266,9 +268,9 @@ def rewritten(client: redis.Redis, server: Server) -> None:
 def test_an_open_document_survives_operations_of_the_server(
     ai: redis.Redis, ai_server: Server, survive: Survive
 ) -> None:
-    """Its writer can continue. Searches never find an abandoned document, and writing its id again discards it."""
-    # Also set for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it
-    # has acknowledged meanwhile.
+    """The writer can continue. Searches never find an abandoned document, and a new write of its id discards it."""
+    # The restarted server needs this setting too. With `everysec`, a server may acknowledge writes before it writes
+    # them, and a kill loses these writes.
     ai.config_set("appendfsync", "always")
     ai.config_rewrite()
     twins, chance = Twins(ai), random.Random(3)
@@ -386,7 +388,7 @@ def test_an_open_document_moves_with_an_atomic_slot_migration(
 
 
 def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:
-    """It drops them at once. Such questions cannot be watched again before the commit."""
+    """The part drops them at once. These questions cannot be watched again before the commit."""
     twins.put(("one", {}, ONE))
     with closing(Listener(shared_ai_server)) as listening:
         parts = Parts(twins, "parts")
@@ -406,7 +408,7 @@ def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_ser
 
 @pytest.mark.parametrize("count", [2_000, 60_000])
 def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_server: Server, count: int) -> None:
-    """The commit or the timer compares them. Only questions whose frequencies have changed too much are dropped."""
+    """The commit or the timer compares the terms. It drops only questions whose frequencies have changed too much."""
     twins.put(("one", {}, ONE))
     words = [f"w{number:06}" for number in range(count)]
     rows = [Sentence(dict.fromkeys(words[at : at + 20], 1), 20) for at in range(0, len(words), 20)]

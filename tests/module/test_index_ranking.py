@@ -43,7 +43,7 @@ def test_a_random_corpus_ranks_as_the_oracle(shared_ai: redis.Redis, seed: int) 
 
 
 def test_statistics_of_two_indexes_add_up_to_those_of_one(shared_ai: redis.Redis) -> None:
-    """With the sums each index weighs like one index of all sentences, so the best of both are its best."""
+    """With summed statistics, each index weighs terms like one index of all sentences, so the results are the same."""
     chance, whole = random.Random(9), Twins(shared_ai, "index:{whole}")
     halves = [Twins(shared_ai, "index:{a}"), Twins(shared_ai, "index:{b}")]
     for number in range(60):

@@ -1,4 +1,4 @@
-"""QA.INDEX.EMBED and QA.INDEX.UNEMBEDDED: vectors of documents, their errors, and how they are stored."""
+"""QA.INDEX.EMBED and QA.INDEX.UNEMBEDDED: vectors of documents, errors, and the storage of vectors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unembedded(client: redis.Redis, key: str, digest: bytes = DIGEST, count: int
 
 
 def filled(client: redis.Redis, key: str = "index:{t}") -> tuple[Twins, dict[str, list[Passage]]]:
-    """Documents, most of which have complete vectors; some have only a part, and one has those of another encoder."""
+    """Documents: most have complete vectors, some have incomplete vectors, and one has vectors of another encoder."""
     twins, chance, vectors = Twins(client, key), random.Random(4), dict[str, list[Passage]]()
     for number in range(30):
         name = f"document{number}"
@@ -133,7 +133,7 @@ def test_vectors_end_with_the_version_of_their_document(shared_ai: redis.Redis) 
     assert not shared_ai.exists(twins.key)
 
 
-def test_parts_that_do_not_fit_change_nothing(shared_ai: redis.Redis) -> None:
+def test_vectors_that_do_not_continue_the_earlier_part_change_nothing(shared_ai: redis.Redis) -> None:
     twins = Twins(shared_ai)
     twins.put(("d", {}, [Sentence({"a": 1}, 1)] * 9))
     passages = some_passages(random.Random(1), 9, DIMS, gaps=False)
@@ -152,7 +152,7 @@ def test_parts_that_do_not_fit_change_nothing(shared_ai: redis.Redis) -> None:
     whole = twins.digest()
     assert whole != digest and unembedded(shared_ai, twins.key) == []
     assert embed(shared_ai, twins.key, "d", passages) == 1
-    assert twins.digest() == whole, "the parts do not matter"
+    assert twins.digest() == whole, "the division into parts does not matter"
     assert embed(shared_ai, twins.key, "d", []) == 1
     assert unembedded(shared_ai, twins.key) == [], "the document has no passages"
 
@@ -223,7 +223,7 @@ def test_an_index_has_vectors_of_a_few_encoders(shared_ai: redis.Redis) -> None:
         assert embed(shared_ai, twins.key, f"d{number}", vector, struct.pack("<Q", number)) == 1
     with pytest.raises(redis.ResponseError, match="the index has vectors of 16 encoders, the limit"):
         embed(shared_ai, twins.key, "d16", vector)
-    assert embed(shared_ai, twins.key, "d3", vector) == 1, "these vectors replace the last of another encoder"
+    assert embed(shared_ai, twins.key, "d3", vector) == 1, "these vectors replace the last vectors of another encoder"
     assert embed(shared_ai, twins.key, "d16", vector) == 1
     assert len(encoders(shared_ai, twins.key)) == 16
 
@@ -279,7 +279,7 @@ def test_replicas_are_equal(pair: tuple[redis.Redis, redis.Redis]) -> None:
 
 
 def test_a_ranking_by_words_and_meaning(shared_ai: redis.Redis) -> None:
-    """The total of each hit is the sum that the caller computes."""
+    """The total score of each hit is the sum of its score by words and its weighted cosine."""
     twins, _ = filled(shared_ai)
     chance, found = random.Random(7), 0
     conditions: list[Condition | None] = [None, ("in", "", ["document9", "document10"])]
@@ -331,7 +331,7 @@ def test_errors_of_a_vector(shared_ai: redis.Redis, words: list[Any], error: str
 
 
 def test_a_watched_question_with_a_vector(shared_ai: redis.Redis) -> None:
-    """Vectors that reach the score drop it; others do not, nor does a document without its words."""
+    """Vectors that reach the score drop the question. Other vectors and documents without its words do not."""
     twins = Twins(shared_ai, "k")
     twins.put(("best", {}, [Sentence({"a": 1}, 1)]), ("other", {}, [Sentence({"b": 1}, 1)] * 2))
     near, far = Vector(0.1, (10, 0, 0, 0)), Vector(0.1, (0, 10, 0, 0))

@@ -1,4 +1,4 @@
-"""QA.INDEX.WATCH: a question is watched under the name of a key. Clients that track keys learn when it is dropped."""
+"""QA.INDEX.WATCH watches a question under the name of a key. Clients that track the key are notified of the drop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
 
 
 def watch(twins: Twins, name: str, *, k: int = 1, drift: int = 1000, ttl: int = 3_600_000) -> int:
-    """Ranks `kakapo bird`, watches the question, and returns its token."""
+    """Ranks the question `kakapo bird`, watches it, and returns its token."""
     terms = ["kakapo", "bird"]
     state = twins.client.execute_command("QA.INDEX.RANK", twins.key, k, 100, "TERMS", 2, *["kakapo", "5", "bird", "7"])
     sentences, _, frequencies, hits, (identity, following), places = state
@@ -157,7 +157,7 @@ def test_any_other_change_of_the_key_drops_all_questions(twins: Twins, listener:
     twins.client.flushall()
 
 
-def test_only_swapdb_affects_questions_of_another_database(twins: Twins, shared_ai_server: Server) -> None:
+def test_of_commands_in_another_database_only_swapdb_drops_questions(twins: Twins, shared_ai_server: Server) -> None:
     token = watch(twins, "q")
     with shared_ai_server.client(db=5) as elsewhere:
         elsewhere.set(KEY, "text")
@@ -233,7 +233,7 @@ def test_expired_questions_of_another_key_free_capacity(twins: Twins) -> None:
 def test_many_questions_are_dropped_at_once_and_reported_together(
     twins: Twins, listener: Listener, shared_ai_server: Server
 ) -> None:
-    """Their memory is freed soon, also after the deletion of the key and of all keys."""
+    """The server soon frees their memory, also after the deletion of the key or of all keys."""
     other = Twins(twins.client, "index:{other}")
     other.put(("one", {}, ONE))
     for command in (f"QA.INDEX.DEL {KEY} one", f"DEL {KEY}", "FLUSHALL"):

@@ -121,7 +121,7 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
-    # the worker starts within this limit, and stops well within its grace time
+    # long enough for the start of the worker; the grace time is long enough for the function to stop
     settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 60_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
@@ -166,7 +166,7 @@ def test_jobs_of_a_dead_worker_and_later_jobs_are_all_done(server_binary: Path) 
     settings = {"qa.worker-backoff-ms": 800, "qa.worker-silence-ms": 600_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        server.signal_worker(signal.SIGSTOP)  # so that the worker takes some jobs and ends none of them
+        server.signal_worker(signal.SIGSTOP)  # so that the worker takes some jobs and finishes none
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
         eventually(lambda: sum(server.fields("in_flight", "queued_clients")) == 40)
         server.signal_worker(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""No error of the module repeats an argument whole: a caller could make replies and logs of any size."""
+"""No error of the module contains a whole argument. Otherwise a caller could make replies and logs of any size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = ("x" * BYTES, "9" * BYTES, '"' * BYTES, "{" * BYTES)
 
 
 def errors(reply: Any) -> Iterator[str]:
-    """The errors in a reply, also errors as text."""
+    """The errors in a reply, including error texts."""
     if isinstance(reply, redis.ResponseError):
         yield str(reply)
     elif isinstance(reply, list):
@@ -32,7 +32,7 @@ def errors(reply: Any) -> Iterator[str]:
         yield reply
 
 
-# Jobs that the worker of this test never ends fail soon.
+# The worker of this test finishes no job, so jobs must soon time out.
 SETTINGS = dict.fromkeys(("qa.job-timeout-ms", "qa.script-timeout-ms", "qa.hook-timeout-ms"), 50)
 
 

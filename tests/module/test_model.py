@@ -132,7 +132,7 @@ def test_keys_of_other_types_and_delete(ai: redis.Redis) -> None:
 
 
 def test_type_changed_while_the_worker_loads(ai: redis.Redis, ai_server: Server) -> None:
-    """The key becomes a string while an earlier run blocks the worker before it reads the file."""
+    """The key becomes a string while an earlier run delays the worker's read of the file."""
     store(ai, "held", b"held")
     ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
     errors: list[str] = []

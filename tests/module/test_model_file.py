@@ -1,4 +1,4 @@
-"""The file of a model: the module keeps the client's chunks, and the worker gets parts."""
+"""The file of a model: the module stores the client's chunks, and the worker reads parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_worker_gets_parts(shared: Server) -> None:
 
 
 def test_chunks_do_not_matter(ai: redis.Redis) -> None:
-    """Chunks are digits, because the server could store short digits as numbers."""
+    """The chunks consist of digits, because the server may store short strings of digits as numbers."""
     blob = b"bytes" + b"0123456789" * 100
     store(ai, "whole", blob)
     store(ai, "split", blob[:5], b"", b"012", *[blob[at : at + 1] for at in range(8, 100)], blob[100:])
@@ -71,7 +71,7 @@ def test_chunks_do_not_matter(ai: redis.Redis) -> None:
 
 
 def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
-    """The pieces in an RDB file start and end inside chunks."""
+    """The pieces in an RDB file have other boundaries than the chunks."""
     blob = bytes(range(256)) * (SAVED_PIECE // 256) + b"the end"
     store(ai, "whole", blob)
     store(ai, "split", blob[:1000], blob[1000 : SAVED_PIECE + 3], blob[SAVED_PIECE + 3 :])
@@ -84,7 +84,7 @@ def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
 
 
 def test_chunks_also_belong_to_clients(ai: redis.Redis, ai_server: Server) -> None:
-    """Keys are deleted, also on the server's threads, while clients with the same arguments are blocked, or leave."""
+    """The server deletes keys, also in its threads, while clients with the same arguments are blocked or disconnect."""
     chunks = [bytes([n]) * 150_000 for n in range(10)]
     over = threading.Event()
 

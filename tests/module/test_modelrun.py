@@ -97,7 +97,7 @@ def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None
     assert ai.execute_command(*RUN[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
     time.sleep(0.95)
     ai_server.let_go()
-    assert running.result() == b"OK", "0.95 s of running do not count"
+    assert running.result() == b"OK", "the 0.95 s in which the job ran do not count"
     assert not ai.exists("late")
     assert info(ai)[b"calls"] == 1
 
@@ -207,7 +207,7 @@ def test_replica_gets_the_outputs(ai: redis.Redis, ai_server: Server, server_bin
 
 
 def test_slot_moved_during_the_run(server_binary: Path) -> None:
-    """The run writes nothing to a slot that another shard owns at its end."""
+    """The run writes nothing to a slot that another shard owns when the run ends."""
     with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()

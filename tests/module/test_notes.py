@@ -64,7 +64,7 @@ def delete(client: Any, name: str) -> None:
     client.execute_command(*stored.delete_document(name, TAG).command())
 
 
-def test_a_server_that_cannot_note_says_so(server_binary: Path) -> None:
+def test_info_says_whether_a_server_can_write_change_notes(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--bare")) as server, server.client() as client:
         version = server.info("server")
         can = "valkey_version" in version or not version["redis_version"].startswith("7.0.")
@@ -110,7 +110,7 @@ def test_an_expired_text_is_noted(client: redis.Redis) -> None:
     eventually(lambda: notes(client).get("d", 0) >= 2)  # EXPIRE is a change too
 
 
-def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earlier_one_only(
+def test_a_worker_removes_a_note_only_if_it_knows_the_latest_change(
     client: redis.Redis,
 ) -> None:
     client.set(KEY, "One.")
@@ -153,7 +153,7 @@ def test_other_keys_are_not_noted(noting: Server, client: redis.Redis) -> None:
 
 
 def test_module_and_keys_have_the_same_rule(client: redis.Redis) -> None:
-    """Random keys of relevant pieces: the module notes exactly the keys that belong to a document by the rule."""
+    """For random keys of relevant pieces, the module notes exactly the keys that belong to a document by the rule."""
     chance = random.Random(11)
     pieces = ["{", "}", "{}", ":", ":{", "a", "06S", "%", "%25", "%7B", "%7b", "ü", " ", "b%/", "default%/", "\0"]
     seen = 0
@@ -181,7 +181,7 @@ def test_the_length_of_a_collection_name_is_limited(client: redis.Redis, length:
 
 
 def test_keys_that_are_not_utf8_are_not_noted(client: redis.Redis) -> None:
-    """No worker could remove such a note. The test uses random bytes near the limits of the rules."""
+    """No worker could remove such a note. The keys are random bytes near the limits of the rule."""
     chance = random.Random(12)
     edges = bytes.fromhex("00417f80818f909fa0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
     seen = {True: 0, False: 0}

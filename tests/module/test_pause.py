@@ -1,4 +1,4 @@
-"""During a pause of writes (CLIENT PAUSE, a failover) the module writes nothing: replication would abort the server."""
+"""The module writes nothing during a pause of writes (CLIENT PAUSE, a failover). A write would abort the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -
 
 @pytest.mark.parametrize("mode", ["WRITE", "ALL"])
 def test_worker_is_not_killed_during_a_pause(server_binary: Path, mode: str) -> None:
-    """The module does not kill the worker for its silence, nor for a cancelled job whose end it cannot report."""
+    """The worker cannot send beats or report the end of a cancelled job, and the module must not kill it for this."""
     settings = {"qa.worker-silence-ms": 4000, "qa.cancel-grace-ms": 2000, "qa.job-timeout-ms": 3000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()

@@ -98,7 +98,7 @@ def test_events_reach_the_worker(server: Server) -> None:
         expected = {"id-ev set ev:a", "id-ev del ev:a", "id-miss keymiss miss:a", "id-ev set ev:chain"}
         eventually(lambda: client.llen("seen") >= 4)
         assert set(client.lrange("seen", 0, -1)) == expected
-    # the function writes before the module counts its end
+    # the module counts the end of a function after the function's write
     eventually(lambda: dump(server)["id-ev"]["RegistrationData"]["numSuccess"] >= 3)
     data = dump(server)["id-ev"]["RegistrationData"]
     assert (data["numTriggered"], data["numSuccess"]) == (3, 3)
@@ -161,7 +161,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         replica.client() as other,
     ):
         server.wait_ready()
-        replica.wait_ready()  # a worker that starts later knows the loaded sessions
+        replica.wait_ready()  # this worker started after the load, so it knows the sessions
         assert register(server, "s", trigger("a", "ta"), stream_reader("b", "b:*")) == "OK"
         assert client.execute_command("RG.PAUSEREGISTRATIONS", "b") == "OK"
         other.execute_command("REPLICAOF", "127.0.0.1", server.port)
@@ -174,14 +174,14 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
         client.set("x", "1")
         assert client.wait(1, 25_000) == 1
-        assert replica.field("worker_restarts") == 1  # it already knew the sessions
+        assert replica.field("worker_restarts") == 1  # the worker knew the sessions, so it was not replaced
         assert replica.field("worker_state") == "ready"
         server.restart()
         assert sorted(dump(server)) == ["a", "b"]
         assert dump(server)["b"]["RegistrationData"]["status"] == "PAUSED"
 
 
-def test_server_without_registrations_leaves_no_trace(server_binary: Path) -> None:
+def test_a_server_without_registrations_saves_and_loads(server_binary: Path) -> None:
     with Server(server_binary, {"save": "3600 1"}) as server, server.client() as client:
         client.set("a", "1")
         client.save()
@@ -212,7 +212,7 @@ def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> Non
         other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         eventually(lambda: other.info("replication")["master_link_status"] == "up")
         assert dump(replica) == {}
-        eventually(lambda: replica.field("worker_number") == 2)  # the first worker would continue with the session
+        eventually(lambda: replica.field("worker_number") == 2)  # the first worker still has the session
 
 
 def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:
@@ -224,7 +224,7 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
                 client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
                 eventually(lambda: client.info("replication")["master_link_status"] == "up")
             eventually(lambda: sorted(dump(replica)) == sorted(dump(primary)))
-            eventually(lambda: replica.field("worker_number") == 2)  # the first does not know the loaded sessions
+            eventually(lambda: replica.field("worker_number") == 2)  # the first worker lacks the loaded sessions
             replica.wait_ready()
             with primary.client() as client:
                 client.set("ev:x", "1")
@@ -242,7 +242,7 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
             eventually(lambda: "id-echo" not in dump(replica))
 
 
-def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path) -> None:
+def test_a_cluster_unregisters_on_all_shards_and_delivers_messages(server_binary: Path) -> None:
     with Cluster(server_binary, worker=fake_worker("functions")) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
@@ -255,7 +255,7 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
             replies = json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": words})))
             assert replies == ["OK", "-ERR unknown node: " + "0" * 40]
             assert sender != target
-            # a known node can lack a link for a moment, because the bus loses messages
+            # a known node may have no link for a moment
             eventually(lambda: target in linked(first))
             pipeline = client.pipeline(transaction=False)
             pipeline.execute_command("DEBUG", "CLUSTERLINK", "KILL", "TO", target)
@@ -290,5 +290,5 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
                 assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"] * 10
                 return "bytes dropped" in second.output()
 
-            eventually(dropped)  # the bus may lose messages: a node that answers a ping late gets a new connection
+            eventually(dropped)  # repeated, because the bus loses messages when a node answers a ping late
             assert second.field("queued_notices") <= 64 + 16

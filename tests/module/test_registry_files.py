@@ -50,7 +50,7 @@ def file_of(encoding: int, *parts: int | str) -> bytes:
 
 
 def registrations(*status: int, of: str = "user", key: bytes | None = None) -> list[int | str]:
-    """A session with two streams of a class; `status` follows each. The last part is its tag."""
+    """A session with two registrations on streams, each followed by `status`. The session's tag is the last part."""
     rows = [[*fields, of, "0"] for fields in REGISTRATIONS.values()]
     tag = tag_of([*SESSION, *[field for row in rows for field in row]], key or key_of(bus_key_file()))
     return [1, *SESSION, len(rows), *[part for row in rows for part in (*row, *status)], tag.decode("latin-1")]
@@ -64,7 +64,7 @@ def tag_of(fields: list[str], key: bytes) -> bytes:
 
 
 def with_file(binary: Path, content: bytes, **settings: object) -> Server:
-    """A server with such a file. It has not started yet."""
+    """A server that will load this RDB file. The caller starts the server."""
     server = Server(binary, settings, worker=FUNCTIONS)
     (server.directory / "dump.rdb").write_bytes(content)
     return server
@@ -106,7 +106,7 @@ def test_registrations_without_a_signature_of_the_cluster_are_not_loaded(server_
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
 def test_registrations_are_adopted_once(server_binary: Path, content: bytes) -> None:
-    """The server signs what it has adopted, in its RDB file and in a new append-only file."""
+    """The server signs adopted registrations in its RDB file and in a new append-only file."""
     with with_file(server_binary, content, **{"qa.adopt-registrations": "yes"}) as server:
         server.wait_ready()
         assert set(dump(server)) == {"a", "b"}

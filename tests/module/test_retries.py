@@ -33,7 +33,7 @@ def server(server_binary: Path) -> Iterator[Server]:
 
 
 def begun(stack: ExitStack, server: Server, *names: str) -> list[Pending]:
-    """Start calls of these triggers. Then the worker dies, and the next worker has no capacity for user functions."""
+    """Start calls of these triggers and kill the worker. The next worker has no capacity for user functions."""
     calls = []
     for number, name in enumerate(names, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", name, "hang-once")))

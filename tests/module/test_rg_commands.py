@@ -106,7 +106,7 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
         shared.client() as client,
     ):
         eventually(lambda: shared.field("queued_clients") == 2)
-        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # other jobs do not wait for them
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # only jobs in order wait
         assert shared.field("in_flight") == 1
         shared.let_go("order")
         assert first.reply().startswith(b"*3\r\n$4\r\nheld")
@@ -147,8 +147,8 @@ def test_order_survives_the_worker(server: Server) -> None:
 
 
 @pytest.mark.parametrize("everybody", [False, True])
-def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
-    """`everybody` includes the worker's links. The worker ends when they are lost, and the module restarts it."""
+def test_killed_clients_leave_the_queue(server: Server, everybody: bool) -> None:
+    """With `everybody`, the test also kills the worker's links. The worker then ends, and the module restarts it."""
     assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
     execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test releases the cancelled job
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
@@ -211,7 +211,7 @@ def paused(server: Server, name: str, expected: str) -> bool:
     return bool(dump(server)[name]["RegistrationData"]["status"] == expected)
 
 
-def test_one_shard_changes_all(server_binary: Path) -> None:
+def test_a_command_on_one_shard_changes_all_shards(server_binary: Path) -> None:
     with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker("functions"), size=2) as cluster:
         first, second = cluster.nodes
         for node in cluster.nodes:
@@ -253,7 +253,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
 
 
 def test_a_server_that_the_worker_cannot_reach_reports_it(server_binary: Path) -> None:
-    """Such a server listens only on a unix socket with a relative path."""
+    """The server listens only on a unix socket with a relative path."""
     server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"
     with server, server.client() as client:

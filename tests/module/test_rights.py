@@ -67,12 +67,12 @@ def test_commands_forbidden_in_scripts_are_refused(shared: Server) -> None:
     ]
     replies = run(shared, *[["QA.AS", "default", *words] for words in commands])
     assert all(str(reply).startswith("-") for reply in replies)
-    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]  # from a client it would block forever
+    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]  # a client's BLPOP would block forever
     assert reply is None or "not allowed on script mode" in reply
 
 
 def test_malformed_commands_are_errors(shared: Server) -> None:
-    """The server crashes if a module asks for the keys of a built-in command with too few arguments."""
+    """The server would crash if the module asked for the keys of a built-in command with too few arguments."""
     commands = [
         ["GET"],
         ["SET", "a"],

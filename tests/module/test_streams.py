@@ -59,7 +59,7 @@ def test_unreported_additions_are_one_notice(server: Server) -> None:
     execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 60_000)
     pid = eventually(lambda: stopped_while_it_waits(server))
     with server.client() as client:
-        client.xadd("st:a", {"f": "v"})  # the blocked link takes it
+        client.xadd("st:a", {"f": "v"})  # the blocked QA.NEXT takes this notice
         eventually(lambda: server.field("queued_events") == 0)
         for _ in range(20):
             client.xadd("st:a", {"f": "v"})
@@ -139,7 +139,7 @@ def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:
         assert status(server, "s") == "OK"
         assert client.execute_command("RG.PAUSEREGISTRATIONS", "s") == "OK"
         eventually(lambda: notices(server, "pause") == ["pause s 1"])
-        assert run(server, ["QA.STREAM", "s", "OK", "OK", 1, 1, ""]) == ["OK"]  # a batch from before the pause
+        assert run(server, ["QA.STREAM", "s", "OK", "OK", 1, 1, ""]) == ["OK"]  # a batch that started before the pause
         assert status(server, "s") == "PAUSED"
         server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_number") == 2)
@@ -211,7 +211,7 @@ def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
         assert notices(primary, "promoted") == []
 
 
-def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> None:
+def test_the_new_primary_is_notified_after_a_failover(server_binary: Path) -> None:
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with (
         Cluster(server_binary, worker=fake_worker("functions", "--bare"), size=1) as cluster,

@@ -19,7 +19,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import fake_worker
 
-NO_ROOM = "no-room-for-functions"  # a file that the fake worker knows
+NO_ROOM = "no-room-for-functions"  # while this file exists, the fake worker has no capacity for user functions
 
 
 def ended(pid: int) -> bool:
@@ -31,7 +31,7 @@ def ended(pid: int) -> bool:
 
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
     with Pending(server, "RG.TRIGGER", "do", "hang-once") as pending, server.client() as client:
-        client.config_set("qa.worker-silence-ms", 600_000)  # so that the module detects its end, not its silence
+        client.config_set("qa.worker-silence-ms", 600_000)  # the module must detect the worker's end, not its silence
         eventually(lambda: server.field("in_flight") == 1)
         first = server.signal_worker(signal.SIGKILL)
         assert pending.reply() == b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
@@ -40,7 +40,7 @@ def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None
     assert server.field("worker_pid") != first
 
 
-def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
+def test_a_job_that_kills_two_workers_is_not_retried_again(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"):
             client.execute_command("RG.TRIGGER", "do", "die")
@@ -51,7 +51,7 @@ def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
 
 
 def begin(stack: ExitStack, server: Server, *words: str, room: bool = True) -> list[Pending]:
-    """Start calls whose jobs the worker starts in this order. Then it dies. The next worker can be without capacity."""
+    """Start calls in this order, then kill the worker. Without `room`, the next worker cannot run user functions."""
     calls = []
     for number, word in enumerate(words, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", "do", *word.split())))
@@ -85,7 +85,7 @@ def test_a_long_retried_job_does_not_delay_the_others(server: Server) -> None:
 
 def test_a_client_that_disconnects_while_its_job_waits_for_a_retry(server: Server) -> None:
     with ExitStack() as stack:
-        # with capacity, the second job would wait for only 0.2 s
+        # with capacity, the next worker would take the second job after 0.2 s
         first, second = begin(stack, server, "held first", "held second", room=False)
         eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 2))
         server.wait_ready()
@@ -114,7 +114,7 @@ def test_the_silence_of_a_worker_is_in_info_until_its_next_heartbeat(server_bina
 
 
 HUNG_MS = 200
-"""A service takes a worker for hung that has been inactive for so long."""
+"""A worker that is inactive for this time counts as hung in the service."""
 
 
 def test_a_stopped_worker_is_inactive_until_its_next_heartbeat(patient_server: Server) -> None:
@@ -122,7 +122,7 @@ def test_a_stopped_worker_is_inactive_until_its_next_heartbeat(patient_server: S
     pid = patient_server.signal_worker(signal.SIGSTOP)
     eventually(lambda: patient_server.field("worker_inactive_ms") >= HUNG_MS)
     silence, inactive = patient_server.fields("worker_silence_ms", "worker_inactive_ms")
-    assert silence - inactive < 1000  # nearly all of its silence counts, so it is detected sooner than by silence alone
+    assert silence - inactive < 1000  # nearly all of the worker's silence counts as inactive
     os.kill(pid, signal.SIGCONT)
     eventually(lambda: patient_server.field("worker_inactive_ms") == 0)
 
@@ -135,7 +135,7 @@ def test_a_worker_that_sleeps_with_the_interpreter_lock_is_inactive(patient_serv
 
 
 def silent_but_active(server: Server) -> bool:
-    """Whether the worker has missed heartbeats, and not because it is inactive."""
+    """Whether the worker has missed heartbeats although it is active."""
     silence, inactive = server.fields("worker_silence_ms", "worker_inactive_ms")
     assert inactive < HUNG_MS
     return bool(silence > 2 * HUNG_MS)
@@ -147,9 +147,9 @@ def test_a_worker_that_computes_with_the_interpreter_lock_is_active(patient_serv
         assert pending.reply().startswith(b"*3")
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is for the busy process")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the busy process needs a processor for itself")
 def test_a_worker_that_gets_no_processor_is_active(patient_server: Server) -> None:
-    """Another process takes its processor for 0.7 s of each second."""
+    """Another process uses the worker's processor for 0.7 s of each second."""
     first, *others = os.sched_getaffinity(0)
     os.sched_setaffinity(patient_server.pid, others)
     for thread in (Path("/proc") / str(patient_server.field("worker_pid")) / "task").iterdir():
@@ -171,14 +171,14 @@ while True:
 
 @contextmanager
 def taken_processor(processor: int) -> Iterator[None]:
-    """A process that comes before all others on a processor; this needs rights."""
+    """A process with a higher priority than all others on a processor; the user needs the right to start it."""
     process = subprocess.Popen([sys.executable, "-S", "-c", TAKE])
     try:
         os.sched_setaffinity(process.pid, {processor})
         os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
         yield
     except PermissionError:
-        pytest.skip("this user may not start a process that comes before others")
+        pytest.skip("this user may not start a process with a higher priority")
     finally:
         process.kill()
         process.wait()

@@ -43,9 +43,9 @@ def test_integer_limits(shared_ai: redis.Redis, dtype: str, low: int, high: int)
     assert shared_ai.execute_command("AI.TENSORGET", "t", "VALUES") == [low, 1, high]
 
 
-def test_reals_are_printed_as_short_as_they_read_back(shared_ai: redis.Redis) -> None:
+def test_reals_are_printed_in_their_shortest_form(shared_ai: redis.Redis) -> None:
     given = ["0.1", "4", "1e10", "-0.5", "16777217"]
-    printed = [b"0.10000000149011612", b"4", b"10000000000", b"-0.5", b"16777216"]  # the double of the same value
+    printed = [b"0.10000000149011612", b"4", b"10000000000", b"-0.5", b"16777216"]  # each float as a double
     assert values(shared_ai, "FLOAT", 5, "VALUES", *given) == printed
     assert values(shared_ai, "DOUBLE", 4, "VALUES", "0.1", "0.30000000000000004", "1e-300", "inf") == [
         b"0.1",

@@ -64,14 +64,14 @@ def test_a_worker_creates_tombstones_for_present_and_future_ids(bare: Server) ->
     eventually(lambda: execute(bare, "LRANGE", "notices", 0, -1) == ["unregister a 0"])
 
 
-def test_a_session_may_drop_and_take_back_a_registration(bare: Server) -> None:
+def test_a_session_may_remove_and_restore_a_registration(bare: Server) -> None:
     assert register(bare, "s", trigger("a", "ta")) == "OK"
     assert register(bare, "s") == "OK"
     assert buried(bare, "a") == []
     assert register(bare, "s", trigger("a", "ta")) == "OK"
 
 
-def test_the_newest_ten_thousand_are_kept(bare: Server) -> None:
+def test_the_newest_ten_thousand_tombstones_are_kept(bare: Server) -> None:
     for start in range(0, 10_001, 1000):
         assert run(bare, ["QA.UNREGISTER", *[f"r{number}" for number in range(start, start + 1000)]]) == ["OK"]
     assert buried(bare, "r0", "r999", "r1000", "r5000", "r10999") == ["r1000", "r5000", "r10999"]
@@ -96,7 +96,7 @@ def test_the_later_order_prevails(bare: Server) -> None:
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     paused = orders(bare)["a"]
     assert (paused > resumed, paused % 2) == (True, 1)
-    # from a shard whose clock is far ahead: later orders of this shard must still prevail
+    # an order from a shard whose clock is far ahead: later orders of this shard must still prevail
     assert run(bare, ["QA.PAUSE", "a", 2**59]) == ["OK"]
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     assert (orders(bare)["a"], status(bare, "a")) == (2**59 + 3, "PAUSED")

@@ -1,4 +1,4 @@
-"""Tracing creates no objects while it is off. While it is on, steps are nested, and a shard's times fit into its call."""
+"""Tracing creates no objects while it is off. While it is on, steps are nested. A shard's times fit into its call."""
 
 from __future__ import annotations
 
