@@ -17,9 +17,9 @@ from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
 LEASE_MS = 60_000
-"""The lease of atomic blocks on the shared server: a busy machine may take seconds for a few commands."""
+"""The lease of atomic blocks on the shared server. It is long, because a busy machine is slow."""
 IDLE_MS = 60_000
-"""`ExecutionMaxIdleTime` of the shared cluster: a test in which runs end as idle sets its own."""
+"""`ExecutionMaxIdleTime` of the shared cluster. Tests of idle runs set a shorter time."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def shard(shared_shard: Server) -> Iterator[Server]:
 
 
 def dropped(server: Server, execution_id: str) -> bool:
-    """Drop an execution; False if it has not ended yet. An aborted execution ends a little later."""
+    """Drop an execution; returns False if it has not ended yet. An aborted execution needs some time to end."""
     try:
         return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
     except redis.ResponseError:
@@ -70,7 +70,7 @@ def shared_cluster(shared_binary: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The shared cluster; resets keys, users, registrations and the idle time of executions after the test."""
+    """The shared cluster. After the test, its keys, users, registrations and `ExecutionMaxIdleTime` are reset."""
     yield shared_cluster
     first = shared_cluster.nodes[0]
     for entry in execute(first, "RG.DUMPREGISTRATIONS"):

@@ -19,7 +19,7 @@ def _integers(name: str, *values: int) -> bytes:
 
 
 def giant_at_load(gigabytes: int = 9) -> bytes:
-    """Tensors of one GB each, all in memory at once when the file is compiled."""
+    """Tensors of one GB each, which are all in memory while a runtime compiles the file."""
     outputs = [_value(f"y{number}", FLOAT, [ONE_GB_OF_FLOATS]) for number in range(gigabytes)]
     constants = [_constant("x", FLOAT, struct.pack("<f", 1.0), [1]), _integers("n", ONE_GB_OF_FLOATS)]
     nodes = [
@@ -36,7 +36,7 @@ def giant_at_load(gigabytes: int = 9) -> bytes:
 
 
 def giant_at_run() -> bytes:
-    """y = x repeated n times: an input decides how much memory a run takes."""
+    """y = x repeated n times: an input determines the memory of a run."""
     inputs = [_value("x", FLOAT, [1]), _value("n", INT64, [1])]
     return _model([_node("Tile", ["x", "n"], ["y"])], inputs, [_value("y", FLOAT, ["m"])])
 
@@ -49,7 +49,7 @@ def long_chain(nodes: int = 100_000) -> bytes:
 
 
 def overflowing(*, at_load: bool) -> bytes:
-    """y = the least INT64 divided by -1, which ends a process by a signal: of a constant, or of the input."""
+    """y = the smallest INT64 (a constant or the input) divided by -1, which ends a process by a signal."""
     least = _integers("x", -(1 << 63))
     ports = [_value("x", INT64, ["n"])], [_value("y", INT64, ["n"])]
     constants = [least, _integers("minus", -1)] if at_load else [_integers("minus", -1)]

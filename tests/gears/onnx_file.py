@@ -105,7 +105,7 @@ def double_model() -> bytes:
 
 
 def table_model(rows: int, columns: int, weights: bytes) -> bytes:
-    """y = the rows of a table of FLOAT weights that x names: a model of any size that runs quickly."""
+    """y = the rows with the numbers x of a table of FLOAT weights: a model of any size that runs quickly."""
     initializer = _number(1, rows) + _number(1, columns) + _number(2, FLOAT) + _bytes(8, "table") + _bytes(9, weights)
     node = _node("Gather", ["table", "x"], ["y"])
     return _model([node], [_value("x", INT64, ["n"])], [_value("y", FLOAT, ["n", columns])], [initializer])
@@ -114,7 +114,7 @@ def table_model(rows: int, columns: int, weights: bytes) -> bytes:
 def span_model(*, last: bool, weights: bytes = b"", shape: Sequence[Dim] = ("batch", "length")) -> bytes:
     """A reader that always answers with the last token of the passage, or with the first.
 
-    Its logits are 1000 in the passage, plus or minus the token's position; `weights` (FLOAT) only make it larger.
+    Its logits are 1000 in the passage, plus or minus the token's position. `weights` (FLOAT) only enlarge the file.
     """
     to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
     constants = {"axis": (INT64, (1).to_bytes(8, "little"), []), "big": (FLOAT, struct.pack("<f", 1000.0), [])}
@@ -146,7 +146,7 @@ def span_model(*, last: bool, weights: bytes = b"", shape: Sequence[Dim] = ("bat
 
 
 def encoder_model(dims: int, output: str = "vector") -> bytes:
-    """An encoder whose vectors are bags of words: each token adds sines of its id, so equal words are near."""
+    """An encoder whose vectors are sums over tokens: each token adds sines of its id, so equal words are near."""
     to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
     drop = _bytes(5, _bytes(1, "keepdims") + _number(3, 0) + _number(20, 2))
     steps = struct.pack(f"<{dims}f", *(0.37 + 0.61 * number for number in range(dims)))
@@ -210,7 +210,7 @@ def deep_model() -> bytes:
 
 
 def sequence_model() -> bytes:
-    """y = x + x, FLOAT of any length, and a second output that is not a tensor: the sequence of x and y."""
+    """y = x + x, FLOAT of any length, and a second output, the sequence of x and y, which is not a tensor."""
     element = _bytes(1, _number(1, FLOAT) + _bytes(2, _bytes(1, _bytes(2, "n"))))
     sequence = _bytes(1, "both") + _bytes(2, _bytes(4, _bytes(1, element)))
     nodes = [_node("SequenceConstruct", ["x", "y"], ["both"]), _node("Add", ["x", "x"], ["y"])]

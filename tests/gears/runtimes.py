@@ -21,7 +21,7 @@ POISON = 666.0
 
 
 class AddModel:
-    """a + b; it remembers the shapes of its runs, waits at its gate, fails on POISON."""
+    """a + b. It records the shapes of its runs, waits at its gate, and fails on POISON."""
 
     def __init__(self) -> None:
         self.inputs = (Port("a", None, None), Port("b", None, None))
@@ -47,7 +47,7 @@ def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
 
 
 async def assert_ended_only_with_its_run(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
-    """Cancel a run repeatedly while its model waits; check that the run does not count as finished."""
+    """Cancel a run repeatedly while its model waits, and check that the run does not count as finished."""
     model.gate.clear()
     run = asyncio.ensure_future(work)
     await asyncio.to_thread(model.entered.wait, 30)

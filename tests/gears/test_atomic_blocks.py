@@ -99,7 +99,7 @@ def block(shard: Shard) -> AtomicBlock:
 
 
 def interrupted(section: CodeSection, code: Callable[[], object]) -> BaseException | None:
-    """Run code that has another thread interrupt it; return the exception that ended the section."""
+    """Run code that another thread interrupts; return the exception that ended the section."""
     try:
         section.run(code)
     except BaseException as error:
@@ -108,14 +108,14 @@ def interrupted(section: CodeSection, code: Callable[[], object]) -> BaseExcepti
 
 
 def interrupt(section: CodeSection) -> None:
-    """Have another thread interrupt the section, and wait for the interruption."""
+    """Interrupt the section from another thread, and wait for the interruption."""
     thread = threading.Thread(target=section.interrupt)
     thread.start()
     while True:
         thread.join(0.001)
 
 
-def test_the_block_of_an_interrupted_function_has_ended_when_its_code_continues(
+def test_an_interruption_ends_the_block_before_the_code_of_the_function_continues(
     shard: Shard, block: AtomicBlock
 ) -> None:
     section = CodeSection()
@@ -132,7 +132,7 @@ def test_the_block_of_an_interrupted_function_has_ended_when_its_code_continues(
     assert isinstance(interrupted(section, function), Aborted)
     assert seen == [False, False, b"link"]
     assert shard.commands == ["QA.ATOMIC", "control SET", "control END", "DEL"]
-    block.abandon(section)  # there is nothing to do
+    block.abandon(section)  # no effect: the block has ended
     with atomic_block(block):
         assert block.execute("GET", "a") == b"inside"
 
@@ -141,7 +141,7 @@ def test_a_block_left_open_ends_with_its_section(shard: Shard, block: AtomicBloc
     section = CodeSection()
     opened = atomic_block(block)
     section.run(opened.__enter__)
-    block.abandon(CodeSection())  # of another function
+    block.abandon(CodeSection())  # no effect: the section of another function
     assert block.entered_here
     block.abandon(section)
     assert not block.entered_here
@@ -149,7 +149,7 @@ def test_a_block_left_open_ends_with_its_section(shard: Shard, block: AtomicBloc
     assert shard.commands == ["QA.ATOMIC", "control END"]
 
 
-def test_a_block_that_is_left_late_does_not_end_the_next_one(shard: Shard, block: AtomicBlock) -> None:
+def test_leaving_an_abandoned_block_late_does_not_end_the_next_block(shard: Shard, block: AtomicBlock) -> None:
     def suspended() -> Iterator[None]:
         with atomic_block(block):
             yield
@@ -186,7 +186,7 @@ def test_a_refused_block_leaves_no_link_with_an_unread_reply(
     assert shard.link().execute("PING") == b"link"
 
 
-def test_the_shield_of_a_finalizer_does_not_end_the_outer_shield(block: AtomicBlock) -> None:
+def test_a_shield_inside_a_shield_does_not_end_the_outer_shield(block: AtomicBlock) -> None:
     section = CodeSection()
 
     def function() -> None:

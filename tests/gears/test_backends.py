@@ -48,11 +48,11 @@ def test_openvino_is_preferred_and_generic_models_are_not_token_models() -> None
     assert not is_token_model(model)
     first = model.run([np.array([1, 2], "<f4"), np.array([3, 4], "<f4")])[0]
     model.run([np.array([9, 9], "<f4"), np.array([9, 9], "<f4")])
-    assert first.tolist() == [4.0, 6.0], "a result must not change when the model runs again"
+    assert first.tolist() == [4.0, 6.0], "the next run must not change an earlier result"
 
 
 @pytest.mark.parametrize("int8_products", [True, False])
-def test_an_int8_reader_runs_where_its_answers_do_not_depend_on_their_batch(
+def test_an_int8_reader_runs_in_the_runtime_whose_answers_do_not_depend_on_the_batch(
     int8_products: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "has_int8_products", lambda: int8_products)
@@ -74,7 +74,7 @@ def test_an_int8_reader_runs_where_its_answers_do_not_depend_on_their_batch(
 def test_mismatched_shapes_are_refused_and_do_not_affect_later_runs(
     blob: bytes, fitting: tuple[tuple[int, ...], ...], mismatched: tuple[tuple[int, ...], ...]
 ) -> None:
-    """Without the check, OpenVINO returned the outputs of the previous run, and later memory of other requests."""
+    """Without the check, OpenVINO returned outputs of the previous run, and later even memory of other requests."""
     model = load_bytes("ONNX", "CPU", blob, RuntimeLimits(1))
     for value in range(1, 5):
         arrays = [np.full(shape, value, "<f4") for shape in fitting]
@@ -140,11 +140,11 @@ def test_tensors_on_the_wire() -> None:
 
 def test_a_run_beyond_its_time_limit_is_stopped() -> None:
     model = load_bytes("ONNX", "CPU", loop_model(), RuntimeLimits(run_timeout_ms=3000))
-    assert isinstance(model, OnnxModel), "a loop runs where it can be ended"
+    assert isinstance(model, OnnxModel), "a model with a loop runs in ONNX Runtime, which can end a run"
     go, x = np.array(True), np.array([3.0], "<f4")
     with pytest.raises(InferenceFailed, match="Exiting due to terminate flag being set to true"):
         model.run([np.array(2**62), go, x])
-    assert model.run([np.array(5), go, x])[0].tolist() == [3.0], "the next run is not ended"
+    assert model.run([np.array(5), go, x])[0].tolist() == [3.0], "the time limit must not end the next run"
 
 
 def test_a_memory_limit_needs_onnx_runtime() -> None:
@@ -161,7 +161,7 @@ def test_a_memory_limit_needs_onnx_runtime() -> None:
 def test_a_model_reads_no_other_file(
     location: str, memory_mb: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker's directory is the server's, which has the data of all users."""
+    """The worker runs in the directory of the server, which contains the data of all users."""
     (tmp_path / "secret.bin").write_bytes(b"secret")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match="not a model that ONNX Runtime can load"):

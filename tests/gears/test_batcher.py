@@ -35,7 +35,7 @@ READER = Path(__file__).resolve().parents[2] / "models" / "default" / "reader.on
 
 
 class FakeModel:
-    """A token model that answers the sum of each row's ids at every token, and remembers the shapes of its runs."""
+    """A token model that returns the sum of a row's ids at every token, and records the shapes of its runs."""
 
     def __init__(self) -> None:
         self.inputs = tuple(Port(name, INT64, (None, None)) for name in ("input_ids", "attention_mask"))
@@ -176,7 +176,7 @@ async def test_a_bad_item_fails_alone(batcher: Batcher, fake: FakeModel, model: 
     assert fake.shapes == [(4, 16), (1, 16), (1, 16), (1, 16), (1, 16)]
 
 
-async def test_a_batch_that_costs_workers_fails_as_a_whole(
+async def test_a_batch_that_kills_workers_fails_as_a_whole(
     batcher: Batcher, fake: FakeModel, model: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[tuple[int, ...]] = []
@@ -332,7 +332,7 @@ class FakeEncoder(FakeModel):
         return [np.repeat(sums[:, :1], 3, axis=1)]
 
 
-async def test_an_encoder_s_rows_are_batched_and_each_gets_its_vector(batcher: Batcher) -> None:
+async def test_rows_of_an_encoder_are_batched_and_each_gets_its_vector(batcher: Batcher) -> None:
     encoder = FakeEncoder()
     model = ServedModel(2, encoder)
     assert (model.is_token_model, model.makes_vectors) == (True, True)
@@ -346,7 +346,7 @@ def test_only_an_output_of_this_name_and_shape_is_a_vector() -> None:
         assert not port.is_vector
     other = FakeEncoder()
     other.outputs = (Port("logits", np.dtype("<f4"), (None, 3)),)
-    assert not is_token_model(other)  # a classifier of a user is never padded
+    assert not is_token_model(other)  # so a user's classifier is never padded
 
 
 async def test_an_encoder_without_a_vector_for_each_row_is_refused(batcher: Batcher) -> None:

@@ -77,7 +77,7 @@ def test_other_shapes_types_and_models_run_separately() -> None:
         item(pair(1, width=5)),
         item([array.astype("<f8") for array in pair(1)]),
         item(pair(1), other),
-        item(pair(4)),  # does not fit any more
+        item(pair(4)),  # exceeds the batch size
         item([pair(1)[0], pair(2)[1]]),
         item([np.array(1.0), np.array(1.0)]),
     ]
@@ -108,7 +108,7 @@ async def test_outputs_that_cannot_be_split_fail_all(store: ModelStore) -> None:
     for outcome in await asyncio.gather(*runs, return_exceptions=True):
         assert isinstance(outcome, GearsError)
         assert str(outcome) == "ERR Model did not generate the expected batch size"
-    assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "alone it need not be split"
+    assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "one request needs no split"
 
 
 async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) -> None:
@@ -117,7 +117,7 @@ async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) 
         await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
     assert store.devices.of("CPU").depth <= 1 and not model.shapes
     model.gate.clear()
-    # time for a busy machine to start the run
+    # 1,000 ms, so that a busy machine can start the run in time
     begun = asyncio.ensure_future(within(1000, lambda limit: store.run_batched(1, pair(1), None, limit)))
     assert await asyncio.to_thread(model.entered.wait, 30)
     behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
@@ -131,7 +131,7 @@ async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) 
 
 
 async def test_a_cancelled_run_is_not_finished_before_it_ends(store: ModelStore) -> None:
-    """The module kills a worker whose cancelled job does not end. So an endless run must not count as finished."""
+    """The module kills a worker whose cancelled job does not end, so an endless run must not count as finished."""
     model = await add(store, 1, AddModel())
     await assert_ended_only_with_its_run(model, store.run(1, pair(1)))
 

@@ -1,4 +1,4 @@
-"""Functions that block run in parallel with each other and with models, end on an abort, and delay no other work."""
+"""Blocking functions run in parallel with each other and with models. An abort ends them. They delay no other work."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ THREADS = 4
 @pytest.fixture(scope="module")
 def few_threads(shared_binary: Path) -> Iterator[Server]:
     """A server whose worker has few function threads."""
-    # the lease is long enough for a worker that has to wait for a processor
+    # the lease is long enough for a worker on a busy machine
     with Server(shared_binary, {"qa.function-threads": THREADS, "qa.atomic-lease-ms": 8000}, worker=WORKER) as running:
         running.wait_ready(SECONDS)
-        # Changes the module only. The worker keeps the value of its start, so it soon reports a function as stuck.
+        # Only the module uses the new value. The worker keeps its start value, so it soon reports a function as stuck.
         execute(running, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)
         yield running
 
@@ -46,7 +46,7 @@ def shard(few_threads: Server) -> Iterator[Server]:
     for entry in execute(few_threads, "RG.DUMPREGISTRATIONS"):
         execute(few_threads, "RG.UNREGISTER", entry[1], "ABORTPENDING")
     for entry in execute(few_threads, "RG.DUMPEXECUTIONS"):
-        with suppress(redis.ResponseError):  # its history ended with its registration
+        with suppress(redis.ResponseError):  # the execution was dropped with its registration
             execute(few_threads, "RG.ABORTEXECUTION", entry[1])
     eventually(lambda: few_threads.field("worker_functions_running") == 0, SECONDS)
     execute(few_threads, "FLUSHALL")
@@ -65,7 +65,7 @@ def count(server: Server, key: str) -> int:
 def call_into_c(server: Server, file: str) -> Iterator[str]:
     """Start a run whose function is inside one call into C until the block ends; yield the execution id.
 
-    The call itself makes a file. That proves that an abort meets the function inside the call, not before it.
+    The call itself creates a file, so that an abort meets the function inside the call.
     """
     begun, over = (server.directory / f"{file}-{moment}" for moment in ("begun", "over"))
     waits = f"touch {begun}; while [ -e {begun} -a ! -e {over} ]; do sleep 0.05; done"
@@ -155,7 +155,7 @@ def test_threads_are_bounded_and_waiting_calls_are_counted(shard: Server) -> Non
         execute(shard, "RG.PYEXECUTE", script)
         for _ in range(2 * THREADS):
             stack.enter_context(Pending(shard, "RG.TRIGGER", "slow"))
-        # one registration gets half of the threads of its pool; the other half is for other registrations
+        # a registration can use half of the threads of its pool
         eventually(lambda: shard.field("worker_functions_running") == THREADS + THREADS // 2, SECONDS)
         eventually(lambda: shard.field("worker_functions_waiting") == THREADS + 2 * THREADS - THREADS // 2, SECONDS)
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
@@ -174,7 +174,7 @@ GB('KeysReader').foreach(block).register(prefix='slow:*')
 """
     assert execute(shard, "RG.PYEXECUTE", script) == "OK"
     with ExitStack() as stack, shard.client() as client:
-        for _ in range(600):  # more than the worker fetches
+        for _ in range(600):  # more than the worker takes at once
             stack.enter_context(Pending(shard, "RG.TRIGGER", "slow"))
         client.mset({f"slow:{number}": 1 for number in range(600)})
         eventually(lambda: shard.field("queued_clients") > 0 and shard.field("queued_events") > 0, SECONDS)
@@ -253,7 +253,7 @@ for f in (hold, wait):
     GB('CommandReader').foreach(f).register(trigger=f.__name__, mode='async_local', timeout=5000)
 GB('CommandReader').map(lambda r: isInAtomicBlock()).register(trigger='other', mode='async_local', convertToStr=False)
 """
-    # otherwise no client is served before the lease ends
+    # a long lease: only the end of the block releases the server
     with Server(server_binary, {"qa.atomic-lease-ms": 60_000}, worker=WORKER) as own:
         own.wait_ready(SECONDS)
         assert execute(own, "RG.PYEXECUTE", script) == "OK"

@@ -81,7 +81,7 @@ def notes_late_reads(server: Server) -> bool:
 
 
 def test_a_read_that_fills_a_key_is_tracked(shard: Server) -> None:
-    """The invalidation by the read itself arrives before its value. The next change of the key is reported after it."""
+    """The invalidation that the read causes arrives before the value. The next change causes another invalidation."""
     with tracking(shard) as tracker:
         data = tracker.run("GET ask")
         assert heard(data) == ["ask"]
@@ -116,8 +116,8 @@ def test_a_tracked_read_counts_in_the_statistics(shard: Server) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "BCAST PREFIX other"])
-def test_a_subscribed_connection_reads_too(shard: Server, options: str) -> None:
-    """Valkey does not let it wait: its read of a missing key is a plain read, and other jobs are refused."""
+def test_a_connection_with_subscriptions_can_read(shard: Server, options: str) -> None:
+    """On Valkey it cannot wait for a job: its read of a missing key is a plain read, and other jobs are refused."""
     with tracking(shard, options) as tracker:
         assert re.search(rb"_\r\n|computed", tracker.run("SUBSCRIBE news", "GET ask"))
         execute(shard, "SET", "ask", "there")
@@ -128,7 +128,7 @@ def test_a_subscribed_connection_reads_too(shard: Server, options: str) -> None:
         assert b"ran" in tracker.run("RG.TRIGGER t")
 
 
-def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> None:
+def test_a_key_that_a_function_does_not_store_is_tracked_too(shard: Server) -> None:
     with tracking(shard, script=ANSWER.replace("execute('SET', record['key'], 'stored')", "pass")) as tracker:
         data = tracker.run("GET ask")
         assert b"computed 1" in data
@@ -138,7 +138,7 @@ def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> 
 
 
 def test_all_clients_that_read_a_key_get_answers_and_are_tracked(shard: Server) -> None:
-    script = ANSWER.replace("'SET'", "'SETNX'")  # a second SET would consume the tracking of the first client
+    script = ANSWER.replace("'SET'", "'SETNX'")  # SETNX: a second SET would end the tracking for the first client
     with (
         tracking(shard, script=script) as first,
         closing(Tracker(shard, "")) as second,
@@ -199,8 +199,8 @@ GB('KeysReader').map(look).register(prefix='look*', commands=['get'], eventTypes
 """
 
 
-def test_clients_that_disconnect_mix_up_no_replies(shard: Server) -> None:
-    """Their functions are interrupted anywhere, also between a command and its reply."""
+def test_disconnecting_clients_do_not_mix_up_replies(shard: Server) -> None:
+    """A disconnect interrupts a function at any point, also between a command and its reply."""
     execute(shard, "RG.PYEXECUTE", BUSY)
     for number in range(100):
         with closing(Tracker(shard, "")) as leaves:
@@ -211,7 +211,7 @@ def test_clients_that_disconnect_mix_up_no_replies(shard: Server) -> None:
 
 
 def test_a_client_that_is_unblocked_gets_the_reply_of_its_read(shard: Server) -> None:
-    """CLIENT UNBLOCK ends a wait for a key. A client that waits without a key continues to wait."""
+    """CLIENT UNBLOCK ends a wait for a key. A client that does not wait for a key continues to wait."""
     with tracking(shard, script=SLOW) as tracker:
         number = int(tracker.run("CLIENT ID").split(b"\r\n")[0].removeprefix(b":"))
         tracker.send("GET ask")
@@ -234,8 +234,8 @@ def test_a_client_whose_function_times_out_gets_the_reply_of_its_read(shard: Ser
             execute(shard, "CONFIG", "SET", "qa.hook-timeout-ms", 30000)
 
 
-def test_an_answer_to_another_client_ends_no_wait(shard: Server) -> None:
-    """Both clients wait for one key. Each client's job ends on its own."""
+def test_an_answer_to_one_client_does_not_end_the_wait_of_another(shard: Server) -> None:
+    """Both clients wait for one key. The end of one client's job does not end the other job."""
     script = SLOW.replace("execute('INCR', 'begun')", "number = execute('INCR', 'begun')")
     script = script.replace("'go'", "'go:%s' % number").replace("'answered'", "'answered %s' % number")
     with tracking(shard, script=script) as first, closing(Tracker(shard, "")) as second:

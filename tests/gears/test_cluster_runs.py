@@ -75,7 +75,7 @@ where.register(trigger='where', convertToStr=False)
         execute(cluster.nodes[0], "RG.TRIGGER", "where", "foo")
 
 
-def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
+def test_a_silent_shard_prevents_the_registration_on_all_shards(cluster: Cluster) -> None:
     silent = cluster.nodes[1]
     with silent.stopped_worker():
         script = "GB('CommandReader').register(trigger='t')"
@@ -111,7 +111,7 @@ def future(r):
 
 @pytest.mark.parametrize("waits", ["blocks", "awaits", "future"])
 def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster, waits: str) -> None:
-    """The parts that wait for the records of that shard are not idle either, for more than twice the idle time."""
+    """The function runs for more than twice the idle time. The parts that wait for its records are not idle either."""
     first, second, _ = cluster.nodes
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "5000")
@@ -141,11 +141,11 @@ GB('ShardsIDReader').map(f).run()
     eventually(lambda: name in str(execute(silent, "RG.DUMPEXECUTIONS")))
     with silent.stopped_worker():
         assert execute(first, "RG.GETRESULTSBLOCKING", name) == [["1"] * 2, ["Execution max idle reached"]]
-    # the silent part learns that the run has ended
+    # the silent shard is notified of the end of the run
     eventually(lambda: [e[3] for e in execute(silent, "RG.DUMPEXECUTIONS") if e[1] == name] == ["aborted"])
 
 
-def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:
+def test_a_shard_that_gets_slots_later_also_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:
     execute(
         own_cluster.nodes[0],
         "RG.PYEXECUTE",
@@ -173,7 +173,7 @@ def record(shard):
 GB('ShardsIDReader').map(record).run(convertToStr=False)
 """
     results, errors = execute(first, "RG.PYEXECUTE", script)
-    # without the end markers of the shard with the failed record, the run would end as idle
+    # the shard with the failed record still sends its end markers, so the run does not end as idle
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
 
@@ -194,7 +194,7 @@ def test_an_execution_is_known_to_all_shards(cluster: Cluster) -> None:
         return {entry["shard_id"]: pairs(entry["execution_plan"]) for entry in entries}
 
     for node in cluster.nodes:
-        # the reply leaves out a shard that answers too late
+        # repeated, because the reply omits a shard that answers late
         told = eventually(lambda node=node: found if set(found := plans(node)) == ids else None)  # type: ignore[misc]
         assert {plan["status"] for plan in told.values()} == {"done"}
         assert [pairs(step)["type"] for step in told[min(ids)]["steps"]] == ["repartition", "map", "map", "collect"]
@@ -232,13 +232,13 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
-        # a server that detects that the cluster is down ends its clients' waits with CLUSTERDOWN
+        # a long timeout: a server that detects the down cluster would unblock its clients with CLUSTERDOWN
         execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
     dying = execute(second, "CLUSTER", "MYID")
     waits = f"if r == '{dying}':\n        await asyncio.sleep(3600)"
     script = f"async def slow(r):\n    {waits}\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
-    # wait until the shard takes part: a shard that is down at the start of the run causes another error
+    # a shard that is down at the start of the run causes another error
     eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")])
     second.stop(signal.SIGKILL)
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)

@@ -1,4 +1,4 @@
-"""Compiled models in files (`qa.model-cache-dir`) answer like the model. A bad file costs only time."""
+"""A compiled model in a file (`qa.model-cache-dir`) answers like the model. A bad file only costs time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOADED = "is loaded from its file"
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let small models have files, and count compilations."""
+    """Store compiled files of small models too, and count compilations."""
     monkeypatch.setattr(openvino, "SMALLEST_MODEL_BYTES", 0)
     counted: list[int] = []
     compile_ = OpenVinoModel._compile
@@ -257,11 +257,11 @@ def test_a_restarted_worker_loads_its_model_from_the_file(
         "qa.inference-workers": inference_workers,
         "qa.job-timeout-ms": 120_000,
     }
-    # without the precision, OpenVINO accepts the file on every processor
+    # without the metadata of the precision, OpenVINO accepts the model on every processor
     model = READER.read_bytes().replace(METADATA_KEY.encode(), b"-" * len(METADATA_KEY))
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         server.wait_ready()
-        client.set(manifest_key("t"), "a reader's")  # a worker that starts loads the models of readers
+        client.set(manifest_key("t"), "a reader's")  # a new worker loads the models of readers at its start
         client.execute_command("AI.MODELSTORE", model_key("t"), "ONNX", "CPU", "BLOB", model)
         assert LOADED not in server.log.read_text()
         (file,) = files(tmp_path / "compiled")

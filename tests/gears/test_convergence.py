@@ -43,7 +43,7 @@ def with_lost_messages(server: Server, *commands: tuple[object, ...]) -> None:
     known = {str(row[2]) for _, _, *rows in execute(server, "CLUSTER", "SLOTS") for row in rows}
     others = known - {execute(server, "CLUSTER", "MYID")}
     with server.client() as client:
-        # Redis 7.0 crashes when it has to cut a missing link
+        # Redis 7.0 crashes when DEBUG CLUSTERLINK names a missing link
         eventually(lambda: others <= linked(server))
         pipeline = client.pipeline(transaction=True)
         for other in others:
@@ -70,7 +70,7 @@ def test_shards_recover_from_lost_messages(cluster: Cluster) -> None:
     with_lost_messages(third, ("RG.UNPAUSEREGISTRATIONS", out))
     with_lost_messages(second, ("RG.UNREGISTER", in_))
     eventually(lambda: same(cluster.nodes, {out: "OK"}))
-    # the workers apply it, too: they read new streams, and do not send removed registrations to other shards
+    # the workers have applied the changes too: they read new streams, and their sessions lack the removed registrations
     with cluster.client() as client:
         for number in range(20):
             client.xadd(f"out:{number}", {"n": 1})
@@ -102,7 +102,7 @@ def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
     assert execute(second, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
     assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
     third.start()
-    # its older order does not prevail, and its removed registration does not reappear
+    # the restarted shard's older order does not prevail, and the removed registration does not reappear
     eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}))
     third.wait_ready()
     assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
@@ -123,7 +123,7 @@ def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durab
 
 
 def cut_off(node: Server) -> Callable[[], None]:
-    """Stop a server, so that it looks disconnected to the others; return the function that resumes it."""
+    """Stop a server's process, so that the other servers lose it; return the function that resumes the server."""
     node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
     return lambda: node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
@@ -159,14 +159,14 @@ def replica_of(primary: Server, asked: Server) -> str | None:
 def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
     execute(third, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
-    # a stopped worker has received the message, and dies before it reads it
+    # the third worker is stopped: it gets the message, and dies before it reads the message
     pids = (first.field("worker_pid"), third.signal_worker(signal.SIGSTOP))
     publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
     eventually(lambda: len(ids(first)) == 3 and ids(second) == ids(first))
-    for pid in pids:  # at once, because the first worker soon gives up
+    for pid in pids:  # quickly, because the first worker soon gives up
         os.kill(pid, signal.SIGKILL)
     expected = ids(first)
-    publishing.result()  # the client gets an error, and does not know the outcome
+    publishing.result()  # an error: the client does not know the outcome
     eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes))
     eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)
 
@@ -177,14 +177,14 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
     with Server(server_binary, settings, worker=WORKER) as replica:
         replica.wait_ready()
         replicate(replica, first)
-        # the other shards must learn of the replica before the primary ends, because only the primary can tell them
+        # only the primary can announce its replica to the other shards
         own_id = execute(replica, "CLUSTER", "MYID")
         eventually(lambda: all(replica_of(first, node) == own_id for node in own_cluster.nodes))
         assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
         trigger, in_, out = ids(first)
         eventually(lambda: ids(replica) == [trigger, in_, out])
         execute(first, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
-        first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the other shards when it ends
+        first.signal_worker(signal.SIGSTOP)  # so that it cannot inform the other shards
         with_lost_messages(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
         eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))
         first.stop(signal.SIGKILL)

@@ -25,7 +25,7 @@ NO_SCRIPTS: Any = None
 async def test_steps_run_when_their_inputs_exist(store: ModelStore) -> None:
     await add(store, 1, AddModel())
     a = pair(3)[0]
-    # in reverse order: the first step needs the second one's output
+    # in reverse order: the first step needs the output of the second step
     dag = Dag([DagStep(1, [2, 2], [3]), DagStep(1, [0, 1], [2])], {0: a, 1: a})
     await dag.run(store, NO_SCRIPTS)
     assert states(dag) == ["OK", "OK"] and dag.failure is None
@@ -55,7 +55,7 @@ async def test_the_first_failure_prevents_later_steps(store: ModelStore) -> None
     steps = [
         DagStep(1, [0, 0], [2]),  # runs while the next fails
         DagStep(2, [1, 1], [3]),  # fails
-        DagStep(1, [0, 0], [4]),  # waits behind the first
+        DagStep(1, [0, 0], [4]),  # is queued behind the first step
         DagStep(1, [3, 3], [5]),  # never gets its inputs
     ]
     dag = Dag(steps, {0: a, 1: bad})

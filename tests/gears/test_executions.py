@@ -44,7 +44,7 @@ GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
             *(("map", "str"), ("collect", "")),
         ]
         assert 950 <= steps[0]["duration"] <= plan["total_duration"]
-        # time after the read of the last record does not count
+        # the read duration excludes the time after the last record
         assert plan["read_duration"] + 950 <= plan["total_duration"]
     with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
         execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")
@@ -70,7 +70,7 @@ def test_an_execution_that_runs_is_aborted(shard: Server) -> None:
     assert pairs(pairs(execute(shard, "RG.GETEXECUTION", execution_id)[0])["execution_plan"])["status"] == "aborted"
 
 
-def test_the_client_that_waits_for_a_run_gets_its_abort(shard: Server) -> None:
+def test_a_client_that_waits_for_a_run_gets_the_error_of_an_abort(shard: Server) -> None:
     def running() -> list[str]:
         return [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS") if entry[3] == "running"]
 
@@ -87,7 +87,7 @@ def test_the_client_that_waits_for_a_run_gets_its_abort(shard: Server) -> None:
     assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
 
 
-def test_settings_bound_the_history_and_shape_errors(shard: Server) -> None:
+def test_settings_for_the_history_and_for_tracebacks(shard: Server) -> None:
     execute(shard, "RG.CONFIGSET", "MaxExecutions", 3, "PythonAttemptTraceback", 0)
     try:
         for _ in range(6):

@@ -15,7 +15,7 @@ PACKAGE = Path(next(iter(qa_cluster.gears.__path__)))
 
 
 def failure(*files: str, text: str = "two\nlines") -> Exception:
-    """The error of a function in the last file. Its caller is in the previous file, and so on."""
+    """The error of a function in the last of these files. Each function is called from the previous file."""
     call, error = None, None
     for file in reversed(files):
         body = "call()" if call else f"raise ValueError({text!r})"
@@ -38,7 +38,7 @@ def files_of(error: Exception) -> list[str]:
     return [line.split('"')[1] for line in lines if line.startswith("  File")]
 
 
-def test_a_failure_has_two_forms() -> None:
+def test_a_failure_has_a_traceback_and_an_error_line() -> None:
     error = failure("<script s>")
     assert ast.literal_eval(traceback_text(error))[-1] == "ValueError: two\nlines\n"
     assert error_line(error) == "ERR ValueError: two lines (<script s>:2 in call_or_fail)"

@@ -1,7 +1,7 @@
 """Commands that a function must not run. The list of commands that wait for the worker matches the module's source.
 
-In a function, such a command would wait for the worker, and the worker would wait for the function. A command waits if
-its handler in the C source can reach `RedisModule_BlockClient`. A running server lists all commands.
+A function must not run a command that waits for the worker, because the worker waits for the function. A command waits
+if its handler in the C source can reach `RedisModule_BlockClient`. A running server lists all commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_cluster.gears.shard.forbidden import WAIT_FOR_WORKER, refuse_forbidden
 from tests.harness.servers import Server, execute
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-# it blocks only clients: on a link of the worker it only runs the hooked command
+# this command does not block links of the worker, only clients
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ class Source:
                 self.handlers[command.upper()] = (file, handler)
 
     def _find(self, file: int, name: str) -> list[tuple[int, str]]:
-        """The functions that a call in a file can mean: functions of the file, or else of other files."""
+        """The functions with the name of a call: those of the calling file, otherwise those of other files."""
         own = (file, name)
         return [own] if own in self._called else [known for known in self._called if known[1] == name]
 

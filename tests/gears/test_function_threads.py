@@ -48,7 +48,7 @@ async def test_owners_take_turns_and_have_bounded_shares() -> None:
     assert (queue.take(), queue.length) == (calls[3], 0)
 
 
-async def test_a_strand_runs_on_a_thread_of_its_own_and_gives_it_back_while_it_waits() -> None:
+async def test_a_strand_has_its_own_thread_and_releases_it_while_it_waits() -> None:
     threads = threads_of(1)
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ran: list[Any] = []
@@ -142,7 +142,7 @@ async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
     class Unready(Strand):
         def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
             section = sections[0]
-            section.interrupt()  # as another thread does it, just before the work starts
+            section.interrupt()  # like an interruption by another thread just before the work starts
             super()._begin(work)
 
         def _turn(self, section: CodeSection) -> None:
@@ -165,7 +165,7 @@ async def test_too_many_stuck_calls_end_the_worker() -> None:
     inside = threading.Event()
 
     async def stuck() -> None:
-        with shielded():  # like a call into C: it cannot be ended
+        with shielded():  # cannot be interrupted, like a call into C
             inside.set()
             gate.wait(30)
 

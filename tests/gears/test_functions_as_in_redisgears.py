@@ -97,7 +97,7 @@ def test_commands_about_executions_and_registrations_run_inside_functions(shard:
         if way != "in_coroutine":
             assert execute(shard, "RG.TRIGGER", way, "RG.TRIGGER", "called", "x") == [["called x"]]
             assert execute(shard, "RG.TRIGGER", way, "RG.TRIGGER", "late") == [["late"]]
-    # it would wait on the loop that the other function's coroutine needs
+    # the trigger's coroutine needs the loop that this command would block
     for trigger in ("called", "late"):
         assert "asyncio.to_thread" in refusal(shard, "RG.TRIGGER", "in_coroutine", "RG.TRIGGER", trigger)
     assert execute(shard, "RG.TRIGGER", "inside", "RG.DROPEXECUTION", done) == ["OK"]

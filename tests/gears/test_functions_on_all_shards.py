@@ -55,7 +55,7 @@ def test_an_async_trigger_runs_on_all_shards_and_a_local_one_does_not(cluster: C
         tags |= {tag for _, tag in called}
         assert len(execute(node, "RG.TRIGGER", "uncollected")) == 1
     assert len(tags) == 3
-    # each shard calls its own functions: their globals grow from call to call
+    # each shard calls its own functions, whose globals change from call to call
     assert [sorted(execute(node, "RG.TRIGGER", "note", "x")) for node in cluster.nodes] == [[1] * 3, [2] * 3, [3] * 3]
 
 
@@ -121,7 +121,7 @@ def test_a_run_of_a_function_reaches_the_globals_of_its_session_on_other_shards(
         assert execute(node, "RG.TRIGGER", "all_seen") == [[[1, 2, 3], []]]
 
 
-def test_no_scan_asks_the_shard_of_the_key(cluster: Cluster) -> None:
+def test_no_scan_reads_the_key_on_its_shard(cluster: Cluster) -> None:
     with cluster.client() as client:
         client.set("one", "1")
     for node in cluster.nodes:
@@ -154,7 +154,7 @@ GB('CommandReader').count().register(trigger='everywhere')
 """
 
 
-def test_functions_ask_about_executions_of_all_shards(cluster: Cluster) -> None:
+def test_functions_can_inspect_executions_of_all_shards(cluster: Cluster) -> None:
     registered(cluster, INSIDE)
     first = cluster.nodes[0]
     done = execute(first, "RG.PYEXECUTE", "GB('ShardsIDReader').run()", "UNBLOCKING")
@@ -164,7 +164,7 @@ def test_functions_ask_about_executions_of_all_shards(cluster: Cluster) -> None:
     told = refusal(first, "RG.TRIGGER", "in_coroutine", "RG.TRIGGER", "everywhere")
     assert "runs on other threads, for which a coroutine may not wait" in told
     for way in ("inside", "in_thread"):
-        # the reply leaves out a shard that answers too late
+        # repeated, because the reply omits a shard that answers late
         eventually(lambda way=way: len(execute(first, "RG.TRIGGER", way, "RG.GETEXECUTION", done)[0]) == 3)  # type: ignore[misc]
         assert execute(first, "RG.TRIGGER", way, "RG.TRIGGER", "everywhere") == [["3"]]
     assert execute(first, "RG.TRIGGER", "in_coroutine", "RG.DROPEXECUTION", done) == ["OK"]
@@ -182,8 +182,8 @@ def test_a_shard_that_lacks_the_registration_ends_the_run_with_an_error(own_clus
     for node in own_cluster.nodes:
         execute(
             node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 60_000
-        )  # without a message, the run would end only after a minute of silence
-    # the registration is removed on one shard only; the other shards do not know that yet
+        )  # so that only the error message can end the run in time
+    # remove the registration on one shard only
     (entry,) = execute(second, "RG.DUMPREGISTRATIONS")
     execute(
         second,

@@ -105,7 +105,7 @@ def test_errors(shard: Server, trigger: str, message: str) -> None:
         execute(shard, "RG.TRIGGER", trigger)
 
 
-def test_a_future_is_continued_once(shard: Server) -> None:
+def test_a_future_can_be_continued_only_once(shard: Server) -> None:
     assert execute(shard, "RG.TRIGGER", "continued_twice") == ["once"]
     assert execute(shard, "GET", "told") == "Can not continue with the same future twice"
 
@@ -187,7 +187,7 @@ runCoroutine(later())
         eventually(lambda: client.get("outlived") == "[['1'], []]")
 
 
-def test_runs_of_a_thread_run_on_the_loop(shard: Server) -> None:
+def test_a_thread_of_a_function_starts_runs_on_the_loop(shard: Server) -> None:
     script = """
 import threading
 def in_thread(r):
@@ -233,7 +233,7 @@ GB('CommandReader').map(lambda r: 1).register(trigger='timed')
         time.sleep(0.2)
         return bool(execute(shard, "GET", "ticks") == ticks)
 
-    eventually(still)  # a call that has started may still run for a moment
+    eventually(still)  # repeated, because a call of the timer may still run
     with pytest.raises(redis.ResponseError, match="registerTE needs a number of seconds of at least"):
         execute(shard, "RG.PYEXECUTE", "registerTE(0, print)")
 
@@ -249,7 +249,7 @@ def test_a_script_without_registrations_replaces_its_timers(shard: Server) -> No
         time.sleep(0.2)
         return execute(shard, "GET", "older") is None
 
-    eventually(replaced)  # a call that has started may still run for a moment
+    eventually(replaced)  # repeated, because a call of the timer may still run
     assert execute(shard, "RG.PYEXECUTE", "", "ID", "ticking", "UPGRADE") == "OK"
     assert "ticking" not in str(execute(shard, "RG.PYDUMPSESSIONS"))
 

@@ -104,7 +104,7 @@ def test_invalid_frames_are_refused(pair: Pair, data: bytes, message: str) -> No
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 400), st.binary(min_size=1, max_size=8))
 def test_a_damaged_frame_is_read_or_ends_the_connection(head: bytes, at: int, damage: bytes) -> None:
-    """The worker either reads the damaged frame, or gives up the process that sent it."""
+    """The worker either reads the damaged frame, or replaces the inference worker that sent it."""
     good = frame(b'{"id":1,"tensors":[["<i4",[2,3],24],["STRING",[1],5]]}', bytes(24) + b'["a"]')
     damaged = (good[:at] + damage + good[at + len(damage) :])[: len(good)] if at < len(good) else frame(head)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Inference workers that cannot load a model, die of one, cannot be started, or run out of descriptors."""
+"""Inference workers that cannot load a model, die while they load it, cannot start, or run out of descriptors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_model_that_kills_its_process_is_loaded_in_one_process_at_a_time(monke
         assert doubled(other) == [[6]]
 
 
-def test_a_model_that_one_process_has_loaded_is_loaded_in_all() -> None:
+def test_a_model_is_loaded_in_all_processes() -> None:
     with workers(3) as found:
         model = load(found, double_model())
         assert [number_of(model) in life.loaded for life in found._processes if life is not None] == [True] * 3
@@ -101,7 +101,7 @@ def test_a_process_that_cannot_reload_a_model_retries_while_others_serve_it(
         eventually(lambda: (found.counts.ready, found.counts.missing) == (2, 2))
         assert doubled(other) == [[6]]
         with pytest.raises(WorkerLost, match=r"next try in \d+ s: .*unsupported backend TF"):
-            for _ in range(1000):  # while one process retries, a run waits for it
+            for _ in range(1000):  # repeated: a run may wait while a process retries the load
                 model.run([np.array([[3]])])
         pids = children()
         loading.refused.clear()
@@ -131,12 +131,12 @@ def test_a_model_that_kills_new_processes_is_paused_and_affects_no_other_model(m
 
 
 def test_a_death_during_a_run_does_not_delay_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a run notices the end before the thread of the process does, the process still counts as having been ready."""
+    """A process that was ready restarts after a short backoff, also if a run is the first to detect its end."""
     monkeypatch.setattr(pool, "MAX_READY_BACKOFF_SECONDS", 0.01)
     monkeypatch.setattr(pool, "MAX_BACKOFF_SECONDS", 3600.0)
     with workers(2, backoff_seconds=3600.0, silence_seconds=60.0) as found:
         model = load(found, double_model())
-        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket, so that the send notices the end
+        large = np.ones((1, 200_000), "<i8")  # larger than the buffer of the socket, so that the send detects the end
         for round_ in range(3):
             victim = children()[0]
             os.kill(victim, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def test_a_death_during_a_run_does_not_delay_the_restart(monkeypatch: pytest.Mon
             eventually(lambda: found.counts.ready == 2)
 
 
-def test_only_the_first_model_waits_if_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_load_waits_if_no_process_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PROGRAM", "no.such.module")
     found = InferenceWorkers(WorkerOptions(2, start_seconds=1.0, backoff_seconds=0.01))
     found.begin()

@@ -31,7 +31,7 @@ PATIENT = "; ".join(
     ]
 )
 PATIENT_WORKER = f'"{sys.executable}" -c "{PATIENT}"'
-"""The real worker, whose runs wait longer for inference workers that start: on a busy machine that takes its time."""
+"""The real worker, except that runs wait longer for new inference workers, which start slowly on a busy machine."""
 PATIENCE_SECONDS = 240.0
 
 SETTINGS = {
@@ -94,7 +94,7 @@ def test_requests_run_in_inference_workers_and_info_counts_them(shard: Server) -
 
 def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
     store(shard, "double", double_model())
-    # in short calls into C, which hold the interpreter lock until they end
+    # each call into C is short, and holds the interpreter lock until its end
     execute(
         shard,
         "RG.PYEXECUTE",
@@ -164,7 +164,7 @@ def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(sh
         while not asked.done():
             all_up(shard)
             with suppress(TimeoutError):
-                asked.exception(0.5)  # time for an inference worker to take the run
+                asked.exception(0.5)  # enough time for an inference worker to take the run
                 break
             for pid in inference_workers(shard.pid):
                 os.kill(pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(sh
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_an_inference_worker_that_hangs_is_replaced(server_binary: Path) -> None:
-    settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself also has the descriptor, and must keep it
+    settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself has the same limit
     with (
         Server(server_binary, settings, worker=PATIENT_WORKER) as server,
         server.client(socket_timeout=PATIENCE_SECONDS) as client,

@@ -79,7 +79,7 @@ def taken(pool: InferenceWorkers) -> list[int]:
     """For each request that a worker has started and not answered, the process id of that worker."""
     found = []
     for life in pool._processes:
-        with suppress(ValueError):  # its memory is closed, because it has just died
+        with suppress(ValueError):  # the process has just died, so its shared memory is closed
             if life is not None and life._waiting:
                 (last,) = LAST_REQUEST.unpack(life._last_request)
                 found += [life.pid for number in list(life._waiting) if number <= last]
@@ -96,7 +96,7 @@ def test_models_have_the_same_ports_results_and_errors_as_in_the_worker_itself()
             for _ in range(4):
                 (expected,), (got,) = here.run(arrays), there.run(arrays)
                 assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
-            got[...] = 0  # the caller owns the array
+            got[...] = 0  # the caller may write to the result
         errors = []
         for model in (load_bytes("ONNX", "CPU", loop_model(), LIMITS), load(pool, loop_model())):
             with pytest.raises(InferenceFailed) as caught:
@@ -178,7 +178,7 @@ def test_a_new_worker_has_all_models_and_shapes_of_its_predecessor() -> None:
             assert other.run([np.array([[3]])])[0].tolist() == [[6]]
         (life,) = pool._processes
         assert life is not None and {(rows, length) for _, rows, length in life.warmed} >= {(1, 16), (4, 48)}
-        # the large shape follows while the worker is idle
+        # the idle worker also warms the large shape
         eventually(lambda: (1, 1024) in {(rows, length) for _, rows, length in life.warmed})
 
 
@@ -209,7 +209,7 @@ def test_a_model_that_kills_two_workers_while_they_load_it_is_refused(monkeypatc
 
         def killed(life: Any, model: Any) -> None:
             if model.backend == "TORCH":
-                os.kill(life.pid, signal.SIGSTOP)  # it must not answer before it dies
+                os.kill(life.pid, signal.SIGSTOP)  # the worker must not answer before it dies
             send(life, model)
             if model.backend == "TORCH":
                 os.kill(life.pid, signal.SIGKILL)

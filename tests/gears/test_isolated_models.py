@@ -1,4 +1,4 @@
-"""Processes of models that are not readers: their number, their limits, and what counts as a failure."""
+"""The processes of models that are not readers: their number, their limits, and their failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEAST = np.array([-(1 << 63)])
 
 
 class Trials:
-    """Trials in memory."""
+    """The record of failed runs, in memory."""
 
     def __init__(self) -> None:
         self.known: dict[int, Trial] = {}
@@ -72,7 +72,7 @@ def doubled(model: IsolatedModel, value: int) -> int:
     return int(model.run([np.array([[value]])])[0][0, 0])
 
 
-def test_the_least_recently_used_process_makes_room(processes: IsolatedProcesses) -> None:
+def test_the_least_recently_used_process_is_replaced(processes: IsolatedProcesses) -> None:
     models = [made(processes, ref, double_model()) for ref in range(3)]
     for model in models:
         model.open()
@@ -114,7 +114,7 @@ def test_a_run_that_ends_its_process_is_repeated_once_then_refused(
         model.run([LEAST])
     with pytest.raises(Refused):
         model.open()
-    trials.succeeded(1)  # it is stored again
+    trials.succeeded(1)  # a client stores the model again
     assert model.run([np.array([6])])[0].tolist() == [-6]
 
 
@@ -152,7 +152,7 @@ def test_limits_of_a_run(processes: IsolatedProcesses, trials: Trials) -> None:
     assert giant.run([np.ones(1, "<f4"), np.array([3])])[0].tolist() == [1.0, 1.0, 1.0]
     assert trials.of(1).failures == 0, "a run that succeeds resets the failures"
     processes.limits = replace(LIMITS, run_ms=500)
-    endless = made(processes, 2, loop_model(), run_ms=0)  # the runtime itself does not end it
+    endless = made(processes, 2, loop_model(), run_ms=0)  # without the time limit of the runtime itself
     with pytest.raises(
         InferenceFailed, match=r"model m2: its run takes longer than 500 ms, the limit \(qa\.model-timeout"
     ):

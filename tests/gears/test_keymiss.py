@@ -1,4 +1,4 @@
-"""The hooked read: a function computes a missing key and the client gets its answer; and atomic blocks."""
+"""The hooked read: a function computes a missing key, and the client gets the function's answer. Also atomic blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 
 SHORT_LEASE_MS = 4000
-"""Of the atomic block that outlasts it; it runs one command before."""
+"""The lease of the block that exceeds it. The block must run one command within this time."""
 ANSWER = """
 import asyncio
 calls = [0]

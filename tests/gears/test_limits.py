@@ -42,7 +42,7 @@ def test_worker_keeps_no_descriptor_of_the_server(server_binary: Path) -> None:
         assert not server_sockets & open_files(shard.field("worker_pid"))
 
 
-def test_threads_are_the_share_of_the_host() -> None:
+def test_the_threads_of_a_host_are_divided_among_its_shards() -> None:
     def shard(number: int, host: str) -> tuple[int, int, Shard]:
         return number, number, Shard(str(number), Address(host, 7000 + number))
 

@@ -1,4 +1,4 @@
-"""Functions that never end or that kill their worker: the effects on their clients and on all others."""
+"""The effects of functions that never end or that kill their worker, on their clients and on other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.workers import WORKER
 
 pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
 
-# long enough for a worker that waits for a processor, so that the module does not replace it, too
+# long enough for a worker on a busy machine, which the module would otherwise replace
 GRACE = {"qa.cancel-grace-ms": 20_000, "qa.worker-backoff-ms": 1}
 LIMITS = {**GRACE, "qa.job-timeout-ms": 1500}
 SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Links do not mix up replies after an interruption, pack commands as a whole, and send reports together."""
+"""Links do not mix up replies after an interruption. They pack whole commands, and send reports together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def echo(theirs: socket.socket) -> None:
 
 
 def interrupted_at(step: int, call: Callable[[], object]) -> bool:
-    """Interrupt the call before the given step of the link's bytecode; return whether the call reached that step."""
+    """Interrupt the call before this step of the link's bytecode; return whether the call reached the step."""
     left = step
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
@@ -99,7 +99,7 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
 def test_an_interrupted_function_leaves_no_reply_for_the_next_command(
     monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    """For every place of the interruption, the next command on the thread gets its own reply."""
+    """After an interruption at any step, the next command on the thread gets its own reply."""
 
     opened: list[socket.socket] = []
 
@@ -128,7 +128,7 @@ def test_an_interrupted_function_leaves_no_reply_for_the_next_command(
 
 
 def test_a_broken_link_is_reported_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
-    """A killed connection ends the worker, so callers can retry their commands."""
+    """A killed connection ends the worker, so the error of the caller asks for a retry."""
     link, shard = ends
     shard.sendall(b"$100\r\nhalf")
     shard.close()

@@ -1,4 +1,4 @@
-"""How long the event loop of a worker has been blocked, as the thread of the heartbeat sees it."""
+"""How long the event loop of a worker has been blocked, as the heartbeat thread measures it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from qa_cluster.gears.shard.failures import GearsError
 
 
 class Shard:
-    """A shard with one model, which answers with an error after this many parts."""
+    """A shard with one model, whose reads fail after `parts` parts."""
 
     def __init__(self, file: bytes, parts: int, error: str = "") -> None:
         self.file, self.parts, self.error = file, parts, error
@@ -26,7 +26,7 @@ class Shard:
         return self.file[offset : offset + length]
 
 
-def test_the_parts_are_the_file() -> None:
+def test_the_parts_are_joined_to_the_file() -> None:
     file = bytes(range(256)) * (PART_BYTES // 100)
     shard: Any = Shard(file, 3)
     with temporary_model_file(fetch(shard, 7, len(file))) as made:

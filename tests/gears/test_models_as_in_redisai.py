@@ -63,7 +63,7 @@ def test_mismatched_inputs_are_refused_and_no_client_gets_the_outputs_of_another
         assert shard.field("worker_pid") == pid
 
 
-def test_a_nul_at_the_end_of_strings_is_optional(shard: Server) -> None:
+def test_the_nul_at_the_end_of_strings_is_optional(shard: Server) -> None:
     with shard.client(decode_responses=False) as client:
         for data in (
             (b"BLOB", b"one\0two\0"),

@@ -1,4 +1,4 @@
-"""Parts of runs whose origin's worker, or whole server, is gone: they end, say why, and free their threads."""
+"""A part of a run ends when the worker or server of the run's origin is lost, names the reason and frees its thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GB('ShardsIDReader').foreach(waits).run()
 
 @pytest.fixture
 def pair(server_binary: Path) -> Iterator[Cluster]:
-    # a server that detects that the cluster is down ends its clients' waits with CLUSTERDOWN
+    # a long timeout: a server that detects the down cluster would unblock its clients with CLUSTERDOWN
     with ready_cluster(server_binary, {"cluster-node-timeout": 600_000}, size=2) as running:
         yield running
 
@@ -71,7 +71,7 @@ def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: s
     eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
     assert second.field("worker_pid") == worker, "the worker was not replaced"
     first.wait_ready()
-    assert state(first, execution) == "", "the run does not start a second time"
+    assert state(first, execution) == "", "the run must not start a second time"
 
 
 def test_a_waiting_part_ends_too(pair: Cluster) -> None:
@@ -98,11 +98,11 @@ def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
 
 
 def test_a_part_whose_origin_works_continues(pair: Cluster) -> None:
-    """It runs longer than twice the idle time and several questions to the origin, which is stopped for a while."""
+    """It runs for more than twice the idle time, and asks its origin repeatedly, also while the origin is stopped."""
     first, second = pair.nodes
     execution = begin(pair, SLEEPS.replace("while True:", "for _ in range(400):"))
     with first.stopped_worker():
-        # its own clock measures how long it has worked
+        # the part's own clock measures its duration
         eventually(lambda: duration_ms(second, execution) > 11_000)
     eventually(lambda: state(first, execution) == "done", PATIENCE_SECONDS)
     assert reasons(first, execution) == []

@@ -48,7 +48,7 @@ async def test_a_lost_request_is_sent_again_until_it_is_answered() -> None:
     assert bus.sent == 5
 
 
-async def test_an_answered_request_is_sent_once() -> None:
+async def test_an_answered_request_is_not_sent_again() -> None:
     bus = Bus()
     assert await ask(bus, 60.0, 30.0) == 42
     assert bus.sent == 2

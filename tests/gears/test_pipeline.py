@@ -96,7 +96,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
         ),
         (lambda gb: gb.repartition(str).collect(), [1, 2], [1, 2]),
         (lambda gb: gb.aggregate([], lambda a, r: [*a, r], lambda a, r: a + r), [1, 2], [[1, 2]]),
-        # a false accumulator counts as missing, so zero replaces it
+        # a false accumulator counts as missing, and zero replaces it
         (lambda gb: gb.aggregate(5, lambda a, r: a + r, lambda a, r: a + r), [-5, 1], [11]),
         (
             lambda gb: gb.aggregateby(str, 0, lambda k, a, r: a + r, lambda k, a, r: a + r),
@@ -155,7 +155,7 @@ def test_coroutines_are_not_for_keys_and_batches(describe: Callable[[GearsBuilde
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The clock of the steps; it stands still unless a step advances it."""
+    """The clock of the steps. Only a step advances it."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(pipeline, "_now", lambda: clock.now)
     return clock
@@ -184,7 +184,7 @@ def test_each_step_is_charged_its_own_time(clock: SimpleNamespace) -> None:
     assert execution.results == [1, 1]
 
 
-def test_a_step_at_which_records_wait_lasts_from_the_first_to_the_last(clock: SimpleNamespace) -> None:
+def test_a_step_with_waiting_records_lasts_from_the_first_to_the_last_record(clock: SimpleNamespace) -> None:
     async def waits(x: int) -> int:
         await asyncio.sleep(0)
         clock.now += 1
@@ -195,7 +195,7 @@ def test_a_step_at_which_records_wait_lasts_from_the_first_to_the_last(clock: Si
     assert execution.step_seconds == [2, 0]
 
 
-def test_what_moves_records_is_charged_to_the_boundary(clock: SimpleNamespace) -> None:
+def test_the_time_to_send_records_is_charged_to_the_boundary(clock: SimpleNamespace) -> None:
     execution = Execution("x", None)
     steps = [Step(StepKind.MAP, str), Step(StepKind.REPARTITION, key=str)]
     execution.begin([step.outline for step in steps])
@@ -238,14 +238,14 @@ def test_coroutines_of_a_run_wait_together_and_keep_the_order() -> None:
             for event in waiting:
                 event.set()
         await waiting[-1].wait()
-        await asyncio.sleep(0.001 * (x % 3))  # they end in another order
+        await asyncio.sleep(0.001 * (x % 3))  # the coroutines end in another order
         return x
 
     execution = run(lambda gb: gb.map(waits_for_all).map(lambda x: x + 1).map(waits_for_all), range(10))
     assert (execution.results, execution.errors) == (list(range(1, 11)), [])
 
 
-def test_lists_with_more_records_than_can_wait_keep_the_order() -> None:
+def test_long_lists_keep_their_order_while_records_wait() -> None:
     async def slow(x: int) -> int:
         await asyncio.sleep(0)
         return x
@@ -316,7 +316,7 @@ def test_inside_one_shard_repartition_calls_its_extractor() -> None:
     assert "ZeroDivisionError" in execution.errors[0]
 
 
-def test_the_history_keeps_no_function_of_a_script_that_has_ended() -> None:
+def test_the_history_has_no_reference_to_functions_of_an_ended_script() -> None:
     known: list[weakref.ref[Any]] = []
 
     def described(builder: GearsBuilder) -> None:

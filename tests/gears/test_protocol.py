@@ -37,5 +37,5 @@ def test_every_job_kind_is_handled() -> None:
 
 def test_every_internal_command_is_used_and_no_other() -> None:
     used = set(re.findall(r'"(QA\.[A-Z]+)"', SOURCE))
-    # the section's other table is of settings, in lower case
+    # another table of the section lists settings, in lower case
     assert used == {name for name in first_cells("## 3. Internal commands") if name.isupper()}

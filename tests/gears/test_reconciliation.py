@@ -42,7 +42,7 @@ class Bus:
 
 
 class Shard:
-    """A module's registrations, and the worker's parts that compare them."""
+    """The registrations of a module, and the parts of a worker that compare registrations."""
 
     def __init__(self, bus: Bus, name: str) -> None:
         self.bus = bus
@@ -70,7 +70,7 @@ class Shard:
     def registrations(self) -> RegistrationList:
         return RegistrationList(tuple(self.entries.values()))
 
-    # what the host does
+    # ---- as the host ----
 
     def execute(self, command: str, *words: Any) -> Any:
         assert command == "QA.SEND"
@@ -85,7 +85,7 @@ class Shard:
         rows = [(one.session.encode(), one.id.encode(), one.order) for one in self.entries.values()]
         return [1, *(field for row in rows for field in row)]
 
-    # what the registrar does
+    # ---- as the registrar ----
 
     def stored(self, session_id: str) -> StoredSession | None:
         ids = [entry.id for entry in self.entries.values() if entry.session == session_id]
@@ -110,7 +110,7 @@ class Shard:
         for name, order in orders.items():
             self.entries[name] = RegistrationEntry(self.entries[name].session, name, order)
 
-    # what a client does
+    # ---- as a client ----
 
     def register(self, session: str, *ids: str) -> None:
         for name in ids:
@@ -229,7 +229,7 @@ async def test_a_failing_session_is_retried_at_growing_intervals(bus: Bus) -> No
     asked = len(bus.sent)
     assert 20 < asked < 400
     bus.shards["c"].broken.clear()
-    bus.shards["a"].register("t", "a-9")  # a change makes it compare at once
+    bus.shards["a"].register("t", "a-9")  # after a change, the shard compares at once
     await bus.compare_all(4)
     assert bus.agree()
 

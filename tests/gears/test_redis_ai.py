@@ -90,7 +90,7 @@ GB('ShardsIDReader').map(score).run()
         execute(server, "AI.MODELSTORE", "reader", "ONNX", "CPU", "BLOB", token_model())
         assert execute(server, "RG.PYEXECUTE", at_once) == [["8"], []]
         eventually(lambda: server.field("worker_batched_items") == 8)
-        # the loop of the coroutines sends them one after the other, so not all of them share a batch
+        # the requests arrive one after the other, so they may need up to 8 batches
         batches, padded = server.fields("worker_batches", "worker_padded_tokens")
         assert 4 <= batches <= 8 and padded == 8 * 16
 

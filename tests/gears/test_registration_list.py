@@ -52,7 +52,7 @@ def test_sessions_that_the_other_shard_must_install(
     assert listed(*here).sessions_ahead_of(listed(*there), unregistered) == sessions
 
 
-def test_two_shards_never_take_each_others_version() -> None:
+def test_only_one_of_two_shards_takes_the_others_version() -> None:
     versions = [
         listed(*[f"s {name}" for name in names])
         for count in (1, 2)

@@ -1,4 +1,4 @@
-"""A function has its caller's rights, unless its registration gives it the owner's."""
+"""A function has its caller's rights, or the rights of its owner if the registration says so."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_execute_later_has_the_callers_rights(shard: Server) -> None:
     eventually(lambda: "SET failed: NOPERM" in shard.log.read_text())
 
 
-def test_internal_commands_are_not_for_functions(shard: Server) -> None:
+def test_functions_cannot_run_internal_commands(shard: Server) -> None:
     with shard.client() as client, pytest.raises(redis.ResponseError, match=r"QA\.SESSIONS is internal to the worker"):
         client.execute_command("RG.TRIGGER", "internal")
 

@@ -1,4 +1,4 @@
-"""Messages of runs over an unreliable bus are processed once and in order, and a run starts once."""
+"""Over an unreliable bus, the messages of a run are processed once and in order, and a run starts once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_acknowledged_messages_are_not_resent() -> None:
     sending.confirmed("b", Receipt(RUN, 1))
     sending.confirmed("d", Receipt(RUN, 9))
     sending.confirmed("b", Receipt("other", 9))
-    assert sending.resend(RUN) and len(sent) == 3, "it is too early to resend"
+    assert sending.resend(RUN) and len(sent) == 3, "it is too early to resend the message"
     clock.now += 1
     assert sending.resend(RUN)
     assert sorted(sent[3:]) == [("b", 2), ("c", 1)]
@@ -124,7 +124,7 @@ def test_waiting_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPa
         arrivals.hold("a", Packet(RUN, 0, b"", number))
         arrivals.due(RUN, "a")
     assert arrivals.taken(RUN, "a") == 8
-    for other in range(5):  # running runs leave no capacity for others
+    for other in range(5):  # messages of runs that have not started: only those of the newest runs are held
         arrivals.hold("a", Packet(f"early-{other}", 0, b"", 1))
     assert [run for run in range(5) if arrivals.senders(f"early-{run}")] == [3, 4]
     assert arrivals.taken(RUN, "a") == 8
@@ -140,7 +140,7 @@ def test_messages_of_a_run_that_never_starts_are_dropped_after_some_seconds() ->
     arrivals.hold("a", Packet("never", 0, bytes(100), 1))
     clock.now = 3.0
     arrivals.hold("a", Packet("late", 0, bytes(10), 1))
-    arrivals.hold("a", Packet("never", 0, bytes(100), 2))  # further messages do not extend its time
+    arrivals.hold("a", Packet("never", 0, bytes(100), 2))  # a further message does not extend the time
     assert arrivals.expire() == pytest.approx(delivery.EARLY_SECONDS - 3)
     clock.now = delivery.EARLY_SECONDS
     assert arrivals.expire() == pytest.approx(3)
@@ -154,7 +154,7 @@ def test_messages_of_a_run_that_never_starts_are_dropped_after_some_seconds() ->
     assert [message.number for message in arrivals.due("never", "a")] == [1]
 
 
-def test_only_the_newest_names_are_remembered() -> None:
+def test_only_the_newest_names_are_stored() -> None:
     names = Recent(2)
     for name in "abca":
         names.add(name)
@@ -231,7 +231,7 @@ async def test_a_shard_without_a_worker_is_asked_until_it_has_one() -> None:
     assert bus.begun == [(RUN, other.worker)]
 
 
-async def test_a_new_worker_can_take_a_request_sent_once_to_its_predecessor() -> None:
+async def test_a_new_worker_takes_later_requests_for_its_shard() -> None:
     bus = Bus()
     origin, first = bus.start("a"), bus.start("b")
     await origin.send("b", RunRequest("run-1", None, b""))
@@ -257,7 +257,7 @@ async def test_a_run_that_another_worker_may_have_started_is_not_started_again()
     assert bus.begun == [("run-1", first.worker), ("run-2", first.worker), ("run-3", second.worker)]
 
 
-async def test_a_worker_that_is_not_named_starts_no_run() -> None:
+async def test_a_worker_ignores_a_request_to_another_worker() -> None:
     bus = Bus()
     first = bus.start("b")
     second = bus.start("b")
@@ -267,7 +267,7 @@ async def test_a_worker_that_is_not_named_starts_no_run() -> None:
 
 
 async def test_no_run_is_started_twice_despite_delays_losses_and_new_workers() -> None:
-    """Messages overtake each other, and the worker is replaced repeatedly. A run starts once, or ends with an error."""
+    """Messages overtake each other, and workers are replaced repeatedly. Each run starts at most once."""
     chance = random.Random(11)
     bus = Bus(lambda _kind, _body: chance.random() < 0.2, lambda: chance.random() * chance.choice((0.01, 0.15)))
     leader = bus.start("a")
@@ -334,7 +334,7 @@ async def test_a_part_waits_for_a_silent_origin_within_its_patience(monkeypatch:
     watching.cancel()
 
 
-async def test_an_origin_of_an_earlier_version_does_not_count_as_gone() -> None:
+async def test_an_origin_that_does_not_know_the_question_does_not_count_as_lost() -> None:
     bus = Bus()
     bus.start("b")
     bus.ends["a"] = Peers(_End(bus, "a"))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.servers import Server, execute
 
-# Each expression is true in scripts and in functions, without any import.
+# Each expression must be true in scripts and in functions, without any import.
 EXPRESSIONS = {
     "redisgears": "redisgears.executeCommand('ECHO', 'x') == 'x' and redisgears.getMyHashTag() is not None",
     "rg": "rg.execute('ECHO', 'x') == redisgears.executeCommand('ECHO', 'x')",

@@ -137,7 +137,7 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         def counted() -> list[int]:
             return [entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
 
-        # the module does not count an event of a key of another type if the worker reports that
+        # the module does not count events that the worker reports as skipped for their key type
         eventually(lambda: counted() == [1, 1])
 
 
@@ -197,13 +197,13 @@ def test_unregistered_registrations_do_not_reappear(shard: Server) -> None:
         client.execute_command("RG.PYEXECUTE", "\n".join(lines))
         for entry in client.execute_command("RG.DUMPREGISTRATIONS"):
             client.execute_command("RG.UNREGISTER", entry[1])
-        # jobs arrive after the notices, so the worker then has all notices
+        # a job arrives after earlier notices, so the worker has all notices now
         assert client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
         assert client.execute_command("RG.DUMPREGISTRATIONS") == []
         assert client.execute_command("RG.PYEXECUTE", "\n".join(lines)) == "OK"
 
 
-def test_function_must_not_wait_for_its_own_worker(shard: Server) -> None:
+def test_a_function_cannot_wait_for_its_own_worker(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", ECHO)
     script = "GB('ShardsIDReader').map(lambda r: execute('RG.PYEXECUTE', 'GB()')).run()"
     _, errors = execute(shard, "RG.PYEXECUTE", script)

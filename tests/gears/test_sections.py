@@ -1,4 +1,4 @@
-"""Interruptions at every instruction of a section at which the interpreter can raise one."""
+"""Interruptions of a section at every instruction at which the interpreter can raise the exception."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Interrupter:
     """Does what `CodeSection.interrupt` does in another thread, at chosen steps of the section's own bytecode.
 
-    It enters before one instruction and raises before another. It checks the shield when it enters, or late, when it
-    raises. It is a trace function, which must not get the exception itself: what raises is its last call, made by an
-    instruction after which the interpreter looks for no exception, and then there is no more tracing.
+    It starts an interruption before one instruction, and raises the exception before a later one. It checks the shield
+    at the start, or late, when it raises.
+
+    It is a trace function, and must not get the exception itself. So its last call raises the exception in an
+    instruction after which the interpreter does not check for exceptions, and tracing has ended by then.
     """
 
     def __init__(self, section: CodeSection, enters: int, raises: int, looks_late: bool) -> None:
@@ -67,7 +69,7 @@ class Interrupter:
 
 
 class HeldLock:
-    """The lock of a running interruption. It raises when the section first checks it, and then leaves."""
+    """The lock of a running interruption. The section's first check raises the exception and releases the lock."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -89,7 +91,7 @@ class HeldLock:
 
 
 class Work:
-    """The code of a section: a part that must run completely or not at all, between two other parts."""
+    """The code of a section. Its middle part is shielded: this part must run completely or not at all."""
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
@@ -126,7 +128,7 @@ def outcome(section: CodeSection, code: Callable[[], str], trace: Interrupter) -
     finally:
         sys.settrace(before)
     assert not section.running
-    assert not trace.inside, "the section ended while an interruption was under way"
+    assert not trace.inside, "the section ended during an interruption"
     assert not section._shielded
     assert sections._local.section is None
     return ended

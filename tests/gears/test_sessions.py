@@ -110,12 +110,12 @@ def test_a_withdrawn_session_does_not_reappear() -> None:
     assert (taking.installed.stored("s"), taking.publishing) == (shared(), True)
     taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
     taking.take("a", Change(shared(), number=1))  # the message arrives again
-    taking.installed.adopt(shared(), {})  # from a shard that has missed the removal
+    taking.installed.adopt(shared(), {})  # offered by a shard that has missed the removal
     assert (taking.installed.stored("s"), taking.publishing) == (None, False)
     assert host.sessions == {"s": []}
 
 
-def test_a_late_session_lacks_registrations_that_were_unregistered_meanwhile() -> None:
+def test_a_late_session_is_installed_without_unregistered_registrations() -> None:
     host: Any = Module()
     host.tombstones.add("r-0")
     taking = lone_registrar(host)
@@ -123,7 +123,7 @@ def test_a_late_session_lacks_registrations_that_were_unregistered_meanwhile() -
     assert host.sessions == {"s": ["r-1"]}
     kept = taking.installed.stored("s")
     assert kept is not None
-    assert list(kept.restore({}).registrations) == ["r-1"]  # other shards get this
+    assert list(kept.restore({}).registrations) == ["r-1"]  # the version that other shards get
 
 
 def test_a_late_version_without_registrations_does_not_replace_the_version_in_use() -> None:
@@ -145,13 +145,13 @@ def test_registrations_restored_by_an_undo_are_not_unregistered() -> None:
     assert (host.sessions, host.tombstones, taking.publishing) == ({"s": ["r-0"]}, {"r-1"}, False)
 
 
-def test_a_missed_session_is_paused_before_it_is_used() -> None:
+def test_pauses_of_a_missed_session_apply_before_its_registrations_start() -> None:
     host: Any = Module()
     ordered: list[Any] = []
     taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
     taking.installed.adopt(shared(), {"r-1": 7})
     assert ordered == [("r-0", ["r-1", 7]), ("r-1", ["r-1", 7])]
-    taking.installed.adopt(shared(), {"r-1": 7})  # the registration is here
+    taking.installed.adopt(shared(), {"r-1": 7})  # the order was applied already
     assert len(ordered) == 2
 
 
@@ -159,7 +159,7 @@ def test_registrations_replaced_by_a_missed_session_are_not_unregistered() -> No
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(), {})
-    taking.installed.adopt(newer(), {})  # its publisher can withdraw it, so the previous version must stay
+    taking.installed.adopt(newer(), {})  # the publisher may withdraw the session, so the previous version must stay
     assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, set())
     taking.replaced("a", ["r-0", "r-1"])
     assert host.tombstones == {"r-0", "r-1"}
@@ -196,7 +196,7 @@ async def test_a_refused_publication_keeps_a_version_that_another_shard_publishe
 
 async def test_a_session_refused_by_its_own_shard_leaves_nothing() -> None:
     host: Any = Module()
-    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # it must not ask this shard
+    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # fails if it asks its own shard
     publishing.installed.adopt(shared(only=1), {})
     host.broken.add("r-1")
     session = ScriptSession("t", "new", SHARED, {one.id: one for one in registrations_of(SHARED)[1:]})
@@ -277,12 +277,12 @@ def test_registry_replaces_and_removes() -> None:
     assert registry.get("s") is None
 
 
-def test_no_id_is_reused_even_by_the_next_worker() -> None:
+def test_the_next_worker_reuses_no_id() -> None:
     ids = IdSource("f" * 40)
     last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
-    time.sleep(0.001)  # no worker starts as quickly as that
+    time.sleep(0.001)  # every new worker starts later than this
     assert int(IdSource("f" * 40).next().rpartition("-")[2]) > last
-    later = last + 60_000_000  # from before the clock went back
+    later = last + 60_000_000  # an id of the time before the clock was set back
     ids.skip_past(f"{'f' * 40}-{later}")
     ids.skip_past(f"{'e' * 40}-{later + 99}")
     ids.skip_past("a name of the user's")
@@ -320,7 +320,7 @@ def test_history_is_bounded_and_keeps_running_executions() -> None:
     assert [execution.id for execution in history.all()][-2:] == ["r-0", "r-4"]
 
 
-def test_override_once_and_only_for_a_client() -> None:
+def test_only_a_hooked_run_can_override_the_reply_and_only_once() -> None:
     with pytest.raises(GearsError, match="Can not get command ctx"):
         Execution("x", None).override("a")
     execution = Execution("x", None, can_override=True)
@@ -330,7 +330,7 @@ def test_override_once_and_only_for_a_client() -> None:
     assert execution.overriding == b"$1\r\na\r\n"
 
 
-def test_ids_grow_by_one_and_those_of_registrations_follow_the_time() -> None:
+def test_ids_of_executions_grow_by_one_and_ids_of_registrations_follow_the_time() -> None:
     ids = IdSource("f" * 40)
     first = int(ids.next().rpartition("-")[2])
     sessions = {ids.next_session() for _ in range(3)}

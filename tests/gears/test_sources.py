@@ -48,7 +48,7 @@ def test_keys_of_mixed_types_are_read_by_their_types(shard: Server) -> None:
         assert records(shard, "m:*", keyTypes=[kind]) == [record for record in expected if record[1] == kind]
     assert records(shard, "m:*", keyTypes=["zset", "list"]) == [r for r in expected if r[1] in ("zset", "list")]
     assert records(shard, "m:s7", noScan=True) == [("m:s7", "string", "")]
-    # for the reader, this equals a key that was deleted between the scan and the read
+    # the reader sees the same for a key that is deleted between the scan and the read
     assert records(shard, "m:none", noScan=True) == [("m:none", "empty", None)]
     assert records(shard, "m:none", noScan=True, keyTypes=["string"]) == []
     assert records(shard, "m:h7", noScan=True, keyTypes=["string"]) == []
@@ -65,5 +65,5 @@ def test_keys_of_one_type_are_read_at_once(shard: Server) -> None:
     assert (calls(shard, "get"), calls(shard, "type")) == (3000, 0)
     assert len(records(shard, "h:*")) == 3000
     assert calls(shard, "hgetall") == 3000
-    # the reader expected strings only for the first page, of 500 scanned keys
+    # the reader tries GET only for the first page of 500 scanned keys
     assert calls(shard, "get") - 3000 == calls(shard, "type") < 600

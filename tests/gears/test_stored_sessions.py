@@ -76,7 +76,7 @@ def test_the_remaining_registrations_of_a_session_keep_their_ids() -> None:
     left = with_ids(stored.restore({}), ["r-1"])
     assert list(left.registrations) == ["r-1"]
     assert list(stored.restricted_to(left).restore({}).registrations) == ["r-1"]
-    # another Python has run the source again, which gives new ids
+    # a worker with another Python has run the source again, which makes new ids
     renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
     assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
     with pytest.raises(GearsError, match="registers 2 functions, but the module has 1: run the script again"):
@@ -124,7 +124,7 @@ FIELDS = {
 
 
 class Named(pickle.Unpickler):
-    """Records the names in this package that a pickle uses, because it cannot be loaded if a name is missing."""
+    """Records the names in this package that a pickle needs."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(io.BytesIO(payload))
@@ -132,7 +132,7 @@ class Named(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         self.names.add(f"{module}.{name}")
-        # a call imports a module itself
+        # the pickle calls `subimport` with the name of a module
         return self.names.add if name == "subimport" else super().find_class(module, name)
 
 
@@ -149,7 +149,7 @@ def named(registrations: Iterable[Registration]) -> dict[str, str]:
 
 
 def test_the_names_in_payloads_belong_to_their_format() -> None:
-    """A change that moves or renames one of these must raise `FORMAT`, so that no worker misreads stored payloads."""
+    """A change that moves or renames one of these must raise `FORMAT`. Otherwise a worker misreads stored payloads."""
     namespace: dict[str, Any] = {"__name__": "gears_session_t", **script_globals()}
     used = ", ".join(name for name in script_globals())
     exec(f"def function(x): return ({used})", namespace)

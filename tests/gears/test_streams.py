@@ -101,7 +101,7 @@ def test_a_failed_batch_is_retried_until_it_works(client: Any) -> None:
         client.xadd("in", {"n": number})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
     first, *others = client.lrange("seen", 0, -1)
-    assert (first, set(others)) == ("1", {"bad"})  # more than once if the test takes longer than the interval
+    assert (first, set(others)) == ("1", {"bad"})  # several retries if the test takes longer than the interval
     client.set("healed", 1)
     eventually(lambda: client.lrange("seen", 0, -1)[-2:] == ["bad", "2"])
     eventually(lambda: data(client)["status"] == "OK")
@@ -188,7 +188,7 @@ GB('StreamReader').foreach(step).register(prefix='in')
     eventually(lambda: client.xlen("in") == 0)
 
 
-def test_second_runs_of_batches_do_not_delay_others(client: Any, shared_shard: Server) -> None:
+def test_repeated_runs_of_batches_do_not_delay_other_streams(client: Any, shared_shard: Server) -> None:
     script = """
 async def step(r):
     execute('SADD', 'begun', r['key'])
@@ -241,7 +241,7 @@ def test_a_new_version_starts_after_the_running_batch(client: Any) -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["waits", "is at work"])
-def test_the_entries_of_an_unregistered_function_are_left_for_the_next(client: Any, busy: bool) -> None:
+def test_another_function_gets_the_entries_of_an_unregistered_function(client: Any, busy: bool) -> None:
     register(client, FAILS % "onFailedPolicy='retry', onFailedRetryInterval=100")
     client.xadd("in", {"n": "bad"})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
@@ -268,7 +268,7 @@ def test_two_functions_share_a_stream_and_run_no_entry_twice(client: Any) -> Non
     assert sorted(text[1:] for text in client.lrange("seen", 0, -1)) == ["0", "1", "2", "3"]
 
 
-def test_an_error_that_cannot_be_encoded_settles_the_batch(client: Any) -> None:
+def test_an_error_that_cannot_be_encoded_ends_the_batch(client: Any) -> None:
     register(client, "def step(r):\n    raise ValueError('\\udc80')\nGB('StreamReader').foreach(step).register('in')")
     for number in range(2):
         client.xadd("in", {"n": number})
@@ -306,7 +306,7 @@ def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
 
 
 def test_a_stream_is_read_again_after_the_server_refused_writes(client: Any, shared_shard: Server) -> None:
-    """No other event would wake it, because no entry is added later."""
+    """The worker must retry by itself, because no later entry wakes it."""
     register(client, COLLECT % "prefix='in:*', batch=100, duration=5000")
     client.xadd("in:one", {"n": 1})
     eventually(lambda: client.xpending("in:one", GROUP)["pending"] == 1, ignore=redis.ResponseError)

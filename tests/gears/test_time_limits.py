@@ -1,4 +1,4 @@
-"""Time limits of functions: a trigger has its own limit, and background work has a limit only if one is set."""
+"""Time limits of functions. A trigger has its own limit. Background work has a limit only if a setting says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
-# shorter than every function of this file
+# every function of this file takes longer
 LIMITS = {"qa.job-timeout-ms": 400, "qa.cancel-grace-ms": 20_000}
 
 
@@ -120,7 +120,7 @@ def test_an_invalid_limit_is_refused(shard: Server, value: str) -> None:
 
 
 def test_an_entry_is_trimmed_only_after_its_own_function_has_ended(server_binary: Path) -> None:
-    """A limit ends batches early: entries that have not started are left for the next batch."""
+    """A time limit ends a batch early. Its unstarted entries belong to the next batch."""
     script = """
 import time
 def step(r):

@@ -1,4 +1,4 @@
-"""The worker connects to a server that only has a TLS port, and reports problems of certificates."""
+"""The worker connects to a server that only has a TLS port, and reports faults of certificates."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_server_without_an_authority_is_known_by_its_own_certificate(program: 
         works(server)
 
 
-def test_a_server_with_another_certificate_where_it_is_a_client(program: Path, authority: Authority) -> None:
+def test_a_server_can_have_a_separate_client_certificate(program: Path, authority: Authority) -> None:
     client = authority.sign("client", usage="clientAuth")
     shown = {"tls_client_cert_file": client.cert, "tls_client_key_file": client.key}
     with TlsServer(program, authority, authority.sign("db", usage="serverAuth"), **shown) as server:

@@ -1,4 +1,4 @@
-"""Runs in a cluster that is seconds old: shards without a worker, or that do not know the key or the sender yet."""
+"""Runs in a new cluster, with shards that have no worker yet, or do not know the key or the sender yet."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_shard_that_does_not_have_the_key_yet_takes_part(server_binary: Path, 
 def test_a_cluster_without_any_setting_runs_functions(
     server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no password and no key: the servers of one user make a key for themselves."""
+    """Without a password or a key in the settings, the servers of a user create a key."""
     monkeypatch.setenv("HOME", str(tmp_path))
     tmp_path.chmod(0o700)
     with ready_cluster(server_binary, {"qa.bus-key-file": ""}) as cluster:
@@ -113,7 +113,7 @@ def test_a_cluster_without_any_setting_runs_functions(
 
 
 def test_records_that_a_shard_refuses_are_sent_again(server_binary: Path, tmp_path: Path) -> None:
-    """A shard whose key changes in the middle of a run refuses all messages until the other shards have the new key."""
+    """If a shard's key changes during a run, the shard refuses all messages until the other shards have the new key."""
     keys = [tmp_path / f"bus-{number}.key" for number in range(3)]
     for key in keys:
         key.write_text("1" * 40 + "\n")
@@ -135,12 +135,12 @@ GB('ShardsIDReader').flatmap(slow).repartition(str).map(len).count().run()
         eventually(lambda: begun(cluster) == [1, 1, 1])
         before = int(first.field("bus_messages_refused"))
         keys[2].write_text("2" * 40 + "\n")
-        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # the function of the third shard runs
+        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # while the function runs
         for node in cluster.nodes:
             for key in execute(node, "KEYS", "begun:*"):
                 execute(node, "SET", str(key).replace("begun", "go"), 1)
         before = int(first.field("bus_messages_refused"))
-        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # the records of its function
+        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # the records of the function
         assert is_running(first, execution)
         for key in keys:
             key.write_text("2" * 40 + "\n")

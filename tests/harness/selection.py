@@ -124,7 +124,7 @@ LONG = (
     "tests/functions/test_shared_shard.py",
     "tests/gears/test_blocking_functions.py::test_a_timeout_in_an_atomic_block",
     "tests/gears/test_blocking_functions.py::test_an_endless_trigger",
-    "tests/gears/test_client_tracking.py::test_clients_that_disconnect",
+    "tests/gears/test_client_tracking.py::test_disconnecting_clients",
     "tests/gears/test_cluster_runs.py",
     "tests/gears/test_compiled_files.py",
     "tests/gears/test_convergence.py",
