@@ -1,1 +1,1 @@
-"""Scripts and functions that run on the shards, on real servers."""
+"""Scripts and own functions on real servers."""

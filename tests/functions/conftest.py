@@ -1,4 +1,4 @@
-"""A server with the module and without functions, for scripts, and a whole cluster with functions and reader."""
+"""A server without functions, for tests of scripts, and a whole cluster with functions and reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .running_shards import Shards, running
 
 @pytest.fixture(autouse=True)
 def long_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients rely on their subscriptions for longer: a pause of a second would disable their caches."""
+    """Let clients trust their subscriptions for longer. Otherwise a pause of a second disables their near caches."""
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
 
 

@@ -1,4 +1,4 @@
-"""Shards with reader and functions, as `qa-cluster up` makes them, and a client's use of them."""
+"""Shards with reader and functions, as `qa-cluster up` sets them up, and the calls of clients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Shards:
             self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
         self.write_manifest((MODEL / "manifest.json").read_text())
-        # a worker gets its keys by an event, which the trigger of a test may overtake
+        # a worker loads the reader at an event, which may arrive after the first trigger of a test
         eventually(lambda: all(self.on(node, "RG.TRIGGER", READER_TRIGGER) != [""] for node in self.nodes), SECONDS)
 
     def write_manifest(self, text: str) -> None:
@@ -105,7 +105,7 @@ class Shards:
         return ranking_of(statistics, self._piped(rank_commands(statistics, count, packed_filter)), count)
 
     def _piped(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies to commands, which are sent to the nodes of their first keys in one pipeline per partition."""
+        """Send commands to the nodes of their first keys, in one pipeline per partition; return the replies."""
         replies: list[Any] = []
         for _, group in itertools.groupby(commands, key=lambda command: str(command[1]).rpartition("{")[2]):
             part = list(group)
@@ -119,7 +119,7 @@ class Shards:
         return [keys.parse_sentence(c.sentence).document_id for c in self.rank(question).candidates]
 
     def node_of(self, key: str) -> Server:
-        """The node that has a key; `ClusterError` while the client's map still names a node that has left."""
+        """The node that has a key. ClusterError if the client's outdated map names a node that has left."""
         port = self.client.get_node_from_key(key).port
         found = [node for node in self.nodes if node.port == port]
         if not found:
@@ -136,7 +136,7 @@ def sentence_name(document_id: str, i: int) -> str:
 
 
 def triggers_that_wait(client: redis.Redis) -> int:
-    """How many clients are blocked in an RG.TRIGGER."""
+    """The number of clients that are blocked in RG.TRIGGER."""
     return sum(each["cmd"] == "rg.trigger" and "b" in each["flags"] for each in client.client_list())
 
 
@@ -145,8 +145,8 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 @contextmanager
 def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None = None) -> Iterator[Shards]:
-    """Start the cluster. One document is written and found before the reader arrives."""
-    # twice as many tokens as elsewhere: some of these tests read many sentences, which is slow on a busy machine
+    """Start the cluster, and write a document. The document is found before the reader is loaded."""
+    # twice the tokens of other tests: some of these tests read many sentences, which is slow on a busy machine
     values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, "qa.job-timeout-ms": 120_000, **(settings or {})}
     with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:

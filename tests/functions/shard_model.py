@@ -1,4 +1,4 @@
-"""Runs the scripts of the functions on a document, step by step and without a worker."""
+"""Runs the scripts of the own functions on a document, step by step and without a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(client: redis.Redis, call: Call) -> Any:
 
 
 def run_binary(client: redis.Redis, call: Call) -> Any:
-    """Run a script and return its reply as bytes, which replies with sentence offsets need."""
+    """Run a script and return its reply as bytes, because sentence offsets are not text."""
     return command(client, *call.command(), NEVER_DECODE=True)
 
 
@@ -45,7 +45,7 @@ def record(client: redis.Redis, document_id: str) -> stored.DocumentRecord | Non
 
 
 def spans_of(text: str, splitter: str) -> list[tuple[int, int]]:
-    """The sentences that a splitter finds. The splitter `whole` takes the whole text as one sentence."""
+    """The sentences that a splitter finds. For the splitter `whole`, the whole text is one sentence."""
     return [(0, len(text))] if splitter == "whole" else split_sentences(text)
 
 

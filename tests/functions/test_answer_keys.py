@@ -1,4 +1,4 @@
-"""Keys of cached answers name questions by text or by digest (`qa.answer-keys`). A change deletes the other kind."""
+"""Keys of cached answers contain questions or digests (`qa.answer-keys`). A change deletes keys of the other kind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read(shards: TinyShards, document: str, question: str = QUESTION) -> dict[st
 
 
 def change(shards: TinyShards, to: str) -> None:
-    """Change the setting on all shards, and wait until new workers are ready and have swept."""
+    """Change the setting and restart the worker on all shards. Wait until the new workers have finished their sweep."""
     for node in shards.nodes:
         shards.on(node, "CONFIG", "SET", SETTING, to)
         before = node.field("worker_pid")
@@ -71,7 +71,7 @@ def change(shards: TinyShards, to: str) -> None:
 def test_names_of_keys_say_nothing_about_questions(shards: TinyShards) -> None:
     document = shards.written("digested")
     assert read(shards, document)["answer"] == FIRST
-    assert read(shards, document)["cache"] == "shard", "it is cached, and found again"
+    assert read(shards, document)["cache"] == "shard", "the cached answer is found again"
     (key,) = answers(shards, document)
     _, name, _ = keys.parse_answer_key(key)
     assert keys.parse_digest_name(name) is not None
@@ -83,7 +83,7 @@ def test_a_stock_client_gets_the_same_answer_from_the_worker(shards: TinyShards)
     first = shards.get(document, QUESTION)
     assert (first["answer"], len(answers(shards, document))) == (FIRST, 1)
     assert shards.get(document, QUESTION) == first, "the cached answer, not a new reading"
-    assert read(shards, document)["cache"] == "shard", "functions find it, too"
+    assert read(shards, document)["cache"] == "shard", "functions find the cached answer, too"
     assert SECRET not in seen(shards)
 
 
@@ -138,7 +138,7 @@ def test_a_change_of_the_setting_deletes_names_of_the_other_kind(shards: TinySha
             for kept in client.scan_iter(match="kept:{*"):
                 bytes_key = kept.replace("kept:", "kept-bytes:")
                 scores = [score % (1 << 20) for _, score in client.zrange(kept, 0, -1, withscores=True)]
-                assert int(client.get(bytes_key)) == sum(scores), "and the sums follow"
+                assert int(client.get(bytes_key)) == sum(scores), "the sums of bytes match the remaining answers"
     assert read(shards, document)["answer"] == FIRST
 
 

@@ -33,7 +33,7 @@ def triggered(shards: Shards, description: str) -> int:
     return sum(int(entry["numTriggered"]) for entry in data)
 
 
-def test_exactly_the_own_functions_are_registered(shards: Shards) -> None:
+def test_all_own_functions_are_registered_and_no_others(shards: Shards) -> None:
     """`status` and `/readyz` know them by this list."""
     for node in shards.nodes:
         rows = shards.on(node, "RG.DUMPREGISTRATIONS")
@@ -89,7 +89,7 @@ def test_a_missing_sentence_or_question_is_nil_and_nothing_is_cached(shards: Sha
 
 
 def test_a_sentence_number_beyond_the_document_reaches_no_other_document(shards: Shards) -> None:
-    """Neighbours in the partition have such sentences, but the offsets of this document end before that number."""
+    """Other documents of the partition have sentences with this number, but this document has fewer sentences."""
     names = [name for name in map("neighbour {}".format, range(100)) if tag(name) == tag("neighbour 0")][:3]
     for name in names:
         shards.put(name, f"Marie Curie discovered radium in {name}. She lived in {name}.")
@@ -110,7 +110,7 @@ def test_simultaneous_requests_share_one_reading(shards: Shards) -> None:
     shards.wait_tokenized("flight")
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: shards.ask("flight", 1, "Where was radium discovered?"), range(16)))
-    # one more for clients that ask between the end of the reading and the storing
+    # one more reading for clients that ask after the end of the reading and before the answer is stored
     assert len({answer["created"] for answer in answers if answer is not None}) <= 2
 
 
@@ -152,7 +152,7 @@ def test_clients_never_see_an_old_version_while_another_client_writes(shards: Sh
             shards.put("race", f"The number is {number}.")
             written[0] = number
             if number % 6 == 0:
-                # The readers get time to see several answers.
+                # the other clients need time to get several answers
                 enough = seen[0] + 5
                 eventually(partial(seen_enough, enough), SECONDS)
 
@@ -192,7 +192,7 @@ SHORT_RUNS = 8
 
 @contextmanager
 def sent(node: Server, *commands: tuple[object, ...]) -> Iterator[Callable[[], list[Any]]]:
-    """Send commands together over one connection; the yielded function waits for the replies and the server's time."""
+    """Send commands together over one connection. The yielded function returns the replies and the server's time."""
     with node.client(socket_timeout=120) as client:
         connection = client.connection_pool.get_connection()
         try:
@@ -203,7 +203,7 @@ def sent(node: Server, *commands: tuple[object, ...]) -> Iterator[Callable[[], l
 
 
 def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> None:
-    """The server reports when it answered, so the result does not depend on when the test gets a processor."""
+    """The server reports the time of each answer, so a busy machine does not change the result."""
     houses = (f"The number of house {number} in the long street is {number}." for number in range(LONG_RUN))
     shards.put("run", " ".join(houses))
     shards.wait_tokenized("run")
@@ -211,7 +211,7 @@ def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> No
     short = [("RG.TRIGGER", "qa.read", "", f"Which house is number {n}?", names[n]) for n in range(SHORT_RUNS)]
     node = shards.node_of(names[0])
     with ExitStack() as connections:
-        # the worker is stopped until the short questions have arrived, too: on a busy machine they may be late
+        # the worker is stopped until the short questions have arrived, which may be late on a busy machine
         with node.stopped_worker(), node.client() as client:
             long = ("RG.TRIGGER", "qa.read", "", "What is the number of the house?", *names)
             long_run = connections.enter_context(sent(node, long))

@@ -1,4 +1,4 @@
-"""Files and batches over HTTP, run by a worker in this process: each request has one result, with the key's rights."""
+"""Files and batches over HTTP, with a batch worker in this process. Each request has one result and the key's rights."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ async def test_errors_have_the_shape_of_openai(shards: Shards) -> None:
         assert_openai(await client.get("/v1/batches", params={"after": "x"}), 404, "notfound")
 
 
-async def test_a_key_sees_only_its_own_and_its_rights_apply_to_each_line(shards: Shards) -> None:
+async def test_a_key_sees_only_its_own_batches_and_its_rights_apply_to_each_line(shards: Shards) -> None:
     async with work(shards) as found:
         shop, header = await made_key(found, "ask", collections=["default"])
         _, other = await made_key(found, "search")
@@ -300,7 +300,7 @@ async def test_limits_of_a_key(shards: Shards) -> None:
         assert batch["status"] == "failed" and batch["errors"]["data"][0]["code"] == "storage_limit_exceeded"
 
 
-async def test_limits_of_the_key_hold_for_its_batches(shards: Shards) -> None:
+async def test_limits_of_a_key_apply_to_its_batches(shards: Shards) -> None:
     async with work(shards) as found:
         key, header = await made_key(found, "ask", limits=KeyLimits(requests_per_second=10, concurrent=1))
         made = await found.create(await found.upload([request(str(n)) for n in range(15)], **header), **header)
@@ -310,8 +310,8 @@ async def test_limits_of_the_key_hold_for_its_batches(shards: Shards) -> None:
         assert (await found.batch(made["id"], **header))["request_counts"]["completed"] == 15
 
 
-async def test_a_worker_resumes_where_another_was_cut_off(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each record of results is followed by the death of the worker, whose last reply is lost every other time."""
+async def test_a_worker_resumes_the_batch_of_a_dead_worker(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker dies at each record of results: in turn after the record is stored, and before."""
     monkeypatch.setattr(running, "_RECORD_LINES", 7)
     async with work(shards) as found:
         lines = [request(f"é{number}", question=QUESTION if number % 5 else "") for number in range(60)]
@@ -394,7 +394,7 @@ async def test_a_batch_expires_with_a_line_for_each_request(shards: Shards) -> N
         ]
 
 
-async def test_what_has_expired_is_hidden_and_then_deleted(shards: Shards) -> None:
+async def test_expired_files_and_batches_are_hidden_and_then_deleted(shards: Shards) -> None:
     async with work(shards) as found:
         file_id = await found.upload([request("a")])
         made = await found.create(file_id)
@@ -426,7 +426,7 @@ async def test_batches_are_listed_in_pages(shards: Shards) -> None:
 
 
 @pytest.mark.hostile
-async def test_an_upload_that_is_cut_off_leaves_nothing(shards: Shards) -> None:
+async def test_an_interrupted_upload_leaves_nothing(shards: Shards) -> None:
     async with work(shards) as found:
         body = (
             b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'

@@ -52,12 +52,12 @@ def test_cached_answers_need_no_model(shards: Shards) -> None:
 
 
 def test_a_call_that_joins_another_reading_reports_its_run(shards: Shards) -> None:
-    """All calls arrive before the worker takes the first call: a call after the run would not report it."""
+    """All calls arrive before the worker takes the first call, because a call after the run does not report the run."""
     shards.put("shared times", TEXT)
     shards.wait_tokenized("shared times")
     node = shards.node_of("{" + tag("shared times") + "}")
     with ThreadPoolExecutor(8) as threads, node.client() as client:
-        client.config_set("qa.shared-ahead", 8)  # clients of earlier tests count as neighbours for a while
+        client.config_set("qa.shared-ahead", 8)  # clients of earlier tests still count as active
         with node.stopped_worker():
             asked = [threads.submit(traced, shards, "shared times", "When was it?") for _ in range(8)]
             eventually(lambda: triggers_that_wait(client) == len(asked))
@@ -81,7 +81,7 @@ def test_a_traceparent_does_not_count_as_a_sentence(shards: Shards) -> None:
 
 
 def test_the_wait_for_a_worker_that_is_busy_is_counted(shards: Shards) -> None:
-    """The wait starts when the command arrives, also if no worker can take the job yet."""
+    """The reported wait starts when the command arrives, although no worker can take the job yet."""
     shards.put("waits", TEXT)
     shards.wait_tokenized("waits")
     node = shards.node_of("{" + tag("waits") + "}")

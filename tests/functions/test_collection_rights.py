@@ -1,4 +1,4 @@
-"""Users of one collection, with the rules of docs/access.md: what they may do, and what they must not reach."""
+"""Users of one collection with the rules of docs/access.md: their work succeeds, and other data stays out of reach."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ FOREIGN = list(
         ]
     )
 )
-# What a role's commands take after a key. The commands without an entry need no more.
+# The arguments of a role's commands after the key. Other commands have only the key.
 AFTER_KEY: dict[str, tuple[object, ...]] = {
     "set": ("x",),
     "hget": ("version",),
@@ -118,7 +118,7 @@ def client(shards: Shards) -> Iterator[ClusterClient]:
 
 @pytest.fixture
 def books(client: ClusterClient) -> Iterator[str]:
-    """A collection that is removed at the end, and a document of the default collection."""
+    """A collection that is removed after the test, and a document of the default collection."""
     assert client.create_collection("books")
     client.put_document("secret", TEXT)
     yield "books"
@@ -221,7 +221,7 @@ def test_a_role_reaches_no_key_of_others(
 
 @pytest.mark.parametrize("role", RULES)
 def test_a_role_may_run_no_other_command(shards: Shards, users: Users, role: str) -> None:
-    """Every command of the server and the module, with its subcommands: none lists keys or changes a setting."""
+    """The test tries every command of the server and the module, with subcommands."""
     node = shards.nodes[0]
     with node.client(protocol=2) as connection:
         connection.response_callbacks.clear()
@@ -238,7 +238,7 @@ def test_a_role_may_run_no_other_command(shards: Shards, users: Users, role: str
     assert set(allowed) - {command.partition("|")[0] for command in granted(role)} == OF_CONNECTIONS
 
 
-def test_a_writer_cannot_make_a_document_of_others(
+def test_a_writer_cannot_write_documents_of_other_collections(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
     own, before = text_of("moby"), client.count_documents()
@@ -273,10 +273,10 @@ def test_an_untagged_text_of_a_collection_makes_no_document_of_the_default_one(
     assert users.run("writes", untagged, "DEL", untagged) == 1
 
 
-def test_broken_metadata_of_one_document_hold_up_no_other(
+def test_invalid_metadata_of_a_document_do_not_block_other_documents(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
-    """The worker indexes documents of all collections in one batch."""
+    """A batch of the worker contains documents of all collections."""
     partition = tag("moby")
     neighbour = next(f"n{number}" for number in range(1000) if tag(f"n{number}") == partition)
     checked = stored.check_document("moby", TEXT, collection=books)
@@ -293,7 +293,7 @@ def test_broken_metadata_of_one_document_hold_up_no_other(
 def test_a_user_of_one_collection_does_not_stop_the_writes_of_others(
     shards: Shards, client: ClusterClient, books: str, users: Users, figures: Figures
 ) -> None:
-    """Once `SET pending:{t} x` by a documented user made every write an error."""
+    """A fixed fault: after `SET pending:{t} x` by a documented user, every write failed."""
     for partition in TAGS:
         for key in internal_keys(partition):
             for command in (("SET", key, "x"), ("DEL", key), ("HSET", key, "x", "1"), ("UNLINK", key)):
@@ -324,7 +324,7 @@ def log_of(node: Server) -> str:
 def test_a_damaged_internal_key_stops_no_write(
     shards: Shards, client: ClusterClient, value: str, figures: Figures
 ) -> None:
-    """An administrator may write these keys. The scripts remove what they cannot use, and say so in the log."""
+    """An administrator may write these keys. The scripts remove damaged keys, and log this."""
     names = [next(f"d{number}" for number in range(9999) if tag(f"d{number}") == each) for each in TAGS[:3]]
     for name in names:
         client.put_document(name, TEXT)
@@ -353,15 +353,15 @@ def test_a_damaged_internal_key_stops_no_write(
             assert re.search(rf"qa: removed {re.escape(key)}, which had a damaged value", log), key
 
 
-def test_a_sweep_repairs_damaged_keys_and_finds_what_their_notes_have_lost(
+def test_a_sweep_repairs_damaged_keys_and_finds_documents_without_a_note(
     shards: Shards, client: ClusterClient, figures: Figures
 ) -> None:
-    """No write comes, only another worker: it starts with a sweep."""
+    """A new worker starts with a sweep, which repairs the keys without a write."""
     name = "unnoticed"
     partition = tag(name)
     node = shards.node_of(keys.pending_key(partition))
     client.put_document(name, TEXT)
-    shards.client.hdel(keys.document_key(name, partition), "tokenized")  # as if the worker had not indexed it
+    shards.client.hdel(keys.document_key(name, partition), "tokenized")  # mark the document as not indexed
     for key in internal_keys(partition)[:2]:
         shards.client.delete(key)
         shards.client.execute_command("SET", key, "x")

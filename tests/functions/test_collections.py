@@ -32,7 +32,7 @@ def client(shards: Shards) -> Iterator[ClusterClient]:
 
 @pytest.fixture
 def books(client: ClusterClient) -> Iterator[str]:
-    """A collection that is removed at the end with all its documents."""
+    """A collection that is removed after the test with all its documents."""
     assert client.create_collection("books")
     yield "books"
     assert client.delete_collection("books").complete
@@ -132,7 +132,7 @@ def test_a_removal_during_a_migration_deletes_everything(shards: Shards, client:
     source = shards.node_of(keys.index_key(partition))
     target = next(node for node in shards.nodes if node is not source)
     _half_moved(shards, slot, source, target, keys.document_key(DocumentName.of("g0", "going"), partition))
-    removal = client.delete_collection("going", timeout=2)  # waits for the slot: keys may arrive behind the removal
+    removal = client.delete_collection("going", timeout=2)  # waits for the slot: more keys may arrive
     assert not removal.complete
     with moved(shards, slot, source, target):
         last = client.delete_collection("going")
@@ -141,7 +141,7 @@ def test_a_removal_during_a_migration_deletes_everything(shards: Shards, client:
 
 
 def _half_moved(shards: Shards, slot: int, source: Server, target: Server, key: str) -> None:
-    """Start to migrate a slot: one key has arrived."""
+    """Start the migration of a slot, and move one key."""
     source_id, target_id = (shards.on(node, "CLUSTER", "MYID") for node in (source, target))
     shards.on(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     shards.on(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)

@@ -33,7 +33,7 @@ def ingest(client: redis.Redis, document_id: str, text: str) -> str:
 
 
 def contents(client: redis.Redis) -> dict[str, Any]:
-    """All keys with their values. DUMP is not used, because its order of a hash's fields changes."""
+    """All keys with their values. The order of fields in DUMP of a hash can change, so the values are read instead."""
     reads: dict[str, Callable[[str], Any]] = {
         "string": lambda key: shard.command(client, "GET", key, NEVER_DECODE=True),
         "hash": client.hgetall,
@@ -49,7 +49,7 @@ def contents(client: redis.Redis) -> dict[str, Any]:
 
 
 def indexed(client: redis.Redis) -> tuple[int, int, int] | None:
-    """Documents, sentences and terms in the index; None without one."""
+    """The numbers of documents, sentences and terms in the index; None without an index."""
     reply = shard.command(client, "QA.INDEX.INFO", keys.index_key(TAG))
     if reply is None:
         return None
@@ -75,8 +75,8 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
     assert [hit[:2] for hit in hits] == [["a_b: %7Bx%7D", 0], ["a_b: %7Bx%7D", 2]]
 
 
-def test_a_refused_commit_is_stale_only_if_its_transaction_is_gone(client: redis.Redis) -> None:
-    """The worker retries a stale commit. Other errors would recur, so the worker must get them."""
+def test_a_commit_is_stale_only_if_its_document_is_not_open_any_more(client: redis.Redis) -> None:
+    """The worker retries a stale commit. The worker must get any other error, because a retry would fail again."""
     version, index, spans = shard.put(client, "d", TEXT).version, keys.index_key(TAG), split_sentences(TEXT)
     made = IndexedText("1", "1", len(spans), pack_offsets(TEXT, spans), b"")
     place = str(shard.command(client, "QA.INDEX.BEGIN", index, "d", b""))
@@ -173,7 +173,7 @@ def test_a_document_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) 
     assert (first.pending_bytes, waiting(client)) == (8, {"50%25": 8, "": 8})
     second = shard.put(client, "b", "Four.")
     assert (second.pending_bytes, waiting(client)) == (13, {"50%25": 8, "b": 5, "": 13})
-    # another version replaces the previous one
+    # another version replaces the pending version
     newer = shard.put(client, "50%", "No.")
     assert (newer.pending_bytes, waiting(client)) == (8, {"50%25": 3, "b": 5, "": 8})
     assert shard.index(client, "50%", first.version, "Größe.") == "stale"
@@ -195,7 +195,7 @@ def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(clien
 
 
 def test_a_change_that_the_worker_has_not_read_stays_pending(client: redis.Redis) -> None:
-    """The change note tells the new change from the change that the worker indexes."""
+    """The change note distinguishes a new change from the change that the worker has read."""
     put = shard.put(client, "d", TEXT)
     spans = shard.spans_of(TEXT, "1")
     packed = pack_sentences([TEXT[a:b] for a, b in spans])
@@ -286,7 +286,7 @@ def test_tokens_are_stored_for_the_current_version_only(client: redis.Redis) -> 
 
 
 def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are deleted in one step when the document changes."""
+    """A change of the document deletes all its answers in one step."""
     monkeypatch.setattr(stored, "MAX_ANSWERS", 10)
     version = ingest(client, "d", TEXT)
     for number in range(50):
@@ -298,7 +298,7 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
 
 
 def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleting them takes as long as deleting more short answers."""
+    """Each deletion takes longer, so fewer of them fit into one step."""
     monkeypatch.setattr(stored, "MAX_ANSWER_NAMES_BYTES", 10_000)
     version = ingest(client, "d", TEXT)
     for length in (10, 400):
@@ -313,7 +313,7 @@ def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, m
 
 @pytest.mark.hostile
 def test_the_memory_of_cached_answers_is_bounded(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit counts all documents of a partition together. Only the oldest answers are evicted, of any size."""
+    """The limit is for all documents of a partition together. The oldest answers are evicted, whatever their size."""
     limit = 200_000
     monkeypatch.setattr(stored, "store_answer", partial(stored.store_answer, most_bytes=limit))
     versions = {name: ingest(client, name, TEXT) for name in ("d", "e {x}", "f_g:h")}
@@ -341,7 +341,7 @@ def test_expired_answers_are_evicted_first(client: redis.Redis) -> None:
         shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
         client.delete(keys.answer_key(keys.SentenceRef("d", TAG, 0), f"q{number}"))
     assert client.zcard(keys.sentence_answer_list_key(TAG)) == 1
-    for _ in range(5):  # the same answer again counts once
+    for _ in range(5):  # the same answer counts only once
         shard.store_answer(client, "d", "again", (0, version, "A cat sat on the mat."), "{}")
     assert client.zcard(keys.sentence_answer_list_key(TAG)) == 1
     assert int(client.get(keys.sentence_answer_bytes_key(TAG)) or 0) < 700
@@ -384,7 +384,7 @@ def test_a_text_written_with_set_is_adopted_only_if_it_is_unchanged(client: redi
     assert client.get(keys.paragraphs_key("d", TAG)) == "First."
 
 
-def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> None:
+def test_a_document_whose_text_was_removed_is_deleted(client: redis.Redis) -> None:
     ingest(client, "d", TEXT)
     assert stored.parse_delete(shard.run(client, stored.forget_document("d", TAG))).status == "stale"
     client.delete(keys.paragraphs_key("d", TAG))
@@ -409,7 +409,7 @@ def test_sentences_without_a_document(client: redis.Redis) -> None:
     assert not client.exists(keys.sentence_key("d", TAG))
 
 
-def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> None:
+def test_the_set_of_answers_has_few_expired_answers(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     for number in range(300):
         shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")

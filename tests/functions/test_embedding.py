@@ -1,4 +1,4 @@
-"""Vectors on real shards: an encoder is loaded like a reader, makes the vectors of questions, and embeds documents."""
+"""Vectors on real shards: an encoder is loaded like a reader, and embeds questions and documents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def encoder(shards: TinyShards) -> EncoderManifest:
 
 
 def raw(node: Server, *words: object) -> Any:
-    """The reply to a command, with bytes as they are."""
+    """The reply to a command as bytes."""
     with node.client(socket_timeout=120, decode_responses=False) as client:
         return client.execute_command(*words)
 
@@ -81,7 +81,7 @@ def test_every_shard_makes_the_same_vector_of_a_question(shards: TinyShards, enc
     assert dims == 16
     assert len(packed) == packed_bytes(16)
     assert (float(weight), float(missing)) == (40.0, 0.35)
-    assert embed(shards, QUESTION) == replies[0]  # from the memory of the worker
+    assert embed(shards, QUESTION) == replies[0]  # the worker has cached this vector
     other = embed(shards, "What is a kilt?")[2]
     assert cosine(packed, other) < cosine(packed, embed(shards, "Who discovered it?")[2])
 
@@ -90,12 +90,12 @@ def test_every_shard_makes_the_same_vector_of_a_question(shards: TinyShards, enc
     ("arguments", "message"),
     [((), "takes a question"), (("a", "b"), "takes"), ((" ",), "non-empty"), (("x" * 5000,), "limit is 4096")],
 )
-def test_what_is_no_question_is_refused(shards: TinyShards, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_questions_are_refused(shards: TinyShards, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(redis.exceptions.ResponseError, match=message):
         shards.on(shards.nodes[0], "RG.TRIGGER", "qa.embed", *arguments)
 
 
-def test_the_encoder_is_listed_and_answers_nothing(shards: TinyShards, encoder: EncoderManifest) -> None:
+def test_the_encoder_is_listed_and_is_not_a_reader(shards: TinyShards, encoder: EncoderManifest) -> None:
     entry = shards.models(shards.nodes[0])[encoder.name]
     assert (entry["kind"], entry["default"], entry["warm"]) == ("encoder", False, True)
     assert entry["reading_revision"] == encoder.digest.hex()
@@ -235,7 +235,7 @@ def test_without_the_background_work_only_prepare_makes_vectors(shared_binary: P
 
 
 def test_vectors_move_with_their_slot(shards: TinyShards, encoder: EncoderManifest) -> None:
-    """The new owner of a partition has its vectors, and embeds the documents that are written there."""
+    """The new owner of a partition has the vectors, and embeds documents that are written later."""
     shards.put("moves", "A document whose partition moves to another shard.")
     shards.wait_tokenized("moves")
     wait_embedded(shards, encoder.digest, "moves")

@@ -1,7 +1,7 @@
-"""A text that ends the worker that indexes it: two workers end, then the document fails, and all others are indexed.
+"""A text ends each worker that indexes it. After two workers the document fails, and all other documents are indexed.
 
-Before, each new worker tried the text again: six workers ended in 80 seconds, and each question that was not cached got
-504 until an administrator deleted the document.
+Before the fix, each new worker tried the text again: six workers ended in 80 seconds. Questions without a cached answer
+got 504 until an administrator deleted the document.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.hostile
 
 WORKER = f'"{sys.executable}" "{ROOT / "tests/harness/ending_worker.py"}"'
 SECONDS = 60.0
-# A worker that holds its interpreter is killed after this time.
+# The module kills a worker whose interpreter is blocked for this time.
 SILENCE_MS = 1500
 MOST_ENDS = 2
 
 
 @pytest.fixture(scope="module")
 def trapped(shared_binary: Path) -> Iterator[Shards]:
-    """One shard whose worker has the traps, without a reader: documents are found without one."""
+    """One shard without a reader, whose worker ends at texts with the words of `ending_worker`."""
     settings = {"qa.worker-silence-ms": SILENCE_MS, "appendonly": "yes"}
     with Cluster(shared_binary, settings, worker=WORKER, size=1) as cluster:
         for node in cluster.nodes:
@@ -61,7 +61,7 @@ def restarts(shards: Shards) -> int:
 
 
 @pytest.mark.parametrize(("word", "reason"), [(HOLDS, "silent for more than"), (DIES, "it was killed")])
-def test_two_workers_end_and_the_others_are_found(
+def test_a_document_fails_after_two_workers_and_other_documents_are_found(
     trapped: Shards, record_property: object, word: str, reason: str
 ) -> None:
     before, begun = restarts(trapped), time.monotonic()
@@ -85,7 +85,7 @@ def test_two_workers_end_and_the_others_are_found(
 
 
 def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, record_property: object) -> None:
-    """Each question waits for the next worker at most; before, none was answered until the document was deleted."""
+    """A question waits at most for the next worker. Before the fix, questions failed until the document was deleted."""
     trapped.load_reader()
     trapped.put("whales", "Herman Melville wrote Moby-Dick in 1851.")
     trapped.wait_tokenized("whales")
@@ -104,7 +104,7 @@ def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, recor
     figures.record_wait("longest wait of a question meanwhile", max(waits), 20)
 
 
-def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> None:
+def test_a_document_stays_failed_until_it_is_written_again(trapped: Shards) -> None:
     name = "twice"
     text = f"Another text with {DIES} in it."
     trapped.put(name, text)
@@ -117,7 +117,7 @@ def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> 
     trapped.put("after", "A text that is written later.")
     trapped.wait_tokenized("after")
     assert restarts(trapped) == before + 1
-    trapped.put(name, text)  # the same text: it is tried again
+    trapped.put(name, text)  # a write of the same text causes new attempts
     assert failure(trapped, name) == ""
     eventually(lambda: failure(trapped, name) != "", SECONDS)
     assert restarts(trapped) == before + 1 + MOST_ENDS
@@ -165,7 +165,7 @@ def test_a_failed_document_is_named_everywhere(trapped: Shards) -> None:
 def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -> None:
     before = restarts(trapped)
     with client_of(trapped) as client:
-        # it is stored, since its length admits it without splitting; the worker refuses it
+        # the write succeeds, because the text is too short for the check of sentences; the worker refuses the text
         with pytest.raises(DocumentFailed, match=r"takes more than .* s of processor time to be split into sentences"):
             client.put_document("marks", "a!" * 5 + "!" * 90_000, timeout=SECONDS)
         client.delete_document("marks")
@@ -173,7 +173,7 @@ def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -
     assert restarts(trapped) == before
 
 
-def test_prepare_names_the_documents_that_it_could_not_do(trapped: Shards) -> None:
+def test_prepare_names_the_documents_that_it_could_not_tokenize(trapped: Shards) -> None:
     trapped.load_reader()
     name = "not to be tokenized"
     trapped.put(name, f"A fourth text with {DIES} in it.")

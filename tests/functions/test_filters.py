@@ -1,4 +1,4 @@
-"""Filters inside the ranking: exact, by the current metadata, and part of the key of a cached answer."""
+"""Filters inside the ranking are exact, use the current metadata, and are part of the key of a cached answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def found(client: AsyncClusterClient, query: str, **options: Any) -> list[
 
 
 async def wait_near(client: AsyncClusterClient, question: str, **options: Any) -> None:
-    """Wait until the answer comes from the near cache: subscriptions may still report earlier changes."""
+    """Wait until the near cache has the answer, because earlier changes may still arrive and invalidate it."""
 
     async def near() -> bool:
         return (await client.ask(question, **options)).cache.tier == "near"
@@ -40,7 +40,7 @@ async def wait_near(client: AsyncClusterClient, question: str, **options: Any) -
 
 
 async def test_rare_matches_of_a_filter_are_all_found(client: AsyncClusterClient) -> None:
-    """The matches rank behind 300 other documents. Without a filter they are not among the best."""
+    """The matches rank after 300 other documents, so a search without the filter does not find them."""
     for number in range(300):
         await client.put_document(f"pelican {number}", "Pelicans fish.", metadata={"year": 2000}, wait=False)
     names = [f"late {number}" for number in range(12)]

@@ -1,4 +1,4 @@
-"""Models that mean harm, on a cluster that answers questions: they cost an error each, and no question its answer."""
+"""Hostile models on a cluster that answers questions. Each causes only an error, and all questions get answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTINGS = {
 }
 QUESTION_SECONDS = 5.0
 READY_SECONDS = 15.0
-# the worker with its runtimes, and a process with its own and its limit
+# the worker with its runtimes, and a model process with its runtimes and its memory limit
 MOST_MB = 1500.0
 REFUSED = "is refused, because it failed 2 times in a row"
 _numbers = itertools.count()
@@ -58,7 +58,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """The cluster with tensors and no models of tests; its worker survives the test."""
+    """The cluster with tensors and without models of other tests. The worker must survive the test."""
     node = cluster.nodes[0]
     for name, kind, value in ((X, "FLOAT", 1), (LEAST, "INT64", -(1 << 63)), (MANY, "INT64", 1 << 29)):
         cluster.on(node, "AI.TENSORSET", name, kind, 1, "VALUES", value)
@@ -69,7 +69,7 @@ def shards(cluster: TinyShards) -> Iterator[TinyShards]:
 
 @contextmanager
 def asked(shards: TinyShards, attack: str, figures: Figures) -> Iterator[None]:
-    """Ask questions without a pause meanwhile: each has its answer, and the memory of all processes is bounded."""
+    """Ask questions continuously within the block. Each must get its answer, within a limit for all processes' memory."""
     over, slowest, most, failures = threading.Event(), [0.0], [0.0], []
     node = shards.nodes[0]
 
@@ -116,7 +116,7 @@ def store(shards: TinyShards, key: str, blob: bytes) -> Any:
 
 
 def dumped(binary: Path, *blobs: bytes) -> list[bytes]:
-    """The dumps of models that no worker has loaded, as a backup or an older release may have them."""
+    """Dumps of models that no worker has loaded. A backup or an older release may contain such dumps."""
     dumps = []
     with Server(binary, worker=fake_worker("rogue")) as server, server.client(decode_responses=False) as client:
         server.wait_ready()
@@ -137,7 +137,7 @@ def same_worker(node: Server) -> Iterator[None]:
 
 def test_a_file_that_takes_all_memory_costs_an_error(shards: TinyShards, figures: Figures) -> None:
     with same_worker(shards.nodes[0]), asked(shards, "file that takes 9 GB", figures):
-        try:  # a runtime may compute the tensors at the load or at the run
+        try:  # a runtime may compute the tensors when it loads or when it runs the model
             store(shards, M, giant_at_load())
         except redis.ResponseError as load:
             error = str(load)
@@ -174,13 +174,13 @@ def test_a_file_that_ends_its_process_is_refused_until_it_is_stored_again(shards
     assert node.field("model_refused_1") == f"{M}: its run ended its process: signal 8"
     restarted(shards, "restart with a refused model", figures)
     assert REFUSED in refused(shards, *run)
-    assert node.field("model_failures") == 0, "the new worker has not tried it"
+    assert node.field("model_failures") == 0, "the new worker has not tried the file"
     store(shards, M, add_model())
     assert node.field("models_refused") == 0
     assert shards.on(node, "AI.MODELEXECUTE", M, "INPUTS", 2, X, X, "OUTPUTS", 1, Y) == "OK"
 
 
-def test_a_file_that_compiles_for_minutes_delays_nothing(
+def test_a_file_that_compiles_for_minutes_delays_no_question(
     shards: TinyShards, figures: Figures, shared_binary: Path
 ) -> None:
     node = shards.nodes[0]
@@ -206,7 +206,7 @@ def test_a_file_that_compiles_for_minutes_delays_nothing(
 
 
 def restarted(shards: TinyShards, attack: str, figures: Figures) -> None:
-    """Kill the worker: the next one is ready soon, and answers."""
+    """Kill the worker. The next worker must soon be ready and answer."""
     node = shards.nodes[0]
     before, begun = node.field("worker_number"), time.monotonic()
     node.signal_worker(signal.SIGKILL)
@@ -264,8 +264,8 @@ def test_runs_that_never_end_cost_neither_the_worker_nor_questions(shards: TinyS
             client.join()
 
 
-def test_a_question_waits_for_no_run_of_a_slow_model(shards: TinyShards, figures: Figures) -> None:
-    """Runs of one user fill `qa.worker-ahead`; runs and questions once shared it."""
+def test_a_question_does_not_wait_for_runs_of_a_slow_model(shards: TinyShards, figures: Figures) -> None:
+    """Runs of a user fill `qa.worker-ahead`. A fixed fault: questions shared this limit."""
     node = shards.nodes[0]
     store(shards, LOOP, loop_model())
     for name, kind, value in ((N, "INT64", 1 << 60), (GO, "BOOL", 1)):

@@ -1,4 +1,4 @@
-"""A write is enough: the shard splits and indexes the document, and questions find it, also after changes."""
+"""After a write, the shard splits and indexes the document, and questions find it, also after changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
 
 
 def test_a_key_without_a_tag_is_forwarded_to_its_partition(shards: Shards) -> None:
-    # At least one key is on every shard, and most keys are on another shard than the document.
+    # With six names, each shard has some of the keys, and most documents belong to another shard than their key.
     names = [f"stock client {number}" for number in range(6)]
     for name in names:
         shards.client.set(f"paragraphs:{name}", f"Wombats dig burrows, says {name}.")
@@ -173,7 +173,7 @@ def test_text_that_is_not_utf8_does_no_harm(shards: Shards) -> None:
 
 @pytest.mark.hostile
 def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Shards) -> None:
-    """The previous version is not found any more either. The shard continues to index other documents."""
+    """Questions do not find the previous version any more. The shard continues to index other documents."""
     key = keys.paragraphs_key("endless", tag("endless"))
     shards.put("endless", "Geckos climb walls.")
     shards.wait_tokenized("endless")
@@ -186,12 +186,12 @@ def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Sh
     assert not shards.client.exists(keys.offsets_key("endless", tag("endless")))
 
     def said() -> bool:
-        """An event waits 5 s for its document. After that, the error is in the log instead of the registration."""
+        """The error is in the registration, or in the log if indexing takes longer than 5 s."""
         node = shards.node_of(key)
         registrations = repr(shards.on(node, "RG.DUMPREGISTRATIONS"))
         return "has more than 100000 sentences" in registrations + node.log.read_text(errors="replace")
 
-    eventually(said, SECONDS)  # the previous version is deleted first
+    eventually(said, SECONDS)  # repeated, because the worker deletes the previous version before it reports the error
     assert shards.client.strlen(key) == len(text.encode())
     shards.client.delete(key)
 
@@ -208,8 +208,8 @@ def test_texts_written_while_the_worker_was_dead_are_indexed(shards: Shards) -> 
     assert "orphan" in shards.ranked_documents("narwhals")
 
 
-def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
-    """There are more texts than a worker forwards at once."""
+def test_all_texts_of_a_burst_without_tags_arrive(shards: Shards) -> None:
+    """The burst has more texts than a worker forwards at once."""
     names = [f"burst {number}" for number in range(900)]
     pipeline = shards.client.pipeline()
     for name in names:
@@ -220,7 +220,7 @@ def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
         return node.fields("queued_events", "in_flight") == (0, 0)
 
     eventually(lambda: all(rests(node) for node in shards.nodes))
-    # the test checks one shard after the other: the last text may have arrived at a shard that was checked before
+    # repeated, because a text may arrive at a shard that the loop above has already checked
     eventually(lambda: not [name for name in names if shards.record(name) is None], SECONDS)
 
 
@@ -287,7 +287,7 @@ def test_an_invalid_text_invalidates_answers_from_the_old_text(shards: Shards) -
 
 
 def test_a_document_outside_the_partitions_is_not_ranked(shards: Shards) -> None:
-    """Cached whole answers depend on the epochs of the partitions, which would not show a change of this document."""
+    """A change of this document would not change the epochs of the partitions, on which cached whole answers depend."""
     stray = "elsewhere"
     assert stray not in keys.partition_tags(PARTITIONS)
     shards.client.set(keys.paragraphs_key("stray", stray), "Wombats dig.")

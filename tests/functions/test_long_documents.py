@@ -42,7 +42,7 @@ def open_documents(shards: Shards, name: str) -> int:
 
 @contextmanager
 def timed_commands(server: Server) -> Iterator[dict[str, list[int]]]:
-    """After the block, it has the duration of each of the server's commands, in microseconds."""
+    """The durations of the block's commands in microseconds, by command. The dict is filled at the end of the block."""
     found: dict[str, list[int]] = {}
     with server.client(decode_responses=False) as client:
         before: dict[str, Any] = client.config_get("slowlog-*")
@@ -60,7 +60,7 @@ def timed_commands(server: Server) -> Iterator[dict[str, list[int]]]:
 
 @pytest.mark.hostile
 def test_a_document_of_very_many_different_words_delays_no_other_client(shards: Shards) -> None:
-    """It is sent in parts. No single command takes as long as all parts together."""
+    """The worker sends the document in parts. Each command is much shorter than all parts together."""
     name, last = "different", (WORDS - 1) // 12
     words = ("q00000", f"q{WORDS - 1:05x}")
     seen: set[tuple[int, ...]] = set()
@@ -90,7 +90,7 @@ def test_a_document_of_very_many_different_words_delays_no_other_client(shards: 
 
 
 def put_until_open(shards: Shards, name: str) -> str:
-    """Store long versions until one is seen while its parts are open; return the letter of its words."""
+    """Store long versions until the test observes an open version; return the letter of the version's words."""
     key = keys.index_key(tag(name))
     with shards.node_of(key).client() as client:
         for letter in "nopqrstuvw":

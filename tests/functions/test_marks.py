@@ -24,7 +24,7 @@ MARK = "2 alone"
 
 
 class Shard:
-    """The layouts of some partitions, as a server without a cluster has them, and an audit of its documents."""
+    """A server without a cluster: the layout keys of some partitions, and the audit scan of its documents."""
 
     def __init__(self) -> None:
         self.context: Any = SimpleNamespace(
@@ -85,14 +85,14 @@ def shard() -> Shard:
 def while_scanning(
     shard: Shard, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], undone: frozenset[str] = frozenset()
 ) -> None:
-    """Set what happens during an audit scan, and which partitions it cannot complete."""
+    """Call `happens` during the next audit scans, which do not complete the partitions `undone`."""
 
     async def scan(_tags: object, *, patient: bool) -> tuple[Counter[str], set[str]]:
         happens()
         return Counter(), set(undone)
 
     monkeypatch.setattr(shard.audit, "scan", scan)
-    # otherwise a task would do the requested work
+    # otherwise a task would start another scan
     monkeypatch.setattr(shard.audit, "_is_requested", lambda: False)
 
 
@@ -144,9 +144,7 @@ async def test_texts_that_cannot_be_indexed_count_as_refused(shard: Shard) -> No
     assert undone == {"b"}
 
 
-async def test_a_partition_loses_its_mark_when_its_slot_is_seen_to_leave(
-    shard: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_partition_loses_its_mark_when_its_slot_migrates(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     leaving = View(True, ((0, keys.SLOTS - 1),), frozenset({keys.slot("b")}), frozenset(), ())
     while_scanning(shard, monkeypatch, lambda: None)
     await shard.audit._audit(None)

@@ -65,7 +65,7 @@ def failure(shards: Shards, name: str) -> str:
 
 
 def one_end(shards: Shards, node: Server, name: str) -> None:
-    """Store the document as one that has ended one worker and is pending; the worker of the node is stopped."""
+    """Store a pending document that has ended one worker. The node's worker is stopped."""
     node.signal_worker(signal.SIGSTOP)
     shards.put(name, TEXT)
     shards.on(node, "HSET", keys.failures_key(tag(name)), name, "1 signal 9")
@@ -97,7 +97,7 @@ def test_the_count_of_ended_workers_moves_with_the_slot(shards: Moving) -> None:
     move(shards, keys.slot(tag(name)), source, target)
     source.signal_worker(signal.SIGCONT)
     eventually(lambda: failure(shards, name) != "", SECONDS)
-    assert target.field("worker_restarts") == before + 1  # it had ended one worker on the source
+    assert target.field("worker_restarts") == before + 1  # the document had ended one worker on the source
     eventually(lambda: target.field("failed_documents") == 1, SECONDS)
     shards.delete(name)
     eventually(lambda: target.field("failed_documents") == 0, SECONDS)

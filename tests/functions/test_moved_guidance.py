@@ -13,7 +13,7 @@ PIN = Pin("Who knows it", "Nobody.")
 SYNONYMS = Synonyms(("car, automobile",))
 
 
-def test_what_editors_add_moves_with_its_slot(shards: Shards) -> None:
+def test_pins_synonyms_and_feedback_move_with_their_slot(shards: Shards) -> None:
     with ClusterClient(f"redis://127.0.0.1:{shards.nodes[0].port}") as client:
         client.put_pin(PIN)
         client.set_synonyms(SYNONYMS)

@@ -27,7 +27,7 @@ def test_a_listing_survives_moves_of_slots(shards: Shards) -> None:
             page = client.document_page(cursor, limit=3, prefix="listed/")
             seen += [entry.id for entry in page.documents]
             cursor = page.next_cursor
-            if page.documents and moves < 4:  # the partition that the listing has reached
+            if page.documents and moves < 4:  # move the partition that the listing has reached
                 moves += 1
                 slot = keys.slot(tag(page.documents[-1].id))
                 source = shards.node_of(keys.index_key(tag(page.documents[-1].id)))

@@ -1,4 +1,4 @@
-"""A partition that migrates to another shard takes all data of its documents with it."""
+"""All data of a partition's documents moves with the partition to another shard."""
 
 from __future__ import annotations
 

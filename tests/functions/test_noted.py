@@ -1,6 +1,6 @@
 """Stock clients change texts while no worker gets the events. The worker indexes them later, without a full scan.
 
-Redis 7.0 cannot note such changes. There the worker finds them by a scan of all documents after every sweep.
+Redis 7.0 cannot write change notes. There, the worker scans all documents after every sweep.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DURABLE = {
     "appendfsync": "always",
     "qa.max-batch-tokens": FEW_TOKENS,
     "qa.max-events": 200,
-    "qa.worker-silence-ms": 600_000,  # a stopped worker gets no successor before its server is killed
-    # the server counts the accesses of each key: a new key has UNREAD, the first access adds 1, nothing ages
+    "qa.worker-silence-ms": 600_000,  # the module must not replace a stopped worker
+    # the server counts the accesses of each key: a new key has UNREAD, the first access adds 1, counts do not decay
     "maxmemory-policy": "allkeys-lfu",
     "lfu-decay-time": 0,
 }
@@ -43,12 +43,12 @@ class Corpus(Shards):
     noting: bool
 
     def of(self, node: Server, prefix: str) -> str:
-        """The id of a document that this shard has."""
+        """The id of a document whose partition this node has."""
         names = (f"{prefix} {number}" for number in range(1000))
         return next(name for name in names if self.node_of(keys.paragraphs_key(name, tag(name))) is node)
 
     def tag_of(self, name: str) -> str:
-        """The tag of a document, by its id or by its name."""
+        """The tag of a document, from its id or its name."""
         return tag(keys.document_name(name).id)
 
     def write(self, name: str, text: str) -> None:
@@ -56,24 +56,24 @@ class Corpus(Shards):
         self.client.set(keys.paragraphs_key(name, self.tag_of(name)), text)
 
     def accesses(self, node: Server) -> dict[str, int]:
-        """How often a server has read the text of each unchanged document."""
+        """The number of times that a server has read the text of each unchanged document."""
         found = {}
         with node.client() as client:
             for name in KNOWN:
-                with suppress(redis.ResponseError):  # another shard has it
+                with suppress(redis.ResponseError):  # a document of another shard
                     found[name] = client.object("FREQ", keys.paragraphs_key(name, tag(name)))
         return {name: int(count) for name, count in found.items() if count is not None}
 
     def scanned(self, node: Server, before: dict[str, int]) -> bool:
         """Whether the worker has scanned the documents since `before`. A scan also reads the unchanged documents.
 
-        The worker may read a partition with a change several times, so this counts documents, not reads.
+        It counts documents instead of reads, because the worker may read a partition with a change several times.
         """
         read = [count > before.get(name, UNREAD) for name, count in self.accesses(node).items()]
         return sum(read) > len(read) / 2
 
     def checks(self, node: Server) -> int:
-        """How often audit scans have completed partitions, by the log."""
+        """The number of partitions that audit scans have completed, from the log."""
         return node.log.read_text(errors="replace").count("from now on their changes are noted")
 
     def wait_idle(self, node: Server) -> None:
@@ -158,14 +158,14 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
     eventually(lambda: corpus.record(gone) is None, SECONDS)
     eventually(lambda: corpus.ranked_documents("belugas") == [untagged], SECONDS)
     corpus.wait_idle(node)
-    # nothing shows which of the two texts is newer, so the document stays
+    # the worker cannot know which text is newer, so the document stays
     assert corpus.client.get(keys.paragraphs_key(older, tag(older))) == "Newer words."
     assert_scanned(corpus, node, {}, checks)
     corpus.put(gone, f"The {gone} is a bird.")
 
 
 def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
-    """Otherwise a restore would wait for it, and each sweep would retry it. The text stays as it is."""
+    """Otherwise a restore would wait for the document, and each sweep would retry it. The text is not changed."""
     node = corpus.nodes[0]
     names = [corpus.of(node, prefix) for prefix in ("raw", "long" * 130, "list", "homeless", "book")]
     raw, long, listed, homeless, book = names
@@ -223,7 +223,7 @@ def test_a_corpus_without_marks_is_scanned_once(corpus: Corpus) -> None:
     corpus.wait_idle(node)
     with stopped_worker(node):
         corpus.write(new, "Okapis have striped legs.")
-        # the state that a server and a worker without change notes would have left
+        # the state after a server and a worker without change notes
         corpus.client.delete(keys.pending_key(tag(new)))
         corpus.client.hset(keys.layout_key(tag(new)), "layout", "2")
         checks = corpus.checks(node)
@@ -236,7 +236,7 @@ def test_a_corpus_without_marks_is_scanned_once(corpus: Corpus) -> None:
         assert corpus.checks(node) == checks + 1
     node.restart()
     node.wait_ready()
-    # when a change that was noted before the start is found, the sweep of this start has ended
+    # once this change is found, the sweep of the new worker has ended
     other = corpus.of(node, "later")
     with stopped_worker(node):
         corpus.write(other, "Tapirs swim.")
@@ -264,7 +264,7 @@ def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus)
         others = [key for key in corpus.on(node, "KEYS", "layout:*") if key != keys.layout_key(tag(name))]
         for layout in (*others, keys.layout_key(tag(name))):
             corpus.client.hset(layout, "layout", "2")
-        # a key of the wrong type, which stays as it is and does not prevent the mark
+        # a key of the wrong type, which does not prevent the mark of its partition
         listed = keys.paragraphs_key("listed", others[0][len("layout:{") : -1])
         corpus.client.rpush(listed, "x")
         kill(node)
@@ -285,7 +285,7 @@ def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus)
 
 
 def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
-    """While the slot is migrating, a change cannot be noted. After the migration, a scan covers the whole partition."""
+    """The module cannot note a change in a migrating slot. After the migration, a scan covers the whole partition."""
     source, target = corpus.nodes
     name = corpus.of(source, "halfway")
     slot = keys.slot(tag(name))
@@ -295,7 +295,7 @@ def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
     for node, state, other in ((target, "IMPORTING", source), (source, "MIGRATING", target)):
         corpus.on(node, "CLUSTER", "SETSLOT", slot, state, corpus.on(other, "CLUSTER", "MYID"))
     layout = keys.layout_key(tag(name))
-    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # even without changes of its texts
+    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # without a change of a text
     corpus.write(name, "Axolotls regrow their legs.")
     eventually(lambda: corpus.on(source, "RG.DUMPREGISTRATIONS") and source.field("queued_events") == 0, SECONDS)
     for node in (source, target):
@@ -339,7 +339,7 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
         words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
         eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
         eventually(lambda: replica.info("replication").get("master_link_status") == "up")
-        # Only the primary can tell the other node about its replica, and a node ignores unknown nodes.
+        # Only the primary can announce its replica to the other node, which ignores unknown nodes.
         eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]))
         replica.wait_ready()
         corpus.wait_idle(primary)
@@ -350,7 +350,7 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
             kill(primary)
         before = corpus.accesses(replica)
         eventually(lambda: corpus.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER"), SECONDS, ignore=redis.ResponseError)
-        corpus.nodes = [replica, *corpus.nodes[1:]]  # the cluster still stops the old primary at its end
+        corpus.nodes = [replica, *corpus.nodes[1:]]  # the fixture still stops the old primary
         eventually(lambda: ranked_anywhere(corpus, "numbats") == [new], SECONDS, ignore=redis.RedisError)
         eventually(lambda: corpus.record(gone) is None, SECONDS, ignore=redis.RedisError)
         corpus.wait_idle(replica)

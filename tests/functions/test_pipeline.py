@@ -26,7 +26,7 @@ from .running_shards import Shards, tag
 pytestmark = pytest.mark.one_server("what a request is answered is computed in the worker")
 
 ADA = "Ada Lovelace wrote the first program in 1843."
-# Some 2,000 tokens: 8 windows of 384 at the default stride.
+# About 2,000 tokens: 8 windows of 384 tokens with the default stride.
 LONG = " ".join(
     f"In year {1000 + number} the town of Place{number} built its bridge over the river." for number in range(120)
 )
@@ -117,7 +117,7 @@ def test_a_missing_model_is_not_found(shards: Shards) -> None:
 
 
 def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
-    """While long contexts are read, a sentence waits for one portion of them, not for all."""
+    """While the worker reads long contexts, a sentence waits for one portion, not for all contexts."""
     shards.put("fair", ADA)
     shards.wait_tokenized("fair")
     number = shards.nodes.index(shards.node_of(keys.document_key("fair", tag("fair"))))
@@ -137,7 +137,7 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
 
 
 def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Shards) -> None:
-    """The worker tokenizes all pairs but the last, refuses the last pair, and reads nothing."""
+    """The worker tokenizes all pairs except the last, refuses the last pair, and reads nothing."""
     pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(120)]
     request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
 
@@ -155,13 +155,13 @@ def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Sh
         waits.append(time.monotonic() - asked)
     long.join()
     whole = time.monotonic() - begun
-    # the machine may have done other work during the longest wait
+    # the median, because the machine may do other work during the longest wait
     assert len(waits) >= 5
     assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
 
 
 def requests_read_by(read: Any, monkeypatch: pytest.MonkeyPatch) -> PipelineRequests:
-    """The requests of a shard with the reader `m`, which `read` answers."""
+    """The requests of a shard with the reader `m`, with the function `read` in place of the reading."""
     readers: Any = SimpleNamespace(named=lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
     nothing: Any = None
     requests = PipelineRequests(readers, nothing, nothing)

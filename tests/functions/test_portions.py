@@ -1,4 +1,4 @@
-"""How many portions of long work are read at the same time, without a worker."""
+"""The number of portions of long requests that are read at the same time, tested without a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def portions_of(threads: str = "1", workers: str = "0") -> Portions:
 
 
 async def at_once(portions: Portions, wanted: int) -> tuple[int, Portion]:
-    """Of `wanted` simultaneous requests, how many read a portion at once, and the portion of the first."""
+    """Make `wanted` requests; return how many of them read a portion at the same time, and the first portion."""
     resumed, taken = asyncio.Event(), list[Portion]()
 
     async def read() -> None:
@@ -38,7 +38,7 @@ async def at_once(portions: Portions, wanted: int) -> tuple[int, Portion]:
 
 
 @pytest.mark.parametrize(("threads", "workers", "runs"), [("1", "0", 1), ("1", "4", 4), ("3", "0", 3), ("2", "3", 6)])
-async def test_as_many_portions_are_read_as_there_are_runs(threads: str, workers: str, runs: int) -> None:
+async def test_each_parallel_run_reads_a_portion(threads: str, workers: str, runs: int) -> None:
     assert await at_once(portions_of(threads, workers), 8) == (runs, ALONE)
 
 
@@ -48,7 +48,7 @@ async def test_one_portion_is_read_while_short_questions_arrive() -> None:
     assert await at_once(portions, 8) == (1, SHARED)
 
 
-async def test_a_cancelled_wait_holds_no_turn() -> None:
+async def test_a_cancelled_request_does_not_use_a_turn() -> None:
     portions = portions_of()
 
     async def read() -> None:

@@ -56,7 +56,7 @@ async def corpus(client: AsyncClusterClient) -> AsyncIterator[AsyncClusterClient
 async def test_the_best_sentences_are_the_first_of_the_corpus(
     corpus: AsyncClusterClient, collection: str, condition: str
 ) -> None:
-    """The scores are BM25 scores over the whole corpus, for any division into indexes and any number of results."""
+    """Scores are BM25 over the whole corpus, for any division into indexes and any number of results."""
     chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
     rank = corpus.engine._ranker.rank
@@ -85,7 +85,7 @@ async def test_a_question_without_stored_terms_has_no_candidates(client: AsyncCl
 def between(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, happens: Mapping[int, Callable[[], Awaitable[object]]]
 ) -> Iterator[list[int]]:
-    """Call `happens` before the pipelines of a ranking with these numbers, from 1; yield the numbers so far."""
+    """Call each function of `happens` before the pipeline with its number, from 1; yield the numbers so far."""
     ask_all = engine.shards.execute_pipelines
     numbers: list[int] = []
 
@@ -104,7 +104,7 @@ def between(
 async def test_a_slot_that_moves_between_the_pipelines_is_ranked_on_its_new_shard(
     shards: Shards, client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch, ends_before: int
 ) -> None:
-    """The slot has moved before the second pipeline, or it is migrating during that pipeline."""
+    """The slot moves before the second pipeline, or is migrating during the second pipeline."""
     await client.put_document("dugong", "Dugongs graze on seagrass.")
     slot = keys.slot(tag("dugong"))
     source = shards.node_of(keys.document_key("dugong", tag("dugong")))

@@ -1,4 +1,4 @@
-"""Shards keep a copy of the reader everywhere by themselves. Answers of an earlier reader are deleted."""
+"""Each shard restores its copy of the reader automatically, and deletes answers of an earlier reader."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def answered(shards: Shards, question: str) -> str | None:
 def test_a_shard_that_lost_its_copy_still_answers_and_gets_another_copy(wombat: Shards) -> None:
     node = wombat.node_of(keys.document_key("wombat", keys.partition_of("wombat", 12)))
     names = reader_keys(wombat, node)
-    assert answered(wombat, QUESTION) is not None  # only a compiled model outlives its key
+    assert answered(wombat, QUESTION) is not None  # compiles the model, which stays loaded without its key
     before = wombat.on(node, "AI.MODELGET", names[0], "META")
     assert wombat.on(node, "DEL", *names) == 3
     assert answered(wombat, "Who digs burrows?") is not None
     eventually(lambda: wombat.on(node, "EXISTS", *names) == 3, SECONDS)
     assert wombat.on(node, "AI.MODELGET", names[0], "META") == before
     assert wombat.on(node, "GET", names[2]) == (MODEL / "manifest.json").read_text()
-    # a new worker loads it from the keys
+    # a new worker loads the reader from the restored keys
     node.signal_worker(signal.SIGKILL)
     node.wait_ready(SECONDS)
     eventually(lambda: answered(wombat, "What is it that wombats dig?") is not None, SECONDS)
@@ -62,7 +62,7 @@ def test_a_reader_that_no_shard_has_is_dropped(wombat: Shards) -> None:
     node = wombat.node_of(keys.document_key("wombat", keys.partition_of("wombat", 12)))
 
     def is_given_up() -> bool:
-        # repeat this: a shard may have copied the reader from a shard that had not lost it yet
+        # deleted repeatedly, because a shard may have copied the reader from another shard meanwhile
         for each in wombat.nodes:
             with each.client() as client:
                 client.delete(*reader_keys(wombat, each))
@@ -85,7 +85,7 @@ def test_answers_of_a_reader_that_was_replaced_while_no_worker_ran_are_dropped(w
         wombat.write_manifest(json.dumps({**json.loads(text), "revision": "1" * 12, "model_sha256": "1" * 64}))
         node.signal_worker(signal.SIGKILL)
         eventually(lambda: node.field("worker_pid") not in (0, pid), SECONDS)
-        # a stock client reads cached answers, so they must be deleted
+        # a stock client would read old cached answers, so the shard must delete these
         eventually(lambda: answered(wombat, QUESTION) not in (None, first), SECONDS)
     finally:
         wombat.write_manifest(text)

@@ -33,7 +33,7 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
         eventually(lambda: shards.compilations(replica) >= 2, SECONDS)
         eventually(lambda: replica.info("replication")["master_link_status"] == "up", SECONDS)
         assert shards.flip(primary, shards.last.name, shards.first.name) == "done"
-        # a takeover asks no other server, so writes that have not reached the replica are lost
+        # a takeover loses writes that have not reached the replica
         offset = primary.info("replication")["master_repl_offset"]
         eventually(lambda: replica.info("replication")["slave_repl_offset"] >= offset, SECONDS)
         eventually(lambda: shards.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER") == "OK", SECONDS, ignore=Exception)
@@ -71,11 +71,11 @@ def test_a_shard_without_slots_copies_each_reader_once(server_binary: Path, tmp_
         eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
         shards.unload("last")
         eventually(lambda: [e["default"] for e in shards.models(young).values()] == [False], SECONDS, ignore=Exception)
-        time.sleep(1.5)  # no shard has a default now: this shard must not fetch readers repeatedly
+        time.sleep(1.5)  # while no shard has a default reader, this shard must not fetch readers repeatedly
         assert taken() == 2
         shards.load("last", keep_old=True)
         eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
-        # importing gives `young` a new epoch; otherwise the next message of `old` could take the slot back
+        # IMPORTING gives `young` a new epoch, otherwise the next message of `old` may claim the slot again
         shards.on(young, "CLUSTER", "SETSLOT", 5000, "IMPORTING", shards.on(old, "CLUSTER", "MYID"))
         for node in (young, old):
             shards.on(node, "CLUSTER", "SETSLOT", 5000, "NODE", identity)

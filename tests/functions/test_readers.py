@@ -1,4 +1,4 @@
-"""Several readers on a shard: which reader answers, where its answers are cached, and when they are deleted."""
+"""Several readers on a shard: the choice of the reader, the cache of its answers, and their deletion."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_refusal_of_an_unknown_reader_names_the_loaded_readers(shards: TinyS
 
 
 def test_qa_models_reports_all_facts_of_each_reader(shards: TinyShards) -> None:
-    # after a new reader arrives, the shards check their cached answers
+    # wait until the shards have checked their cached answers for the new reader
     shards.wait_models(lambda models: all(entry["settled"] for entry in models.values()))
     for node in shards.nodes:
         (text,) = shards.on(node, "RG.TRIGGER", "qa.models", "manifests")
@@ -103,7 +103,7 @@ def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shard
         shards.get("flip", "Who?")
         shards.get("flip", "Who?", to.name)
         assert shards.flip(node, to.name, former.name) == "done"
-        # answers under the name of the former default stay valid; answers of the default are deleted
+        # cached answers under the name of the former default stay valid; cached answers of the default are deleted
         assert shards.get("flip", "Who?", former.name)["model"]["revision"] == former.revision
         for number in range(20):
             found = shards.get("flip", f"Who is number {number}?")
@@ -137,7 +137,7 @@ def test_an_id_means_its_default_revision_or_else_the_latest(shards: TinyShards)
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[1].revision
         shards.use(made[2].name)
         assert shards.get("revisions", "Who is it?", "many")["model"]["revision"] == made[2].revision
-        # the name now means another reader, so answers stored under it are no longer valid
+        # the id now means another reader, so answers that were cached under the id are not valid
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[2].revision
         shards.use("first")
     finally:
@@ -207,7 +207,7 @@ def test_a_model_that_cannot_read_batches_is_not_reported_as_ready(shards: TinyS
     node = shards.nodes[0]
 
     def is_gone() -> bool:
-        # repeat this: the other shard may be about to take a copy
+        # removed repeatedly, because the other shard may be making a copy
         for each in shards.nodes:
             shards.remove(each, manifest.name)
         return all(manifest.name not in shards.models(each) for each in shards.nodes)
@@ -228,7 +228,7 @@ def test_incomplete_reader_keys_are_not_repeatedly_overwritten(shards: TinyShard
     own = shards.tag_of(node)
     model = (shards.folder / "last" / "reader.onnx").read_bytes()
     words = (keys.model_key(own), "ONNX", "CPU", "TAG", shards.last.name, "BLOB", model)
-    # this order matters: without the manifest, the worker would complete the reader before the other model arrives
+    # in this order: without the manifest, the worker would restore the reader before the other model is stored
     shards.on(node, "AI.MODELSTORE", *words)
     shards.on(node, "DEL", keys.manifest_key(own))
 

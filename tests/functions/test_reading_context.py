@@ -29,7 +29,7 @@ BIRTH = "Where was Marie Curie born?"
 
 @pytest.fixture(scope="module")
 def reading_alone(shards: Shards) -> Iterator[Shards]:
-    """The cluster, which reads sentences without context again after the tests."""
+    """The cluster. After the tests, it reads sentences without context again."""
     shards.put("curie", CURIE, "Curie")
     shards.wait_tokenized("curie")
     set_context(shards, 0)
@@ -49,7 +49,7 @@ def set_context(shards: Shards, budget: int) -> None:
 
 
 def change(shards: Shards, **changes: object) -> str:
-    """Make the shards read in another way; return the revision that their answers name then."""
+    """Change fields of the manifest on all shards; return the new reading revision."""
     text = json.dumps({**MANIFEST, **changes})
     shards.write_manifest(text if json.loads(text) != MANIFEST else MANIFEST_TEXT)
     expected = Manifest.from_json(text).reading_revision

@@ -1,4 +1,4 @@
-"""qa-cluster's own functions keep no state in modules: a worker creates their objects once and passes them on."""
+"""Modules of the own functions have no state. A worker creates the functions' objects once and passes them on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def remembered(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", sources())
-def test_a_module_keeps_no_state(module: str) -> None:
+def test_a_module_has_no_state(module: str) -> None:
     assert remembered(sources()[module]) == []
 
 
@@ -45,7 +45,7 @@ def test_planted_state_is_found() -> None:
 
 @pytest.fixture
 async def functions() -> OwnFunctions:
-    """The own functions of a shard that answers nothing."""
+    """The own functions on a shard without settings."""
     shard: Any = SimpleNamespace(answer=lambda kind, handler: None, setting=lambda name: "")
     models: Any = None
     return OwnFunctions(shard, models)

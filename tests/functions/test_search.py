@@ -39,7 +39,7 @@ async def assert_places(client: AsyncClusterClient, result: SearchResult) -> Non
 async def test_sentences_and_their_neighbours_come_from_the_text(client: AsyncClusterClient) -> None:
     await client.put_document("quokka", TEXT, "Quokkas")
     result = await client.search("quokka cafe", context=1)
-    # the last sentence only by its title
+    # the last sentence matches only by its title
     assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0", "quokka:1"]
     await assert_places(client, result)
     best = result.hits[0]
@@ -86,10 +86,10 @@ async def test_title_file_and_section_find_a_sentence_and_are_returned_with_it(c
         await client.search("described", filter=["_source.sections=0"])
 
 
-async def test_changes_of_other_documents_hide_no_results(
+async def test_changes_of_other_documents_do_not_hide_results(
     client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The 8-bit weights of the real index match those of the text."""
+    """After such a change, a hit needs weights of the text that match the index's 8-bit weights."""
     await client.put_document("numbat", "Numbats eat termites. A numbat sleeps. " * 3)
     other = next(name for name in map(str, range(10**6)) if tag(name) == tag("numbat"))
     ranker = client.engine._ranker

@@ -43,7 +43,7 @@ COLLECTIONS = "create and remove collections"
 
 @contextmanager
 def user(shards: Shards, *without: str) -> Iterator[str]:
-    """The URL of the cluster for a user who has the rights of all rows but these."""
+    """The URL of the cluster for a user with the rights of all rows except `without`."""
     rules = [rule for name, row in ROWS.items() if name not in without for rule in row]
     for node in shards.nodes:
         shards.on(node, "ACL", "SETUSER", "service", "reset", "on", ">pw", "-@all", *rules)
@@ -56,7 +56,7 @@ def user(shards: Shards, *without: str) -> Iterator[str]:
 
 
 def refusals(shards: Shards) -> set[str]:
-    """What the servers have refused to the user, from their logs."""
+    """The commands and keys that the servers have refused to the user, from their logs."""
     return {f"{entry['object']}" for node in shards.nodes for entry in shards.on(node, "ACL", "LOG", 128)}
 
 
@@ -130,8 +130,8 @@ async def test_the_rights_are_enough_for_the_rest_service(shards: Shards) -> Non
 
 
 @pytest.mark.hostile
-def test_the_service_writes_no_internal_key_itself(shards: Shards) -> None:
-    """Only the list of collections is written by commands: a removal deletes what is left of documents."""
+def test_the_service_cannot_write_internal_keys(shards: Shards) -> None:
+    """The module and the worker write these keys. The service's user may not write them, also not in a script."""
     partition = tag("d")
     internal = [
         *(make(partition) for make in (keys.pending_key, keys.failures_key, keys.layout_key, keys.flight_key)),
@@ -156,7 +156,7 @@ def test_the_service_writes_no_internal_key_itself(shards: Shards) -> None:
 
 
 @pytest.mark.parametrize("row", [WRITING, COLLECTIONS])
-def test_a_row_that_is_left_out_is_missing(shards: Shards, row: str) -> None:
+def test_without_the_rights_of_a_row_its_work_is_refused(shards: Shards, row: str) -> None:
     with user(shards, row) as url, ClusterClient(url) as client:
         work = {
             WRITING: lambda: client.put_document("service/d", TEXT),

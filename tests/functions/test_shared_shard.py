@@ -1,4 +1,4 @@
-"""Two users ask one shard with the real worker: how many answers one user gets while the other waits for an answer."""
+"""Two users ask one shard with the real worker. The tests count answers to one user while the other user waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWERED = re.compile(r"qa_jobs_trigger:[^\r]*\bok=(\d+)")
 
 @pytest.fixture
 def asked(shards: Shards) -> Iterator[tuple[Server, list[str]]]:
-    """A shard on which alice and bob may do everything, and the names of sentences there."""
+    """A shard where alice and bob have all rights, and the names of the shard's sentences."""
     shards.put("shared", " ".join(f"The keeper of house {number} is called Peter." for number in range(SENTENCES)))
     shards.wait_tokenized("shared")
     names = [sentence_name("shared", number) for number in range(SENTENCES)]
@@ -42,7 +42,7 @@ def asked(shards: Shards) -> Iterator[tuple[Server, list[str]]]:
 
 
 class Flood:
-    """Many connections that ask a new question as soon as they have an answer."""
+    """Many connections, each of which asks the next question when its last question is answered."""
 
     def __init__(self, node: Server, user: str, name: str, calls: Iterator[tuple[str, ...]]) -> None:
         self._options: dict[str, Any] = {"username": user, "password": "p", "client_name": name, "socket_timeout": 120}
@@ -71,14 +71,14 @@ class Flood:
 
 
 def answered(node: Server) -> int:
-    """How many calls of all clients the server has answered."""
+    """The number of calls of all clients that the server has answered."""
     return int(node.field("jobs_trigger")["ok"])
 
 
 def answers_meanwhile(client: redis.Redis, call: tuple[str, ...]) -> int:
-    """How many answers other clients get while `call` waits for its answer.
+    """The number of answers to other clients while `call` waits for its answer.
 
-    The server counts, right before and after the call. Threads of this process would count late on a busy machine.
+    The server counts, in the same pipeline before and after the call. A count in this process would be late.
     """
     connection: Any = client.connection_pool.get_connection()
     try:
@@ -120,5 +120,5 @@ def test_a_user_with_one_connection_does_not_wait_for_a_user_with_many(
             passed.append(answers_meanwhile(client, call))
             if number == QUESTIONS:
                 break
-    # the first answer waits for the jobs that the worker already has; without turns, all connections would come first
+    # the first answer also waits for the jobs that the worker already has
     assert statistics.median(passed[1:]) <= connections / 8, passed

@@ -1,4 +1,4 @@
-"""What a shard polls, and in which order."""
+"""The order in which a shard polls for changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qa_cluster.gears.functions.watch import ShardWatch
 
 
 class AskedOthers(Exception):
-    """The other shards were asked, which may take seconds."""
+    """Raised when the worker asks other shards, which may take seconds."""
 
 
 async def test_a_new_worker_loads_its_readers_before_it_asks_other_shards() -> None:
-    """Otherwise a replica that is promoted just after a change of its lowest slot finds no reader under the new tag."""
+    """Otherwise a replica that is promoted after a change of its lowest slot finds no reader under the new tag."""
     loaded: list[bool] = []
 
     async def ask() -> bool:

@@ -1,4 +1,4 @@
-"""A small cluster whose default reader always answers the first word of a sentence. Tests add further readers."""
+"""A small cluster whose default reader always answers the first word of a sentence. Tests add other readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READER_KEYS = (keys.model_key, keys.manifest_key, keys.tokenizer_key)
 
 
 class TinyShards(Shards):
-    """Two shards or more; `first` is the default reader at the start, `last` is in a folder and on no shard."""
+    """Two shards or more. `first` is the default reader at the start; `last` is only in a folder."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster)
@@ -74,7 +74,7 @@ class TinyShards(Shards):
         return {entry["name"]: entry for entry in json.loads(text)}
 
     def wait_models(self, holds: Callable[[dict[str, dict[str, Any]]], object], *nodes: Server) -> None:
-        """Wait until a condition holds for the models of these nodes, or of all."""
+        """Wait until a condition is true for the models of each of these nodes, by default of all nodes."""
         for node in nodes or self.nodes:
             eventually(lambda node=node: holds(self.models(node)), SECONDS)  # type: ignore[misc]
 
@@ -92,7 +92,7 @@ class TinyShards(Shards):
         return str(self.on(node, *ScriptCall("make_default", tuple(names), (seen,)).command()))
 
     def compilations(self, node: Server) -> int:
-        """How many models the worker of a node has compiled."""
+        """The number of models that a node's worker has compiled."""
         return node.log.read_text(errors="replace").count(" is loaded, ")
 
     def get(self, document_id: str, question: str, model: str = "", i: int = 0) -> dict[str, Any]:

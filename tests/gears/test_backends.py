@@ -58,7 +58,7 @@ def test_an_int8_reader_runs_in_the_runtime_whose_answers_do_not_depend_on_the_b
     monkeypatch.setattr(choose, "has_int8_products", lambda: int8_products)
     reader = (default_reader() / MODEL_FILE).read_bytes()
     assert isinstance(load_bytes("ONNX", "CPU", reader, RuntimeLimits()), OpenVinoModel if int8_products else OnnxModel)
-    assert isinstance(load_bytes("ONNX", "CPU", token_model(), RuntimeLimits()), OpenVinoModel), "it is of float32"
+    assert isinstance(load_bytes("ONNX", "CPU", token_model(), RuntimeLimits()), OpenVinoModel), "a float32 model"
     with pytest.raises(ModelError):
         load_bytes("ONNX", "CPU", b"", RuntimeLimits())
 

@@ -32,7 +32,7 @@ def test_a_promoted_replica_continues_the_work_of_its_primary(server_binary: Pat
         eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1) == ["0"])
         eventually(lambda: "StreamReader" in str(execute(replica, "RG.DUMPREGISTRATIONS")))
         replica.wait_ready(30)
-        # The replica's worker also calls `started`, whose write fails there. It must fail before the promotion.
+        # The replica's worker also calls `started`, whose write must fail before the promotion.
         eventually(lambda: re.search("onRegistered of .* failed: READONLY", replica.log.read_text()))
         primary.stop(9)
         execute(replica, "REPLICAOF", "NO", "ONE")

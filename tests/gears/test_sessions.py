@@ -151,7 +151,7 @@ def test_pauses_of_a_missed_session_apply_before_its_registrations_start() -> No
     taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
     taking.installed.adopt(shared(), {"r-1": 7})
     assert ordered == [("r-0", ["r-1", 7]), ("r-1", ["r-1", 7])]
-    taking.installed.adopt(shared(), {"r-1": 7})  # the order was applied already
+    taking.installed.adopt(shared(), {"r-1": 7})  # the session is already installed
     assert len(ordered) == 2
 
 
