@@ -39,7 +39,7 @@ def from_squad(path: Path) -> Corpus:
 
 
 def from_pydoc(*, count: int = 2000, seed: int = 1) -> Corpus:
-    """The language reference, and questions of the usual form made from words of one sentence each."""
+    """The language reference, and questions of the usual form, each made of words of one sentence."""
     documents = [(f"python:{topic}", text) for topic, text in sorted(topics.items())]
     pick = random.Random(seed)
     sentences = [s for _, text in documents for s in re.split(r"(?<=[.!?])\s+", text) if len(_WORD.findall(s)) >= 8]
@@ -56,7 +56,7 @@ def _some_words(sentence: str, pick: random.Random) -> str:
 
 
 def variations(questions: Iterable[str], count: int) -> list[str]:
-    """`count` different questions: a repeated question gets a harmless lead-in, so that no cache has its answer."""
+    """`count` different questions. Repeated questions get other introductions, so that no cache has their answers."""
     base = list(questions)
     leads = ["", "Tell me: ", "Please answer: ", "I would like to know: ", "In short, ", "Exactly, ", "Now, ", "So, "]
     made = [lead + question for lead in leads for question in base]

@@ -1,8 +1,8 @@
 """Round trips of `AI.TENSORSET`, `AI.TENSORGET` and `AI.MODELEXECUTE`, compared with `SET` and `GET` of the same bytes.
 
-The model adds its input to itself, so the figures show the way of a tensor to the worker and back. The plain
-alternative is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one
-server in one run, all operations in turn in each round.
+The model adds its input to itself, so the figures show the cost of the transfer to the worker and back. The plain
+alternative is a client that gets the bytes, computes the result and sets it: a `GET`, then a `SET`. Each round runs all
+operations on the same server in turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VARIANTS = 16  # keys of each kind, one for each client
 
 @dataclass(frozen=True)
 class Size:
-    """A tensor size: `elements` INT64 in one row, and how many commands of a kind one client sends in a round."""
+    """A tensor size: `elements` INT64 in one row. `commands` is the number of commands of a kind in a round."""
 
     name: str
     elements: int
@@ -48,7 +48,7 @@ MODES = (Mode("1 client", 1, 1), Mode("16 clients", 16, 1), Mode("1 client, pipe
 
 @dataclass(frozen=True)
 class Operation:
-    """Commands sent one after the other (each a function of the variant), and the operation to compare them with."""
+    """Commands in sequence, each as a function of the variant. `plain` names the operation to compare with."""
 
     name: str
     commands: tuple[Callable[[int], bytes], ...]
@@ -75,7 +75,7 @@ def run(report: Report, binary: Path, rounds: int, sizes: tuple[Size, ...] = SIZ
                 for operation in found[size]:
                     count = max(size.commands // (1 if number else 10) // mode.depth, VARIANTS)
                     load = run_resp_load(server.port, _requests(operation, mode, count), clients=mode.clients)
-                    if number:  # the first round warms caches, keys and the worker up
+                    if number:  # the first round is a warm-up
                         results.add(mode, size, operation.name, load)
     note = (
         f"medians of {rounds} rounds [least–most]; bytes are INT64 elements; models: {', '.join(backends)}, x + x;"
@@ -86,7 +86,7 @@ def run(report: Report, binary: Path, rounds: int, sizes: tuple[Size, ...] = SIZ
 
 
 def _store_models(client: Any) -> list[str]:
-    """Store the model as ONNX and, where PyTorch is installed, as TorchScript; returns the further backends."""
+    """Store the model as ONNX and, if PyTorch is installed, as TorchScript; returns names of additional backends."""
     client.execute_command("AI.MODELSTORE", "model:ONNX", "ONNX", "CPU", "BLOB", double_model())
     if importlib.util.find_spec("torch") is None:
         return []

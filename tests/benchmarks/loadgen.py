@@ -1,8 +1,8 @@
-"""A closed-loop HTTP load generator that costs little itself.
+"""A closed-loop HTTP load generator with little overhead.
 
-Each client keeps one connection and sends its next request when the last has its answer. Requests are prepared bytes,
-and `Content-Length` delimits replies, so a request costs the generator some 20 µs. That matters on a machine that also
-runs the servers, and is the same for every server.
+Each client has one connection, and sends its next request after the answer to the last request. Requests are prepared
+bytes, and `Content-Length` delimits replies, so a request costs the generator about 20 µs. The low cost matters because
+the servers run on the same machine. The cost is the same for every server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Load:
         return len(self.latencies_ms) / self.seconds
 
     def percentile(self, q: float) -> float:
-        """Latency in milliseconds below which `q` percent of the requests were answered."""
+        """The `q`-th percentile of the latencies in milliseconds."""
         return float(np.percentile(self.latencies_ms, q))
 
 
@@ -103,9 +103,9 @@ def run_load(
     clients: int,
     max_seconds: float,
 ) -> Load:
-    """Send each request once, from `clients` connections, and stop after `max_seconds` even if some are left.
+    """Send each request once, from `clients` connections. Stop after `max_seconds`, even if requests are left.
 
-    Each connection sends at least one request, even if connecting took longer than that, so there are always figures.
+    Each connection sends at least one request, even if connecting takes longer, so there are always figures.
     """
 
     async def main() -> Load:

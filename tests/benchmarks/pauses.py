@@ -34,12 +34,12 @@ COLUMNS = 100
 CLIENTS = 16
 LOAD_SECONDS = 4.0
 CRASH_AFTER_SECONDS = 1.0
-WORDS = 830_000  # of six letters, some 5,000,000 code points: the limit of a document
+WORDS = 830_000  # words of six letters: about 5,000,000 code points, the limit of a document
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One round of a row: its seconds, and the pauses of the pinging client."""
+    """One round of a row: its duration, and the pauses that the pinging client has measured."""
 
     seconds: float
     pauses: Pauses
@@ -67,7 +67,7 @@ def run(
     documents: int | None = None,
     words: int = WORDS,
 ) -> None:
-    """Run rounds of all rows in turn; the rows that need the functions come last, on separate shards."""
+    """Run rounds of all rows in turn. The rows that need the own functions come last, on separate shards."""
     rows = _Rows()
     slowest: list[float] = []
     with ready_shards(binary, 1) as (server,):
@@ -120,7 +120,7 @@ def _store(server: Server, key: str, chunks: list[bytes]) -> None:
 
 
 def _send(server: Server, words: list[bytes]) -> None:
-    """Send a command of any size without copying it; RuntimeError unless the reply is OK."""
+    """Send a command of any size without copying it; RuntimeError if the reply is not OK."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(b"*%d\r\n" % len(words))
         for word in words:
@@ -148,7 +148,7 @@ def _runs(inputs: int) -> Iterable[Request]:
 
 
 def _load(server: Server, seconds: float) -> RespLoad:
-    """Run a model from clients in a closed loop; RuntimeError when one gets an error."""
+    """Run a model from clients in a closed loop; RuntimeError if a client gets an error."""
     with server.client() as client:
         for number in range(CLIENTS):
             client.execute_command("AI.TENSORSET", f"in:{number}", "INT64", 1, 32)
@@ -185,7 +185,7 @@ def _pretokenization(rows: _Rows, binary: Path, rounds: int, limit: int | None) 
 
 
 def _long_document(rows: _Rows, binary: Path, rounds: int, count: int) -> None:
-    """A document whose words are all different, and then another version of the document."""
+    """Write a document whose words are all different, and then another version of the document."""
     words = [f"{number:05x}" for number in range(0x10000, 0x10000 + count)]
     text = "".join(f"{word}{'. ' if number % 12 == 11 else ' '}" for number, word in enumerate(words))
     with System(binary, shards=1) as cluster, ClusterClient(cluster.url) as client:

@@ -1,7 +1,7 @@
 """Measures a server's pauses from outside: `python -m tests.benchmarks.pinger PORT` pings it every millisecond.
 
-It is a separate process with its own connection, and ends when its standard input closes. Its figures include times at
-which the scheduler ran neither the pinger nor the server: compare with the idle row of the same table.
+It is a separate process with its own connection, and ends when its standard input closes. Its figures include times in
+which the scheduler ran other processes, so compare them with the idle row of the same table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print("ready", flush=True)
     waits: list[float] = []
-    while not waits or not select.select([sys.stdin], [], [], 0)[0]:  # at least once, however short the run
+    while not waits or not select.select([sys.stdin], [], [], 0)[0]:  # at least one ping, also in a short run
         started = time.perf_counter()
         connection.sendall(b"PING\r\n")
         if connection.recv(64) != b"+PONG\r\n":

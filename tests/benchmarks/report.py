@@ -1,4 +1,4 @@
-"""Tables of a run: medians over rounds with their spread, and the machine."""
+"""The report of a run: tables with medians over rounds and their spread, and facts of the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def median(values: Sequence[float], digits: int = 2) -> str:
 
 @dataclass
 class Report:
-    """All that a run has printed, also as JSON."""
+    """The tables of a run, which are printed and saved as JSON."""
 
     server: str
     corpus: str
@@ -47,7 +47,7 @@ class Report:
         self.console.print("\n".join(lines), highlight=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
-        """Print a table and keep it."""
+        """Print a table, and add it to the report."""
         shown = Table(title=title, title_justify="left", caption=escape(note), caption_justify="left")
         for index, column in enumerate(columns):
             shown.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -68,7 +68,7 @@ class Report:
 
 
 def _versions(names: Sequence[str]) -> Iterator[str]:
-    """Name and version of each package that is installed."""
+    """Name and version of each of these packages that is installed."""
     for name in names:
         with contextlib.suppress(PackageNotFoundError):
             yield f"{name} {version(name)}"

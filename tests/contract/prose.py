@@ -25,7 +25,7 @@ _SYNTAX = {
     ".lua": "lua",
     **dict.fromkeys((".yaml", ".toml", ".ini", ".mk", "Makefile", "Dockerfile", ".service", ".target"), "hash"),
 }
-# What surrounds prose: quotes with their prefix, comment signs, and line breaks written as \n.
+# The characters around prose: quotes with their prefix, comment signs, and line breaks written as \n.
 _SIGNS = re.compile(
     r"^[rbfuRBFU]{0,2}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$|^\s*(?:#|//|/\*|--|\*)+|\\n", re.MULTILINE
 )
@@ -37,7 +37,7 @@ def _python(text: str, messages: bool) -> Iterator[tuple[int, int]]:
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    opens = True  # no code precedes the token in its statement, so that a string is a docstring
+    opens = True  # whether the token is the first of its statement: then a string is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         begin, end = (starts[row - 1] + column for row, column in (token.start, token.end))
         literal = token.type in (tokenize.STRING, _FSTRING) and (messages or (opens and '"""' in token.string[:4]))
@@ -60,7 +60,7 @@ def _spans(name: str, text: str, messages: bool) -> Iterator[tuple[int, int]]:
 
 
 def prose(name: str, text: str, *, messages: bool = True) -> str:
-    """Return the file `name` with all but its prose masked. Without `messages`, string literals are masked as well."""
+    """Return the text of the file `name` with all code masked. Without `messages`, string literals are masked too."""
     found = []
     here = 0
     for begin, end in _spans(name, text, messages):

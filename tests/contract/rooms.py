@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.harness.programs import ROOT
 
-# The points of the star. They import the core, and never each other.
+# The points of the star. They import the core, but never each other.
 POINTS = ("gears", "models", "api", "cluster", "integrations")
 FOLDERS = ("qa_cluster", *POINTS)
 
@@ -25,7 +25,7 @@ def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
 
 @dataclass(frozen=True)
 class Tree:
-    """Modules by their dotted names, each with its source; `packages` are the ``__init__.py`` files."""
+    """The sources of modules by their dotted names. `packages` are the names of the ``__init__.py`` files."""
 
     sources: Mapping[str, str]
     packages: frozenset[str] = frozenset()
@@ -118,6 +118,6 @@ def circle(tree: Tree) -> list[str] | None:
 
 
 def in_order(package: str, *rooms: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the rooms of a package from the bottom up: each may import all rooms before it."""
+    """Yield the rooms of a package from the bottom up, each with the rooms before it, which it may import."""
     names = [f"{package}.{room}" for room in rooms]
     return ((name, frozenset(names[:index])) for index, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""qa-cluster-client has what the clients of the REST service import, and nothing else of the package."""
+"""The distribution qa-cluster-client contains the modules that the REST clients import, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENT = ROOT / "client"
 PROJECT = tomllib.loads((CLIENT / "pyproject.toml").read_text())
 WHOLE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SETUP = runpy.run_path(str(CLIENT / "setup.py"))
-# What httpx needs, and what it imports if it is there (its command line).
+# The packages that httpx needs, and an optional package of its command line.
 NEEDED = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "orjson", "sniffio", "typing_extensions"}
 LOADED_BY_HTTPX = {"click", "pygments", "rich"}
 
@@ -39,7 +39,7 @@ def test_the_list_is_what_the_clients_load() -> None:
     assert own | {"qa_cluster.integrations"} == SETUP["MODULES"]
 
 
-def test_the_clients_load_no_package_that_only_the_whole_needs() -> None:
+def test_the_clients_load_no_package_that_only_the_full_distribution_needs() -> None:
     site = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     foreign = {
         name.split(".")[0].removesuffix("_finder")
@@ -49,7 +49,7 @@ def test_the_clients_load_no_package_that_only_the_whole_needs() -> None:
     assert {"httpx", "orjson"} <= foreign <= NEEDED | LOADED_BY_HTTPX
 
 
-def test_its_dependencies_and_extras_are_those_of_the_whole() -> None:
+def test_its_dependencies_and_extras_are_those_of_the_full_distribution() -> None:
     project = PROJECT["project"]
     assert set(project["dependencies"]) <= set(WHOLE["dependencies"])
     extras = WHOLE["optional-dependencies"]
@@ -73,7 +73,7 @@ def test_the_wheel_has_these_modules(tmp_path: Path) -> None:
     }
 
 
-def test_a_cluster_client_without_the_whole_says_what_to_install() -> None:
+def test_a_cluster_client_without_the_full_distribution_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['hiredis'] = None\n"
         "try:\n    from qa_cluster.client import ClusterClient\n"

@@ -31,12 +31,12 @@ def public() -> dict[str, type[QAError]]:
     return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, QAError)}
 
 
-def test_every_public_exception_has_a_true_row() -> None:
+def test_every_public_exception_has_a_correct_row() -> None:
     assert len(public()) > 10
     assert rows(PUBLIC) == {name: facts(kind) for name, kind in public().items()}
 
 
-def test_every_other_exception_that_clients_raise_has_a_true_row() -> None:
+def test_every_other_exception_that_clients_raise_has_a_correct_row() -> None:
     others = {kind.__name__: kind for kind in (*errors.LEAVES, errors.CannotWrite, errors.MissingRights)}
     assert rows(OTHERS) == {name: facts(kind) for name, kind in others.items() if name not in public()}
 

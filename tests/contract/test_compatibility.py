@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.harness.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-# The command filter adds it; clients do not send it.
+# Internal commands, which clients do not send.
 PRIVATE = {"RG.INNERHOOK", "RG.FROMPRIMARY"}
 
 

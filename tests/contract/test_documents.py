@@ -1,4 +1,4 @@
-"""The documents name all commands of the module and of the command line, and only settings and paths that exist."""
+"""The documents name all commands of the module and of the command line. All settings and paths in them exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = {
 TEXTS = {name: path.read_text() for name, path in PATHS.items()}
 COMMANDS: Any = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-# The command filter adds it; clients do not send it.
+# Internal commands, which clients do not send.
 PRIVATE = {"RG.INNERHOOK", "RG.FROMPRIMARY"}
 # Names with underscores in documents that are not settings.
 OTHER_NAMES = {
@@ -72,7 +72,7 @@ def test_commands_of_the_module(server_binary: Path) -> None:
     assert named == present - PRIVATE
 
 
-def test_every_command_on_keys_is_fuzzed_with_arguments_of_its_own() -> None:
+def test_the_fuzzer_has_arguments_for_every_command_on_keys() -> None:
     named = set(re.findall(r"`((?:AI|QA\.INDEX)\.[A-Z_]+|QA\.[A-Z]+)`", section("commands.md", "On the wire")))
     assert len(named) > 20
     assert named - SHAPES.keys() == set()
@@ -84,7 +84,7 @@ def test_subcommands() -> None:
 
 
 def written_commands() -> Iterator[tuple[str, str]]:
-    """Yield every command of this project that a document names, in text and in blocks, with the document."""
+    """Yield every command of this project in the text and the blocks of the documents, with its document."""
     for name, text in TEXTS.items():
         in_blocks = [
             step.command for block in blocks(name, text) if block.info == "console" for step in steps(block.text)
@@ -95,7 +95,7 @@ def written_commands() -> Iterator[tuple[str, str]]:
 
 
 def missing(command: str) -> str:
-    """Return the first target of make, subcommand or option of a command that does not exist; empty if all exist."""
+    """Return the first make target, subcommand or option of a command that does not exist; empty if all exist."""
     program, *words = re.sub(r"""ARGS=(["']).*?\1""", "", command).split()
     if program == "make":
         return next((word for word in words if re.fullmatch(r"[a-z-]+", word) and word not in TARGETS), "")
@@ -213,7 +213,7 @@ OPEN_FIRST = re.compile(r"\n\nOpen first: ((?:`[^`]+`(?:, )?)+)\.\n")
 
 
 def unfit(recipe: str) -> str:
-    """What a recipe lacks: the files to open first (at most three), or the tests that fail; empty if nothing."""
+    """The fault of a recipe: no files to open first (at most three), or no tests that fail. Empty without a fault."""
     title = recipe.partition("\n")[0]
     found = OPEN_FIRST.match(recipe[len(title) :])
     if found is None:
@@ -227,7 +227,7 @@ def unfit(recipe: str) -> str:
     return ""
 
 
-def test_every_recipe_names_the_files_to_open_first_and_the_tests_that_go_red() -> None:
+def test_every_recipe_names_the_files_to_open_first_and_the_tests_that_fail() -> None:
     recipes = TEXTS["changing.md"].split("\n## ")[1:]
     assert len(recipes) == 15
     assert [unfit(recipe) for recipe in recipes] == [""] * 15
@@ -247,5 +247,5 @@ def test_every_recipe_names_the_files_to_open_first_and_the_tests_that_go_red() 
         ("A\n\nOpen first: `README.md`.\n\nRed: nothing.\n", "A: names no test that goes red"),
     ],
 )
-def test_a_planted_recipe_that_is_unfit_is_found(recipe: str, problem: str) -> None:
+def test_a_planted_faulty_recipe_is_found(recipe: str, problem: str) -> None:
     assert unfit(recipe) == problem

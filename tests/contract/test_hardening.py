@@ -1,4 +1,4 @@
-"""The native module is built with protection against overruns; the lock file has what serving needs."""
+"""The native module is built with protection against overruns. The lock file has the packages for serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests rely on: which tests run, in which process and order, what is skipped, and waits that end."""
+"""The harness of the tests: the selection, the processes and the order of tests, the summary of skips, and waits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_marked_test_runs_on_the_first_server_only() -> None:
         assert [run.leaves_out(test, one_server=True) for test in tests] == [False, True]
 
 
-def test_only_files_are_not_imported_of_which_no_test_runs() -> None:
+def test_a_file_is_not_imported_only_if_none_of_its_tests_run() -> None:
     assert is_wholly_long("tests/system/test_failover.py")
     assert not is_wholly_long("tests/docs/test_blocks.py")
 
@@ -87,12 +87,12 @@ def test_names_of_long_tests_exist() -> None:
         assert not test or test.partition("[")[0] in (ROOT / file).read_text(), name
 
 
-def test_each_process_of_make_test_has_ports_of_its_own() -> None:
+def test_each_process_of_make_test_has_separate_ports() -> None:
     jobs = re.search(r"^JOBS +\?= (\d+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert jobs is not None and int(jobs[1]) <= PROCESSES
 
 
-def test_ci_tests_an_adapter_and_those_that_changed() -> None:
+def test_ci_tests_one_adapter_and_all_changed_adapters() -> None:
     assert chosen(["README.md", "integrations/__init__.py", "tests/adapters/conftest.py"]) == (["langchain"], [])
     assert chosen(["integrations/kafka/session.py"]) == (["langchain", "kafka"], [])
     changed = ["integrations/service/client.py", "tests/adapters/kserve/questions.py"]
@@ -140,7 +140,7 @@ def test_that_fails(number):
 def test_which_failed_tests_are_forgiven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tests: int, red: set[int], status: int
 ) -> None:
-    """A suite whose tests have all failed once; `red` has the further runs in which they fail, counted from 2."""
+    """All tests of a suite have failed in run 1. `red` has the numbers of later runs in which they fail."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "test_suite.py").write_text(SUITE.format(tests=tests, red=red))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

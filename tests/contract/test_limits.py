@@ -1,4 +1,4 @@
-"""Limits of the native module and of Python are the same numbers."""
+"""The native module and Python have the same limits."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_limits_of_the_index(ours: int, name: str) -> None:
     assert ours == native()[name]
 
 
-def test_what_is_ranked_can_be_watched() -> None:
-    """Each sentence of a ranking may come from a different document."""
+def test_every_ranking_can_be_watched() -> None:
+    """Each sentence of a ranking may belong to another document."""
     assert min(native()["INDEX_MAX_HITS"], native()["INDEX_MAX_WATCHED_DOCUMENTS"]) >= MAX_RANK_COUNT

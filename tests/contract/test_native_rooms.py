@@ -1,7 +1,8 @@
 """The C files of `native/` are in rooms; includes between rooms point one way; no two parts include each other.
 
-A part is a `.c` file with the header of its name. A `.c` file defines what its header declares; otherwise a call could
-reach a part without an include. Each rule is broken once in sources written for the test.
+A part is a `.c` file with the header of its name. A `.c` file defines everything that its header declares, because
+otherwise a part could call another part without an include. For each rule, a test breaks the rule and checks that it
+fails.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.soak.planted import PROOFS
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 MAX_PARTS = 15
-# The rooms, and the other rooms that each may include. The files at the top are in no room and connect them.
+# The rooms, and the other rooms that each may include. The files at the top belong to no room and connect the rooms.
 BELOW: dict[str, set[str]] = {
     "index": set(),
     "server": set(),
@@ -29,11 +30,11 @@ BELOW: dict[str, set[str]] = {
     "scripts/gears": {"server", "jobs", "functions", "worker"},
     "scripts/ai": {"server", "jobs", "models"},
 }
-# The wing for the scripts of users. The other rooms are the question wing, which never includes this one.
+# The scripts wing, for scripts of users. The other rooms are the question wing, which never includes the scripts wing.
 SCRIPTS = {name for name in BELOW if name.startswith("scripts/")}
 TOP = {"module", "info"}
-# A library is one part in many files that includes no room. Rooms include only its public header, which represents it
-# here.
+# The library is one part with many files. It includes no room, and rooms include only its public header. Here the
+# public header represents the library.
 LIBRARY = "index"
 PUBLIC = "index/index.h"
 # The files of the library, the lowest first. A file calls only lower files and includes only their headers.
@@ -45,7 +46,7 @@ LAYERS = [
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-# A prototype starts in the first column, unlike members of types and calls.
+# A prototype starts in the first column; members of types and calls do not.
 PROTOTYPE = re.compile(r"^(?!static|typedef|return|extern|#)[a-z]\w*[\w \*]*?[ \*](\w+)\([^;{}]*\);", re.MULTILINE)
 
 Sources = Mapping[str, str]
@@ -94,7 +95,7 @@ def misplaced(files: Iterable[str]) -> list[str]:
 
 
 def upward(files: Sources) -> list[str]:
-    """Return the includes of a room that the file's room may not include, or of a file that does not exist."""
+    """Return the includes of files that do not exist, or whose room the including room may not include."""
     found = []
     for name, text in files.items():
         known = {room(name)} | BELOW.get(room(name), set(BELOW))
@@ -104,7 +105,7 @@ def upward(files: Sources) -> list[str]:
 
 
 def crossing(files: Sources) -> list[str]:
-    """Includes of the scripts wing in the question wing. Only the files at the top compose both wings."""
+    """Return the includes of the scripts wing in the question wing. Only files at the top may include both wings."""
     return [
         f"{name} includes {target}"
         for name, text in files.items()
@@ -123,7 +124,7 @@ def edges(files: Sources) -> dict[str, set[str]]:
 
 
 def circles(files: Sources) -> list[str]:
-    """Return the parts whose includes lead back to themselves."""
+    """Return the parts that include themselves through other parts."""
     graph = edges(files)
 
     def reached(start: str) -> set[str]:
@@ -187,13 +188,13 @@ def test_no_parts_include_each_other() -> None:
 
 
 def strayed(files: Sources) -> list[str]:
-    """Return the includes of the library's files that lead out of it."""
+    """Return the includes of the library's files that are not files of the library."""
     return [
         f"{name} includes {target}" for name, text in files.items() for target in included(text) if target not in files
     ]
 
 
-def test_the_library_knows_nothing_of_the_rooms() -> None:
+def test_the_library_includes_no_room() -> None:
     files = library()
     assert len(files) > 10 and PUBLIC in files
     assert strayed(files) == []
@@ -207,7 +208,7 @@ def test_the_library_knows_nothing_of_the_rooms() -> None:
 
 
 def called_upward(files: Sources) -> list[str]:
-    """Return calls and includes of the library's files that do not lead to a lower file."""
+    """Return the library's calls and includes whose target is not a lower file."""
     code = {part(name).rpartition("/")[2]: COMMENT.sub("", text) for name, text in files.items() if name.endswith(".c")}
     definition = re.compile(r"^(?!static|return)\w[\w \*]*[ \*](\w+)\([^;{}]*\) \{", re.MULTILINE)
     defined = {function: name for name, text in code.items() for function in definition.findall(text)}
@@ -229,7 +230,7 @@ def test_the_files_of_the_library_have_layers() -> None:
     names = {part(path).rpartition("/")[2] for path in files}
     assert names == {*LAYERS} and len(LAYERS) == len(names)
     assert called_upward(files) == []
-    call = "\nvoid f(Index *index) { index_counts(index); }\n"  # declared in the public header, so no include shows it
+    call = "\nvoid f(Index *index) { index_counts(index); }\n"  # needs no further include
     planted = {**files, "index/open.c": files["index/open.c"] + call}
     assert called_upward(planted) == ["open calls index"]
     planted = {**files, "index/runs.h": files["index/runs.h"] + '#include "index/documents.h"\n'}
@@ -242,7 +243,7 @@ def test_a_header_declares_what_its_own_file_defines() -> None:
     assert foreign(files) == []
 
 
-def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header() -> None:
+def test_every_file_starts_with_a_comment_and_every_c_file_includes_its_header_first() -> None:
     files = sources()
     assert [name for name, text in files.items() if not text.startswith("/* ")] == []
     assert [
@@ -256,15 +257,15 @@ def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header(
 @pytest.mark.parametrize(
     "name, line",
     [
-        ("server/resp.c", '#include "jobs/jobs.h"'),  # up
-        ("jobs/order.h", '#include "worker/supervisor.h"'),  # upward, from a header
-        ("functions/hook.c", '  #  include "models/blob.h"'),  # aside
-        ("functions/hook.c", '#include "scripts/gears/tombstones.h"'),  # the other wing
+        ("server/resp.c", '#include "jobs/jobs.h"'),  # a higher room
+        ("jobs/order.h", '#include "worker/supervisor.h"'),  # a higher room, from a header
+        ("functions/hook.c", '  #  include "models/blob.h"'),  # a room of the same height
+        ("functions/hook.c", '#include "scripts/gears/tombstones.h"'),  # the scripts wing
         ("models/blob.c", '#include "module.h"'),  # a header that does not exist
-        ("scripts/ai/dag.c", '#include "info.h"'),  # the top
-        ("worker/supervisor.c", '#include "jobs.h"'),  # a room's file without its room
+        ("scripts/ai/dag.c", '#include "info.h"'),  # a file at the top
+        ("worker/supervisor.c", '#include "jobs.h"'),  # a file without the name of its room
         ("corpus/stored_index.c", '#include "index/structure.h"'),  # the library's private header
-        ("models/blob.c", '#include "index/index.h"'),  # the library, from a room that has no index
+        ("models/blob.c", '#include "index/index.h"'),  # the library, from a room that may not include it
     ],
 )
 def test_a_planted_include_is_found(name: str, line: str) -> None:
@@ -277,13 +278,13 @@ def test_a_planted_include_is_found(name: str, line: str) -> None:
 @pytest.mark.parametrize(
     "plants",
     [
-        {"server/links.h": "server/caller.h"},  # a header and the other's code
+        {"server/links.h": "server/caller.h"},  # a header, and the code of the other part
         {"jobs/queue.h": "jobs/order.h"},  # two headers
         {"server/args.c": "server/resp.h", "server/resp.c": "server/args.h"},  # two files of code
         {
             "functions/hooked_commands.c": "functions/registry.h",
             "functions/registry.h": "functions/hook.h",
-        },  # over a third
+        },  # through a third part
     ],
 )
 def test_a_planted_circle_is_found(plants: dict[str, str]) -> None:
@@ -302,7 +303,7 @@ def test_a_planted_file_or_crowd_is_found() -> None:
 @pytest.mark.parametrize(
     "name, line",
     [
-        ("server/server.h", "int registry_on_load(RedisModuleCtx *ctx);"),  # defined in a higher room
+        ("server/server.h", "int registry_on_load(RedisModuleCtx *ctx);"),  # a function of a higher room
         ("jobs/jobs.c", "const char *supervisor_refusal(void);"),  # a call without an include
     ],
 )

@@ -75,8 +75,8 @@ class Installed:
         self.bin = folder / "environment" / "bin"
         venv.create(self.bin.parent, symlinks=True)
         pip("--python", self.bin / "python", "install", "--no-deps", "--no-index", wheel)
-        # The environment uses the dependencies of this one, but not this project's editable installation: Python
-        # searches a folder that a .pth file names, but ignores the .pth files in it.
+        # The environment shares the packages of the current environment, but not the editable installation of this
+        # project: Python ignores .pth files in a folder that a .pth file names.
         (site,) = (self.bin.parent / "lib").glob("*/site-packages")
         places = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         (site / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))
@@ -115,7 +115,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 @pytest.fixture(scope="module")
 def running(installed: Installed) -> Iterator[Installed]:
-    """The environment with a running cluster of one shard, started in the checkout."""
+    """The environment, with a cluster of one shard that was started in the checkout."""
     installed.qa("up")
     yield installed
     installed.qa("down")
@@ -133,7 +133,7 @@ def test_wheel_holds_the_tracked_files_and_the_module(wheel: Path) -> None:
     assert not wheel.name.endswith("-any.whl")
 
 
-def test_in_the_checkout_python_imports_the_checkout_and_nothing_twice(installed: Installed) -> None:
+def test_in_the_checkout_python_imports_each_module_once_and_from_the_checkout(installed: Installed) -> None:
     code = (
         "import sys, qa_cluster.api.app, qa_cluster.cluster.cli, qa_cluster.models\n"
         "import qa_cluster.gears.process.service\n"
@@ -141,7 +141,7 @@ def test_in_the_checkout_python_imports_the_checkout_and_nothing_twice(installed
     )
     files = installed.run("python", "-c", code).splitlines()
     assert len(files) == len(set(files)) > 50
-    # an adapter is imported by the command that starts it
+    # only the command that starts an adapter imports it
     assert {Path(file).relative_to(ROOT).parts[0] for file in files} == set(FOLDERS) - {"integrations"}
     elsewhere = installed.run("python", "-P", "-c", code).splitlines()
     assert all(Path(file).is_relative_to(installed.package) for file in elsewhere)
@@ -155,7 +155,7 @@ def test_in_the_checkout_the_pipeline_answers(installed: Installed) -> None:
     assert installed.run("python", "-c", code) == "Ada Lovelace\n"
 
 
-def test_the_module_is_the_installed_one_and_that_of_the_checkout_for_its_own_code(installed: Installed) -> None:
+def test_installed_code_loads_the_installed_module_and_the_checkout_its_own(installed: Installed) -> None:
     assert f"loadmodule {installed.package / 'native' / 'qa.so'}\n" in installed.qa("config", "--module")
     lines = installed.run("python", "-m", "qa_cluster.cluster.cli", "config", "--module")
     assert f"loadmodule {ROOT / 'native' / 'build' / 'qa.so'}\n" in lines

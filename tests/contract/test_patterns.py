@@ -1,8 +1,8 @@
 """No regular expression of the product takes more than linear time on a text from outside.
 
-A pattern whose time is quadratic stops the event loop or the worker with one request. So each pattern of a module, and
-each pattern that a function names where it uses it, runs on texts that repeat the characters it looks for, at two
-lengths and at four times each.
+With a quadratic pattern, one request could block the event loop or the worker. So each pattern of a module or of a
+function runs on texts that repeat the pattern's characters. The tests compare the times of each text and of a text that
+is four times as long.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NOISE_SECONDS = 0.005
 # A linear pattern takes four times as long for a text four times as long, a quadratic one 16 times.
 MOST_GROWTH = 8
 
-# Patterns that run only on texts of this machine's operator.
+# Patterns that run only on texts of the operator.
 NOT_FOREIGN = {
     "qa_cluster.security.passwords._IN_ADDRESS": "the arguments of the own process",
 }
-# Torch and what most adapters need are not installed where this test runs.
+# These modules need torch or packages of adapters, which are not installed where this test runs.
 NOT_IMPORTED = ("qa_cluster.models", ".torch", "__main__", "qa_cluster.integrations")
 CHARACTERS = " \t\n\u3000aAvQ0-.,='\"\\()[]{}<>|*_#:`/@;%&!~^+$"
 METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
@@ -57,7 +57,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[s
 
 
 def inline_patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[str]]]:
-    """Each pattern in a call such as ``re.sub(pattern, ..)``, with its place and the method."""
+    """Each pattern in a call such as ``re.sub(pattern, ..)``, with the place and the method of the call."""
     for folder in FOLDERS:
         for name, source in tree_of(folder).sources.items():
             if not any(part in name for part in NOT_IMPORTED):
@@ -66,7 +66,7 @@ def inline_patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes]
 
 
 def inline_in(source: str) -> Iterator[tuple[int, re.Pattern[str] | re.Pattern[bytes], str]]:
-    """The lines, patterns and methods of the calls in a source. A pattern for a text of the source is left out."""
+    """The lines, patterns and methods of the calls in a source, except calls on a literal text."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS:
             continue
@@ -82,7 +82,7 @@ def inline_in(source: str) -> Iterator[tuple[int, re.Pattern[str] | re.Pattern[b
 
 
 def _written(pattern: ast.expr) -> str | bytes:
-    """The pattern; "x" stands for each value that is not in the source."""
+    """The text of a pattern in the source, with "x" for each value that is not a literal."""
     if isinstance(pattern, ast.Constant):
         return pattern.value  # type: ignore[return-value]
     parts = pattern.values if isinstance(pattern, ast.JoinedStr) else [pattern]
@@ -90,7 +90,7 @@ def _written(pattern: ast.expr) -> str | bytes:
 
 
 def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Callable[[str], object]:
-    """Runs a pattern as its module does: at the start of the text only, or at every position."""
+    """Returns a function that runs a pattern as its module does: at the start of a text only, or at every position."""
     encoded = isinstance(pattern.pattern, bytes)
     method: Callable[..., object] = pattern.finditer
     if uses and uses <= {"match", "fullmatch"}:
@@ -104,7 +104,7 @@ def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Call
 
 
 def attacks(written: str, length: int) -> Iterator[str]:
-    """Texts that repeat what a pattern looks for, with something else at the end."""
+    """Texts that repeat characters of a pattern and end with another character."""
     literals = [letter for letter in CHARACTERS if letter in written or letter in " a0"]
     pairs = [pair for letter in literals for pair in (f"{letter} ", f"{letter}a") if len(set(pair)) == 2]
     for pump in (*literals, *PIECES, *pairs):
@@ -123,12 +123,12 @@ def seconds(run: Callable[[str], object], text: str) -> float:
 def growth(run: Callable[[str], object], written: str, shortest: int = SHORTEST) -> str:
     """The first attack whose time grows more than linearly; empty if all times are linear."""
     for texts in zip(*(attacks(written, times * shortest) for times in (1, 4, 32, 128)), strict=True):
-        # a cubic pattern is detected here, and must not run on the longest text
+        # first the short texts: a cubic pattern would not end on the longest text
         for short, long in (texts[:2], texts[2:]):
             once = seconds(run, short)
             if once < NOISE_SECONDS:
                 continue
-            # The least of three times: other work on the machine makes short times longer.
+            # the minimum of three times, because other work on the machine makes short times longer
             tries = 3 if once < 30 * NOISE_SECONDS else 1
             once, longer = min(seconds(run, short) for _ in range(tries)), seconds(run, long)
             if longer > MOST_GROWTH * once:
@@ -189,6 +189,7 @@ def _filter(text: str) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("run", [split_sentences, analyze, _filter], ids=["sentences", "terms", "filter"])
-def test_what_is_made_of_a_text_takes_linear_time(run: Callable[[str], object]) -> None:
-    # The splitter gets a text in blocks of 10,000 characters, since its own time grows with the square of a block.
+def test_sentences_terms_and_filters_of_a_text_take_linear_time(run: Callable[[str], object]) -> None:
+    # The text needs several blocks: the splitter's time is quadratic in a block of 10,000 characters, and linear
+    # beyond.
     assert growth(run, " a.!;\t\u3000(", 350) == ""

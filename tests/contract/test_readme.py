@@ -1,4 +1,4 @@
-"""The README is short and ordered, and its claims agree with other files of the checkout."""
+"""The README is short, has its sections in order, and agrees with other files of the checkout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def part(heading: str) -> str:
     return README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
-def test_it_is_short_and_in_order() -> None:
+def test_the_readme_is_short_and_in_order() -> None:
     lines = README.splitlines()
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if len(line) > WIDEST] == []
@@ -39,7 +39,7 @@ def test_the_tests_are_run_directly_after_the_demo() -> None:
     assert commands == ["make demo ARGS=--once", "make test"]
 
 
-def test_numbers_of_things() -> None:
+def test_the_headings_with_numbers_count_their_items() -> None:
     things = re.findall(r"^\*\*(\d)\. .*?```console\n(.*?)```", part("Five things to do"), re.MULTILINE | re.DOTALL)
     assert [number for number, _ in things] == ["1", "2", "3", "4", "5"]
     assert all(block.count("\n") <= 5 for _, block in things)
@@ -79,5 +79,5 @@ def test_the_contents_page_names_every_document_once() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["img.shields.io", "badge.fury", "github.com/", "pypi.org"])
-def test_nothing_is_fetched_from_elsewhere(elsewhere: str) -> None:
+def test_the_readme_loads_nothing_from_other_hosts(elsewhere: str) -> None:
     assert elsewhere not in README

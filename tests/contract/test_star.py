@@ -2,8 +2,8 @@
 
 They never import each other.
 
-Within a point, and within the core, the folders are rooms that import each other one way only. No file imports itself,
-directly or through others.
+The folders within a point or the core are rooms, which import each other in one direction only. No file imports itself,
+directly or through other files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _QUESTION_ROOMS = dict(
         "process",
     )
 )
-# documents are indexed without questions
+# indexing must not depend on answering
 _QUESTION_ROOMS[f"{FUNCTIONS}.indexing"] -= {f"{FUNCTIONS}.answering"}
 _QUESTION_ROOMS[f"{FUNCTIONS}.embedding"] -= {f"{FUNCTIONS}.answering"}
 _SCRIPT_ROOMS = {
@@ -113,8 +113,8 @@ ROOMS = {
     "integrations": INTEGRATION_ROOMS,
 }
 
-# In a checkout, qa_cluster also finds the files next to its folder: itself again, and files that no installed package
-# has.
+# In a checkout, `import qa_cluster.NAME` also finds files next to the folder: a second copy of qa_cluster, and files
+# that no installed package has.
 SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
 
 
@@ -151,7 +151,7 @@ def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
 
 
 @pytest.mark.parametrize(("folder", "rooms"), ROOMS.items(), ids=ROOMS)
-def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
+def test_rooms_import_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     assert wrong_directions(tree_of(folder), rooms) == []
 
 
@@ -161,7 +161,7 @@ def folder_of(tree: Tree, module: str) -> str:
 
 
 def roomless(tree: Tree, rooms: dict[str, frozenset[str]]) -> set[str]:
-    """Folders that are in no room."""
+    """Return the folders that are in no room."""
     return {folder for module in tree.sources if room_of(folder := folder_of(tree, module), rooms) is None}
 
 
@@ -172,14 +172,14 @@ def crowded(tree: Tree) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("folder", "rooms"), ROOMS.items(), ids=ROOMS)
-def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, rooms: dict[str, frozenset[str]]) -> None:
+def test_every_folder_is_a_room_with_a_limited_number_of_files(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     tree = tree_of(folder)
     assert roomless(tree, rooms) == {folder if folder == "qa_cluster" else f"qa_cluster.{folder}"}
     assert rooms.keys() <= tree.sources.keys()
     assert crowded(tree) == {}
 
 
-def test_a_worker_loads_nothing_that_asks() -> None:
+def test_a_worker_loads_no_code_of_clients() -> None:
     worker = "import sys, qa_cluster.gears.process.service; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", worker], capture_output=True, text=True, check=True).stdout.split()
     assert "qa_cluster.reading.spans" in loaded
@@ -233,17 +233,17 @@ QUESTION_FILES = ("shard.link", "inference.batcher", "functions.answering.answer
 
 @pytest.mark.parametrize("shape", ["{}\n", LATE, FOR_TYPES], ids=["plain", "in a function", "for types"])
 @pytest.mark.parametrize("module", QUESTION_FILES)
-def test_a_planted_passage_into_the_wing_of_scripts_is_found(module: str, shape: str) -> None:
+def test_a_planted_import_of_the_scripts_wing_is_found(module: str, shape: str) -> None:
     tree = Tree({f"{GEARS}.{module}": shape.format(f"from {SCRIPTS}.runs.plan import Step")})
     assert wrong_directions(tree, GEARS_ROOMS) == [f"{GEARS}.{module} imports {SCRIPTS}.runs.plan.Step"]
 
 
-def test_the_wing_of_scripts_may_know_that_of_questions() -> None:
+def test_the_scripts_wing_may_import_the_question_wing() -> None:
     line = "from ...functions.own_functions import OwnFunctions\nfrom ...process.jobs import JobTable\n"
     assert wrong_directions(Tree({f"{SCRIPTS}.jobs.script_jobs": line}), GEARS_ROOMS) == []
 
 
-def test_indexing_knows_nothing_of_answering() -> None:
+def test_a_planted_import_of_answering_in_indexing_is_found() -> None:
     line = f"from {FUNCTIONS}.answering.answer import SentenceAnswers"
     found = wrong_directions(Tree({f"{FUNCTIONS}.indexing.sweep": line}), GEARS_ROOMS)
     assert found == [f"{FUNCTIONS}.indexing.sweep imports {FUNCTIONS}.answering.answer.SentenceAnswers"]
@@ -259,7 +259,7 @@ def test_a_planted_folder_without_a_room_or_with_too_many_files_is_found() -> No
     assert crowded(tree) == {f"{GEARS}.shard": MAX_FILES + 1}
 
 
-def test_a_planted_offence_against_the_star_is_found() -> None:
+def test_a_planted_import_that_breaks_the_star_is_found() -> None:
     lines = {
         "api": ("from qa_cluster.gears import worker", "qa_cluster.gears.worker"),
         "qa_cluster": ("import qa_cluster.models.exporting.export", "qa_cluster.models.exporting.export"),

@@ -67,7 +67,7 @@ EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {
 }
 # String literals of these folders are data: questions, documents, asserted texts.
 DATA = ("tests/",)
-# Not prose of this project.
+# Files without prose of this project, and this file.
 LEFT_OUT = ("LICENSE", "tests/contract/test_words.py")
 
 

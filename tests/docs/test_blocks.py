@@ -102,14 +102,14 @@ def test_planted_faults_fail(walkthrough: Walkthrough) -> None:
             walkthrough.run(block(info, inside))
 
 
-def test_steps_keep_commands_and_what_is_shown_apart() -> None:
+def test_steps_separate_commands_from_shown_output() -> None:
     assert [(step.command, step.shown) for step in steps("$ a \\\n  b\nc\nd\n$ e")] == [
         ("a \\\n  b", "c\nd"),
         ("e", ""),
     ]
 
 
-def test_what_is_shown_of_a_table_is_in_it() -> None:
+def test_the_shown_part_of_a_table_is_in_the_table() -> None:
     table = " name   ms\n ──────────\n ada   1.5\n bob   2.5\n"
     assert agrees(" name ms\n ───\n ada 9\n ...", table)
     assert not agrees(" name ms\n ───\n eve 9\n ...", table)

@@ -1,4 +1,4 @@
-"""Files and batches over HTTP, with a batch worker in this process. Each request has one result and the key's rights."""
+"""Files and batches over HTTP, run by a worker in this process. Each request has one result, and its key's rights."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def shards(cluster: TinyShards) -> Iterator[TinyShards]:
 
 @contextmanager
 def asked(shards: TinyShards, attack: str, figures: Figures) -> Iterator[None]:
-    """Ask questions continuously within the block. Each must get its answer, within a limit for all processes' memory."""
+    """Ask questions within the block. Each must get its answer, and the memory of all processes has a limit."""
     over, slowest, most, failures = threading.Event(), [0.0], [0.0], []
     node = shards.nodes[0]
 

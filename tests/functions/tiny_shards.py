@@ -59,7 +59,7 @@ class TinyShards(Shards):
         return hashtag_for_slot(self.nodes.index(node) * (16384 // len(self.nodes)))
 
     def store(self, node: Server, name: str, manifest: Manifest) -> None:
-        """Write the keys of a further reader, as any client may do."""
+        """Write the keys of another reader, as any client may do."""
         folder, own = self.folder / name, self.tag_of(node)
         self.on(node, "SET", keys.tokenizer_key(own, manifest.name), (folder / TOKENIZER_FILE).read_bytes())
         model = (folder / MODEL_FILE).read_bytes()

@@ -1,4 +1,4 @@
-"""Rounds of sequences on a cluster with replicas: clients block, and the data that they wait for changes under them.
+"""Rounds of random steps on a cluster with replicas: clients block, and meanwhile the data of their jobs changes.
 
     python -m tests.fuzz.asan_sequences --rounds 200 --seed 1 [--server redis]
 
@@ -9,8 +9,8 @@ Two primaries with a replica each run with a hostile worker. A round has `STEPS`
 - rewriting and loading of the AOF, DEBUG RELOAD, broken replication links, manual failovers, dead workers
 
 After each round all clients leave. Then no job and no blocked client may remain, and each replica must have its
-primary's data. The exit status is 1 if a server ends, hangs or reports an error. The output names the seed, the round
-and the file with the last commands.
+primary's data. The exit status is 1 if a server ends, hangs or reports an error. The output then names the seed, the
+round and the file with the last commands.
 
 QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build, as in `fuzz_commands.py`.
 """
@@ -46,25 +46,25 @@ from tests.harness.workers import fake_worker
 
 STEPS = 40
 PATIENCE_SECONDS = 60.0
-PAUSE_SECONDS = 15.0  # a primary pauses writes for 10 s at most
+PAUSE_SECONDS = 15.0  # in a failover, a primary pauses writes for at most 10 s
 NAMES = frozenset([*OURS, *PLAIN, "absent"])
 CLUSTER: dict[str, object] = {
     **SETTINGS,
     "cluster-enabled": "yes",
-    "cluster-node-timeout": 15_000,  # a sanitized server on a busy machine answers late
-    "cluster-replica-no-failover": "yes",  # failovers are steps of the rounds
+    "cluster-node-timeout": 15_000,  # a sanitized server is slow on a busy machine
+    "cluster-replica-no-failover": "yes",  # failovers occur only as steps of the rounds
     "cluster-allow-replica-migration": "no",
     "cluster-require-full-coverage": "no",
     "repl-timeout": 20,
-    "qa.worker-start-ms": 20_000,  # a worker may be stopped before its first heartbeat
-    "crash-memcheck-enabled": "no",  # a sanitized server would hang in it
+    "qa.worker-start-ms": 20_000,  # a step may stop a worker before its first heartbeat
+    "crash-memcheck-enabled": "no",  # the check would hang in a sanitized server
 }
 
 Step = Callable[["Shard", random.Random], None]
 
 
 def tagged(command: Command, tag: str) -> Command:
-    """The command with its keys on one shard."""
+    """The command with the shard's tag in its keys."""
     return [f"{word}{{{tag}}}" if isinstance(word, str) and word in NAMES else word for word in command]
 
 
@@ -75,7 +75,7 @@ class Shard:
         self.servers = (first, second)
         self.tag = ""
         self.clients: list[Client] = []
-        self.failing_over: tuple[Server, float] | None = None  # the primary, and until when it may pause writes
+        self.failing_over: tuple[Server, float] | None = None  # the old primary; it may pause writes until this time
 
     @property
     def primary(self) -> Server:
@@ -153,7 +153,7 @@ class Sequences:
             raise Finding(f"seed {self.seed}, round {number}: {error}; see {self.keep_log()}") from error
 
     def send(self, shard: Shard, commands: list[Command], client: Client | None = None) -> None:
-        """Send commands to a primary; their replies are read later, or never."""
+        """Send commands to a primary. The replies are read later, or never."""
         made = [tagged(command, shard.tag) for command in commands]
         self.log.extend(repr(command)[:1000] for command in made)
         if client is None:
@@ -183,12 +183,12 @@ class Sequences:
         self.send(shard, [*commands, *(self.generator.wait(chance) for _ in range(chance.choice([1, 2, 4])))], client)
 
     def vanish(self, shard: Shard, chance: random.Random) -> None:
-        """A blocking call of a client that leaves at once."""
+        """A blocking call of a client that disconnects at once."""
         self.send(shard, [*self.scene(), self.generator.wait(chance)])
         shard.clients.pop().leave()
 
     def ask_replica(self, shard: Shard, chance: random.Random) -> None:
-        """Calls and commands of all kinds on the replica; afterwards its data must still be its primary's."""
+        """Calls and commands of all kinds on the replica. They must not change the replica's data."""
         calls = [
             self.generator.wait(chance) if chance.random() < 0.4 else self.generator.command(chance) for _ in range(6)
         ]
@@ -212,8 +212,8 @@ class Sequences:
     def unblock(self, shard: Shard, chance: random.Random) -> None:
         """CLIENT UNBLOCK of blocked clients.
 
-        A server does not unblock a client of a module without a callback for timeouts, so the reply is then 0. A client
-        in a command of the server is unblocked, and its next command is a blocking call.
+        A server does not unblock a client of a module command without a timeout callback, and replies 0. It unblocks a
+        client of its own commands, whose next command is then a blocking call.
         """
         if shard.pausing:
             return
@@ -231,7 +231,7 @@ class Sequences:
             self.done["unblocked"] += self.admin(shard.primary, "CLIENT", "UNBLOCK", client, way)
 
     def rename(self, shard: Shard, chance: random.Random) -> None:
-        """Move, copy, remove or expire a key that jobs may be working on."""
+        """Rename, copy, delete or expire a key that jobs may use."""
         key, other = chance.choice(OURS), chance.choice(OURS)
         choices: list[Command] = [
             ["RENAME", key, other],
@@ -247,7 +247,7 @@ class Sequences:
         self.send(shard, [chance.choice(choices)])
 
     def transaction(self, shard: Shard, chance: random.Random) -> None:
-        """Commands in MULTI, where no command may block."""
+        """Commands in MULTI, where commands must not block."""
         inner = [self.generator.wait(chance), self.generator.command(chance), ["RENAME", "m1", "m2"]]
         self.send(shard, [["MULTI"], *inner, [chance.choice(["EXEC", "EXEC", "DISCARD"])]])
 
@@ -257,7 +257,7 @@ class Sequences:
         self.send(shard, [["EVAL", "return redis.pcall(unpack(ARGV))", 1, "absent", *inner]])
 
     def restore(self, shard: Shard, chance: random.Random) -> None:
-        """Good and damaged dumps, some over keys in use."""
+        """RESTORE of good and damaged dumps, some of them over used keys."""
         commands: list[Command] = [self.generator.wait(chance)]
         for _ in range(5):
             dump = damaged(chance, self.dumps[chance.choice(sorted(self.dumps))])
@@ -279,8 +279,8 @@ class Sequences:
         self.admin(chance.choice([shard.primary, shard.replica]), "DEBUG", "RELOAD")
 
     def break_link(self, shard: Shard, chance: random.Random) -> None:
-        """Cut the replication link; the replica continues or loads all data again."""
-        if chance.random() < 0.3:  # the primary forgets its backlog
+        """Cut the replication link. The replica then continues, or loads all data again."""
+        if chance.random() < 0.3:  # without the backlog, the replica must load all data again
             self.admin(shard.primary, "DEBUG", "CHANGE-REPL-ID")
         self.admin(shard.primary, "CLIENT", "KILL", "TYPE", "replica")
 
@@ -293,7 +293,7 @@ class Sequences:
         self.admin(shard.replica, "CLUSTER", "FAILOVER")
 
     def kill_worker(self, shard: Shard, chance: random.Random) -> None:
-        """End or stop the worker, which has jobs."""
+        """Kill or stop the worker while it has jobs."""
         if pid := int(shard.primary.field("worker_pid")):
             self.log.append(f"{shard.primary.port}: kill the worker {pid}")
             with suppress(ProcessLookupError):
@@ -315,7 +315,7 @@ class Sequences:
             raise Finding(told)
 
     def _rest(self, shard: Shard) -> str:
-        """What a shard at rest must not have; empty if it has nothing of that."""
+        """The remaining jobs, clients and differences of an idle shard, as text; empty if there are none."""
         try:
             roles = sorted(map(_role, shard.servers))
             if roles != ["master", "slave"]:
@@ -337,7 +337,7 @@ class Sequences:
 
     @staticmethod
     def _digests(server: Server) -> dict[str, Any]:
-        """The digest of each key's value, of one moment."""
+        """The digest of each key's value, all from the same time."""
         with server.client(decode_responses=False) as client:
             client.execute_command("READONLY")
             keys = sorted(client.keys("*"))
@@ -377,7 +377,7 @@ def _attach(replica: Server, primary: Server) -> None:
 
 
 def run(rounds: int, seed: int, name: str, *, quiet: bool = False) -> Counter[str]:
-    """Run that many rounds on one cluster; return how often each step ran. Raises Finding."""
+    """Run `rounds` rounds on one cluster; return the number of runs of each step. Raises Finding."""
     dumps, names = _dumps(name, seed)
     worker = fake_worker("tests.fuzz.hostile", seed)
     with Cluster(binary_of(name), CLUSTER, worker=worker, size=2) as cluster, ExitStack() as stack:

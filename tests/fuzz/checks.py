@@ -1,4 +1,4 @@
-"""Checks for a server after any input: while it is busy, and after all clients have left."""
+"""Checks of a server after any input: while it is busy, and after all clients have left."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.harness.processes import descendants
 from tests.harness.servers import Server
 
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
-PING_SECONDS = 10.0  # on a busy machine a server may wait for seconds
+PING_SECONDS = 10.0  # on a busy machine a server may be slow for seconds
 CHILDREN = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress")
-# The tolerance for growth since the first measurement: too small for growth with the number of commands.
-MORE_MEMORY = 384 * 1024  # the first thousands of cases add up to 220 KiB, later cases nothing
+# The tolerance for growth since the first measurement. Growth with the number of commands exceeds it.
+MORE_MEMORY = 384 * 1024  # the first thousands of cases use up to 220 KiB, later cases use no more
 MORE_DESCRIPTORS = 3
 UNREGISTERED_ID_BYTES = 96  # ids of removed registrations; a server remembers the newest 10,000
 
@@ -72,7 +72,7 @@ def leftovers(server: Server) -> str:
     counts = {name: int(fields[f"qa_{name}"]) for name in ("queued_clients", "queued_events", "in_flight")}
     counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - int(fields["qa_worker_links"]))
     counts["clients"] = len(others)
-    counts |= {name: int(fields[name]) for name in CHILDREN}  # a child process of the server would count too
+    counts |= {name: int(fields[name]) for name in CHILDREN}  # a child process of the server must not remain either
     found = {name: count for name, count in counts.items() if count}
     if fields["qa_worker_state"] != "ready":
         found["worker that is " + str(fields["qa_worker_state"])] = 1
@@ -88,14 +88,14 @@ def check_reload(server: Server) -> None:
             client.execute_command("DEBUG", "RELOAD")
             after = client.execute_command("DEBUG", "DIGEST")
         if before[0] != before[1]:
-            time.sleep(0.1)  # the worker was still writing
+            time.sleep(0.1)  # the worker was still writing data
         elif before[0] == after:
             return
     raise Finding(f"DEBUG RELOAD changed the data, of which the keys were {keys}")
 
 
 def rest_of(server: Server) -> Rest:
-    """Empties the server and measures the rest several times, because timers, buffers and connections change."""
+    """Empties the server and measures its resources several times, because timers, buffers and connections change."""
     with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
         client.execute_command("FLUSHALL", "SYNC")
         client.execute_command("SCRIPT", "FLUSH", "SYNC")
@@ -105,14 +105,14 @@ def rest_of(server: Server) -> Rest:
     with server.client(encoding_errors="backslashreplace") as client:
         for _ in range(5):
             time.sleep(0.1)
-            # without a worker a server has less of everything
+            # a worker must run, because a server without a worker has fewer resources
             eventually(lambda: descendants(server.pid), PATIENCE_SECONDS)
             memory, fields = client.info("memory"), client.info("everything")
             processes.append(len(descendants(server.pid)))
             remembered = int(fields["qa_unregistered_ids"]) * UNREGISTERED_ID_BYTES
             looks.append(int(memory["used_memory"]) - buffers(memory) - remembered)
-            # a worker that opens its links has some that the server has not counted yet, and connections
-            # that close between both measurements are counted but no longer exist
+            # The median: a starting worker has links that the server has not counted yet, and connections that close
+            # between both measurements are counted but no longer exist
             descriptors.append(len(os.listdir(process / "fd")) - int(fields["connected_clients"]))
     return Rest(
         memory=min(looks),
@@ -124,21 +124,21 @@ def rest_of(server: Server) -> Rest:
 
 
 def own_threads(process: Path) -> int:
-    """The number of threads without those of the allocator, which start at any time."""
+    """The number of threads, except the allocator's threads, which may start at any time."""
     names = [(task / "comm").read_text() for task in (process / "task").iterdir()]
     return sum("jemalloc" not in name for name in names)
 
 
 def buffers(memory: dict[str, Any]) -> int:
-    """Memory that the server itself allocates and frees at any time."""
+    """The memory of buffers that the server may allocate and free at any time."""
     names = ("mem_clients_normal", "mem_aof_buffer", "used_memory_scripts_eval", "used_memory_vm_total")
     return sum(int(memory.get(name, 0)) for name in names[:3])
 
 
 def check_rest(first: Rest, server: Server) -> Rest:
-    """Checks that an idle server has no more than at the first measurement; returns the measurement.
+    """Checks that an idle server's resources have not grown since the first measurement; returns the new measurement.
 
-    On a busy machine the resources of a replaced worker may be freed some seconds later.
+    It repeats the measurement, because a busy machine may free the resources of a replaced worker seconds later.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while grown := _grown(first, now := rest_of(server)):

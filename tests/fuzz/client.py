@@ -1,4 +1,4 @@
-"""A client of the fuzzer: pipelines commands, reads RESP2 and RESP3, counts replies, and can leave at any moment."""
+"""A client of the fuzzer. It pipelines commands, reads RESP2 and RESP3, counts replies, and may disconnect early."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Client:
             self.send(greeting)
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Sends all commands at once, and a command that shows whether the number of replies is right."""
+        """Sends all commands at once, and then a command whose reply shows that no reply is missing."""
         self.token += 1
         self.due += len(commands) + 1
         self.send_raw(b"".join(map(encode, commands)) + encode(["ECHO", f"in step {self.token}"]))
 
     def send_raw(self, data: bytes) -> None:
-        """Sends bytes, perhaps no valid command. They are lost if another client has killed this client."""
+        """Sends bytes, which may be an invalid command. They are lost if another client has killed this client."""
         with suppress(ConnectionError):
             self.socket.sendall(data)
 

@@ -1,4 +1,4 @@
-"""Damaged data: dumps for RESTORE, RDB files and append-only files, cut and changed at random."""
+"""Damaged data: dumps for RESTORE, RDB files and append-only files, truncated and changed at random."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
 FOOTER = 10  # version and checksum at the end of a dump
-# The server has refused the file and runs its own check of the file. This check never ends (7.0 and Valkey 9) if the
-# value of a module is cut between two of its parts.
-# The server panics on purpose if damage has made two keys equal.
+# Texts of a server that refuses a file. After the first, the server checks the file. The check never ends (7.0 and
+# Valkey 9) if a module's value is cut between two of its parts. After the second, it panics on purpose: damage has made
+# two keys equal.
 REFUSED = ("Internal error in RDB reading", "Duplicated key found in RDB file")
 SECONDS = 20.0
 
 
 def fill(server: Server) -> None:
-    """Stores a value of each of the module's types; repeats until the hostile worker accepts it."""
+    """Stores a value of each type of the module. Repeats this until the hostile worker accepts the values."""
     eventually(partial(_fill, server), SECONDS, ignore=redis.RedisError)
 
 
@@ -52,7 +52,7 @@ def _fill(server: Server) -> bool:
 
 
 def payloads(server: Server) -> dict[str, bytes]:
-    """A good dump of each type. The keys are removed again."""
+    """A good dump of each type. The keys of the dumps are deleted."""
     fill(server)
     with server.client(decode_responses=False) as client:
         found = {key: client.dump(key) for key in OURS}
@@ -79,7 +79,7 @@ def changed(chance: random.Random, body: bytes) -> bytes:
 
 
 def damaged(chance: random.Random, payload: bytes) -> bytes:
-    """A dump that RESTORE starts to load, sometimes one that it refuses at once, sometimes a good one."""
+    """A damaged dump that RESTORE starts to load. Sometimes a dump that RESTORE refuses at once, or a good dump."""
     if chance.random() < 0.1:
         return payload
     if chance.random() < 0.1:
@@ -106,7 +106,7 @@ class Files:
             self.aof = {path.name: path.read_bytes() for path in (server.directory / "appendonlydir").iterdir()}
 
     def run(self, cases: int) -> dict[str, int]:
-        """Starts servers and returns how many loaded the files and how many refused them. Finding: anything else."""
+        """Starts servers; returns how many loaded and how many refused the files. Any other outcome is a Finding."""
         counts = {"loaded": 0, "refused": 0}
         for number in range(cases):
             chance = random.Random(f"{self.seed} file {number}")
@@ -132,7 +132,7 @@ class Files:
             shutil.rmtree(directory, ignore_errors=True)
 
     def write_rdb(self, chance: random.Random, directory: Path) -> None:
-        """Writes a truncated or changed file, with the checksum 0, which means: not computed."""
+        """Writes a truncated or changed file. Its checksum is 0, which servers do not check."""
         if chance.random() < 0.4:
             data = self.rdb[: chance.randrange(len(self.rdb))]
         else:
@@ -152,7 +152,7 @@ class Files:
             (folder / name).write_bytes(kept)
 
     def watch(self, directory: Path, number: int) -> str:
-        """The state of the server."""
+        """Runs the server; returns whether it loaded or refused the files."""
         log = directory / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -182,7 +182,7 @@ class Files:
         if REFUSED[1] in said:
             return "refused"
         loaded = "eady to accept connections" in said
-        # A server that refuses a file exits with the status of its own check of the file: 0 if it finds nothing.
+        # A server that refuses a file exits with the status of its check of the file: 0 if the check finds no fault.
         if any(report in said for report in REPORTS) or process.returncode not in (0, 1):
             where = keep(self.seed, number, directory)
             raise Finding(f"file {number}: the server ended with {process.returncode}; kept in {where}\n{said[-3000:]}")
@@ -190,7 +190,7 @@ class Files:
 
 
 def keep(seed: int, number: int, directory: Path) -> Path:
-    """Copies the files on which a server broke."""
+    """Copies the files of a finding."""
     where = Path(tempfile.gettempdir()) / f"qa-fuzz-{seed}-file-{number}-{os.getpid()}"
     shutil.copytree(directory, where, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
     return where

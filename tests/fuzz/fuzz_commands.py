@@ -1,4 +1,4 @@
-"""Random AI.*, RG.* and QA.* commands to a real server with a hostile worker, from clients that may leave.
+"""Sends random AI.*, RG.* and QA.* commands to a real server with a hostile worker, from clients that may disconnect.
 
     python -m tests.fuzz.fuzz_commands --cases 5000 --seed 1 [--server redis] [--parts 2] [--files 50]
     python -m tests.fuzz.fuzz_commands --planted
@@ -31,12 +31,12 @@ from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
-ENOUGH = 1000  # cases after which at least one client has left while it waited
+ENOUGH = 1000  # after this number of cases, at least one waiting client has disconnected
 SETTINGS: dict[str, object] = {
     "qa.job-timeout-ms": 150,
     "qa.hook-timeout-ms": 150,
     "qa.script-timeout-ms": 200,
-    "qa.background-timeout-ms": 150,  # no limit by default: an event that the worker never ends would stay in flight
+    "qa.background-timeout-ms": 150,  # a limit, because the worker does not end every event
     "qa.cancel-grace-ms": 500,
     "qa.atomic-lease-ms": 30,
     "qa.worker-silence-ms": 1500,
@@ -111,7 +111,7 @@ def fuzz_parts(options: argparse.Namespace) -> None:
             time.sleep(0.2)
     finally:
         for process in running:
-            process.send_signal(signal.SIGINT)  # so that it ends its server
+            process.send_signal(signal.SIGINT)  # so that the process ends its server
             process.wait(60)
     if any(process.returncode for process in running):
         raise SystemExit(1)

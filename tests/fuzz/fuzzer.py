@@ -1,6 +1,6 @@
-"""One run of the fuzzer: clients pipeline, wait, leave early and return. Checks run in between.
+"""One run of the fuzzer: clients pipeline, wait, disconnect early and reconnect. Checks run in between.
 
-Each case depends only on (seed, part, number): the same seed sends the same commands in any order of the answers.
+Each case depends only on (seed, part, number), so the same seed sends the same commands, whatever the replies are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.harness.servers import Server
 
 CHECK_EVERY = 250
 REST_EVERY = 5000
-WARM_UP = 1000  # cases before the first rest, which is the base of comparison
+WARM_UP = 1000  # cases before the first measurement, with which later measurements are compared
 MOST_CLIENTS = 24
 REMEMBERED = 300
 EXTRA_SETTINGS = 1100
@@ -60,7 +60,7 @@ class Fuzzer:
             client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@read", "+auth", "+echo")
             client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
             pipe = client.pipeline(transaction=False)
-            for number in range(EXTRA_SETTINGS):  # the maximum number, so that it cannot grow
+            for number in range(EXTRA_SETTINGS):  # the maximum number of settings, so that their memory cannot grow
                 pipe.execute_command("RG.CONFIGSET", f"filler{number}", "x" * 40)
             pipe.execute()
             names = client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "qa")
@@ -68,7 +68,7 @@ class Fuzzer:
         self.payloads = payloads(self.server)
 
     def run(self, cases: int) -> None:
-        """Runs that many cases, with checks in between and at the end."""
+        """Runs `cases` cases, with checks in between and at the end."""
         number, checked, rested = 0, 0, WARM_UP - REST_EVERY
         try:
             self.prepare()
@@ -77,7 +77,7 @@ class Fuzzer:
                 if number - checked >= CHECK_EVERY:
                     checked = number
                     check_alive(self.server)
-                    self.server.wait_ready(PATIENCE_SECONDS)  # without a worker few faults are possible
+                    self.server.wait_ready(PATIENCE_SECONDS)  # few faults are possible without a worker
                 if number - rested >= REST_EVERY:
                     rested = number
                     self.rest()
@@ -88,7 +88,7 @@ class Fuzzer:
             self.leave()
 
     def step(self, number: int) -> int:
-        """Does the next step of one client and returns its number of cases."""
+        """Does the next step of one client; returns the number of cases in the step."""
         chance = random.Random(f"{self.seed} {self.part} {number}")
         roll = chance.random()
         mode = next(mode for limit, mode in self.modes if roll < limit)
@@ -108,7 +108,7 @@ class Fuzzer:
         return Client(self.server.socket, chance)
 
     def settle(self, client: Client, chance: random.Random) -> None:
-        """Reads the replies of a client and keeps it, or leaves without them."""
+        """Reads the replies of a client, or disconnects the client without reading."""
         if chance.random() < 0.25:
             client.leave()
             return
@@ -120,7 +120,7 @@ class Fuzzer:
             self.clients.append(client)
 
     def send(self, client: Client, commands: list[Command], chance: random.Random) -> int:
-        """Sends a command, and sometimes waits."""
+        """Sends commands, and sometimes waits for their replies."""
         self.log.extend(repr(command)[:1000] for command in commands)
         client.send(commands)
         if chance.random() < 0.2:
@@ -137,14 +137,14 @@ class Fuzzer:
         return self.send(self.client(chance), [*self.scene(chance), *commands], chance)
 
     def scene(self, chance: random.Random) -> list[Command]:
-        """Sometimes sets all keys to values that the next command can use."""
+        """Commands that set all keys to good values, or no commands."""
         if chance.random() < 0.75:
             return []
         keys: list[Command] = [["RESTORE", key, 0, dump, "REPLACE"] for key, dump in self.payloads.items()]
         return [*keys, self.generator.wait(chance), self.generator.wait(chance)]
 
     def transaction(self, chance: random.Random) -> int:
-        """Sends commands in a transaction, where no command may block."""
+        """Sends commands in a transaction, where commands must not block."""
         made = [self.generator.command(chance), self.generator.wait(chance)]
         if chance.random() < 0.3:
             made.append(self.generator.command(chance))
@@ -158,7 +158,7 @@ class Fuzzer:
         return self.send(self.client(chance), [call], chance)
 
     def vanish(self, chance: random.Random) -> int:
-        """Sends a blocking command and leaves: at once, or after other clients."""
+        """Sends blocking commands from a new client, which disconnects at once or later."""
         client = Client(self.server.socket, chance)
         commands = self.scene(chance) + [self.generator.wait(chance) for _ in range(chance.choice([1, 1, 3]))]
         self.log.extend(repr(command)[:1000] for command in commands)
@@ -170,7 +170,7 @@ class Fuzzer:
         return len(commands)
 
     def half(self, chance: random.Random) -> int:
-        """Sends a part of a command or an invalid command, and then nothing or another command."""
+        """Sends a truncated or invalid command, and disconnects."""
         client = Client(self.server.socket, chance)
         data = encode(self.generator.command(chance))
         cut = data[: chance.randrange(len(data))]
@@ -187,7 +187,7 @@ class Fuzzer:
         return 1
 
     def restore(self, chance: random.Random) -> int:
-        """Restores damaged dumps of the module's types, and uses the loaded ones."""
+        """Restores damaged dumps of the module's types, and uses the dumps that were loaded."""
         commands: list[Command] = []
         for _ in range(DUMPS):
             key, name = chance.choice(OURS), chance.choice(sorted(self.payloads))
@@ -234,7 +234,7 @@ class Fuzzer:
         self.clients.clear()
 
     def rest(self) -> None:
-        """Disconnects all clients. Then no resources may remain, and the data must survive saving and loading."""
+        """Disconnects all clients. Then no resources must remain, and the data must survive saving and loading."""
         self.leave()
         check_alive(self.server)
         check_idle(self.server)

@@ -9,7 +9,7 @@ from qa_cluster.gears.shard.forbidden import is_internal
 from tests.fuzz.shapes import SHAPES, bare
 from tests.fuzz.words import KEYS, OURS, PLAIN, Command, Word, word, words
 
-# Commands that may block their client. Clients leave while they are blocked.
+# Commands that may block their client. Some clients disconnect while they are blocked.
 BLOCKING = [
     "AI.MODELSTORE",
     "AI.MODELSET",
@@ -31,7 +31,7 @@ BLOCKING = [
     "RG.ABORTEXECUTION",
     "RG.PYDUMPSESSIONS",
 ]
-# Random commands are more often of these names.
+# Random commands have these names more often.
 FAVOURITES = [
     "AI.TENSORSET",
     "AI.TENSORSET",
@@ -63,7 +63,7 @@ class Generator:
         return self.of(chance, chance.choice(self.public if roll < 0.92 else self.internal))
 
     def of(self, chance: random.Random, name: str) -> Command:
-        """A command of that name: half of them are well formed."""
+        """A command of this name, which is well formed in half of the cases."""
         roll = chance.random()
         if roll < 0.15:
             return [name, *words(chance)]
@@ -101,7 +101,7 @@ def spoil(chance: random.Random, command: Command) -> Command:
 
 
 def neighbour(chance: random.Random) -> Command:
-    """A command of the server itself on the same keys."""
+    """A command of the server itself on the fuzzer's keys."""
     value: Word = chance.choice(["v", "1"])
     commands: list[Command] = [
         ["GET", chance.choice(KEYS)],

@@ -1,4 +1,5 @@
-"""A fake worker that answers jobs at random: rightly, wrongly, for other jobs, twice, late or never. It may also die.
+"""A fake worker whose answers to jobs are random: right, wrong, for other jobs, repeated, late or missing. It may also
+die.
 
 Some of its functions are slow and continue after their deadline.
 
@@ -25,7 +26,7 @@ NAMES = b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"
 TENSOR: Command = ["INT8", 1, 2, b"\0\1"]
 PATIENCE_SECONDS = 2.0
 FUNCTIONS = ("script", "trigger", "event", "onregistered", "command")
-SLOW_SECONDS = [0.25, 0.6]  # beyond the time limits of the jobs, within and beyond the grace after them
+SLOW_SECONDS = [0.25, 0.6]  # longer than the time limits of jobs: within and after the grace time
 
 
 class Behaviour(Worker):
@@ -70,7 +71,7 @@ class Behaviour(Worker):
         return [chance.choice(statuses), *chance.choice(rest)]
 
     def dag(self, job: list[Any]) -> Command:
-        """An outcome with random numbers of steps and results, which may be right."""
+        """An outcome with random numbers of steps and results. Some of these outcomes are right."""
         chance = self.chance
         steps, results = chance.choice([1, 1, 1, 2, 3, 30]), chance.choice([0, 1, 1, 1, 2])
         states: Command = []
@@ -82,7 +83,7 @@ class Behaviour(Worker):
         return ["DAG", steps, *states, results, *tensors]
 
     def mischief(self, job: int) -> None:
-        """Sends a command without a request."""
+        """Sends a command that the server has not asked for."""
         chance = self.chance
         kind = chance.randrange(8)
         if kind == 0:
@@ -101,7 +102,7 @@ class Behaviour(Worker):
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def wander(self) -> None:
-        """Sends any command of the module on its own link, and closes the link if no reply arrives."""
+        """Sends random commands of the module on a separate link. Closes the link if no reply arrives."""
         chance = random.Random(self.opening["worker"])
         link: Link | None = None
         while True:
@@ -114,7 +115,7 @@ class Behaviour(Worker):
                 link.socket.settimeout(PATIENCE_SECONDS)
             try:
                 link.send(*self.generator.of(chance, name))
-                if chance.random() < 0.01:  # the link leaves while it may be blocked
+                if chance.random() < 0.01:  # closes the link, which may be blocked
                     raise EOFError
                 link.read()
             except ReplyError:
@@ -124,7 +125,7 @@ class Behaviour(Worker):
                 link = None
 
     def atomic(self) -> None:
-        """Runs an atomic block, which may outlive its lease."""
+        """Runs an atomic block, which may exceed its lease."""
         with self.run_link.lock:
             self.run_link.send("QA.ATOMIC", 30)
             try:
@@ -139,7 +140,7 @@ class Behaviour(Worker):
                 self.control.send("END")
                 self.run_link.read()
             except ReplyError:
-                self.control.read_element()  # END arrived too late
+                self.control.read_element()  # END arrived after the lease
 
     def work(self, job: list[Any]) -> None:
         """Ends a job, except in rare cases."""
@@ -153,7 +154,7 @@ class Behaviour(Worker):
             os._exit(0)
 
     def register(self) -> None:
-        """Registers the sources of jobs; repeats this under other ids, because clients may unregister them."""
+        """Registers a trigger, events and a stream. After a failure, the next call uses new ids."""
         ids = [f"id-{4 * self.generation + number}" for number in range(1, 5)]
         rows: Command = [ids[0], "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd", "user", 0]
         rows += [ids[1], "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd", "own", 0]
@@ -169,7 +170,7 @@ class Behaviour(Worker):
         threading.Thread(target=self.wander, daemon=True).start()
 
     def take(self, job: list[Any]) -> None:
-        """Works on a job after some time, and does mischief."""
+        """Works on a job after some time, and may send a wrong command."""
         delays = SLOW_SECONDS if job[1] in FUNCTIONS and self.chance.random() < 0.1 else [0, 0, 0.02, 0.15]
         timer = threading.Timer(self.chance.choice(delays), self.work, [job])
         timer.daemon = True

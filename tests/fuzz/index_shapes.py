@@ -77,7 +77,7 @@ def index_rank(chance: random.Random) -> Command:
 
 
 def index_watch(chance: random.Random) -> Command:
-    """A question about a key that may be empty; the identity is right only for an empty key."""
+    """A question about a key that may be missing. The identity is right only for a missing key."""
     terms = chance.sample(["a", "b", "c", "ab", "none", *map(str, range(30))], chance.choice([0, 1, 3, 32, 33]))
     bounds = [
         argument for term in terms for argument in (term, chance.choice([0, 1, 7]), 0, chance.choice([0, 3, 900]))
@@ -105,7 +105,7 @@ def index_watch(chance: random.Random) -> Command:
 
 
 def index_load(chance: random.Random) -> Command:
-    """A payload from its first part on, or invalid bytes."""
+    """The first part of a payload, or invalid bytes."""
     good = [b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", b"QAINDEX2o\0\1\1\1a\0n\2t\1a\1\1\5e"]
     good.append(b"QAINDEX3d\0\1\1\1a\0n\2t\1a\1\1\5v\0encoder1\4\1\1\0\1\0\0\0\0\1\2\3\4e")
     part = chance.choice([b"", b"", *good, junk(chance)])
@@ -113,7 +113,7 @@ def index_load(chance: random.Random) -> Command:
 
 
 def index_part(chance: random.Random) -> Command:
-    """A part of a document, or its end. Places are ids, and a new index has few ids."""
+    """A part of a document, or its commit. Places are small numbers, as in a new index."""
     name = chance.choice(["ADD", "ADD", "COMMIT", "ABORT"])
     made: Command = [
         f"QA.INDEX.{name}",
@@ -139,7 +139,7 @@ def packed_vector(chance: random.Random, dims: int) -> bytes:
 
 
 def index_embed(chance: random.Random) -> Command:
-    """Passages of a document that may have fewer sentences; some ascend, and some numbers are wrong."""
+    """Passages of a document, which may have fewer sentences. Some passages ascend, and some numbers are wrong."""
     dims, at, passages = chance.choice([4, 4, 4, 64, 0, 4097]), 0, b""
     count = chance.choice([0, 1, 1, 2, 5])
     for _ in range(count):
@@ -155,7 +155,7 @@ def index_embed(chance: random.Random) -> Command:
 
 
 def put_document(chance: random.Random) -> Command:
-    """A document, with one argument that may be wrong."""
+    """A document. One of the arguments may be wrong."""
     name = chance.choice(["a", "b%/c", "50%25", "%zz", "a{"])
     ids = {"b%/c": "c", "50%25": "50%"}
     made: Command = [

@@ -1,7 +1,7 @@
 """Proof that the fuzzer finds mistakes: it fuzzes builds of the module with one deliberate mistake each.
 
-Each mistake is a replacement in a copy of `native/`. The proof builds the copy with the sanitizers and fuzzes it. The
-fuzzer must find the mistake. If the text to replace is no longer in the source, the proof fails.
+Each mistake is a replacement in a copy of `native/`. The proof builds the copy with the sanitizers, and the fuzzer must
+find the mistake. If the source does not contain the text to replace, the proof fails.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def found(mistake: Mistake) -> bool:
 
 
 def prove() -> int:
-    """Proves all mistakes and returns the exit status."""
+    """Fuzzes with each mistake; returns the exit status."""
     missed = [mistake.name for mistake in MISTAKES if not found(mistake)]
     print(f"planted: {len(MISTAKES) - len(missed)} of {len(MISTAKES)} mistakes were found")
     return 1 if missed else 0

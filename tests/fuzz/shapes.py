@@ -1,7 +1,6 @@
 """Makers of well-formed AI.*, RG.* and QA.* commands, which `generate` damages.
 
-The fuzzer sends commands without a maker with random arguments. The hostile worker also sends the commands for the
-worker (QA.*) on its links.
+Commands without a maker get random arguments. The hostile worker also sends the worker's commands (QA.*) on its links.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ STEPS: list[Maker] = [tensorset, tensorget, modelexecute, modelexecute, scriptex
 
 
 def dag_step(chance: random.Random) -> Command:
-    """A step on the names of the graph."""
+    """A step of a DAG, on the names of the DAG's tensors."""
     if chance.random() < 0.3:
         local: Word = chance.choice(["x", "y", "t1"])
         return chance.choice([tensorset(chance, local), ["AI.TENSORGET", local, "VALUES"]])
@@ -182,7 +181,7 @@ def triggeronkey(chance: random.Random) -> Command:
 
 
 def registration_id(chance: random.Random) -> str:
-    """One of many ids, because an unregistered id never returns."""
+    """One of many ids, because an unregistered id cannot be registered again."""
     return f"r-{chance.randrange(100_000)}"
 
 
@@ -233,7 +232,7 @@ def registration(chance: random.Random) -> list[Word]:
 
 
 def register(chance: random.Random) -> Command:
-    """QA.REGISTER of a few sessions, so that their number stays small."""
+    """QA.REGISTER of one of a few sessions, so that the number of sessions stays small."""
     count = chance.randint(0, 3)
     rows = [field for _ in range(count) for field in registration(chance)]
     said = chance.choice([count, count, word(chance)])
@@ -254,7 +253,7 @@ def indexing(chance: random.Random) -> Command:
 
 
 def pause(chance: random.Random) -> Command:
-    """QA.PAUSE of streams that may exist, with numbers of orders."""
+    """QA.PAUSE of streams that may be missing, with numbers of orders."""
     pairs = [(f"id-{chance.randint(1, 100)}", chance.choice([0, 1, 2, 2**60, 2**63 - 1, -1])) for _ in range(2)]
     return ["QA.PAUSE", *[field for pair in pairs for field in pair]]
 

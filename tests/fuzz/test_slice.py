@@ -25,7 +25,7 @@ def test_slice(name: str) -> None:
         8,
         9,
         10,
-    ):  # which kinds of jobs occur depends on chance and on the load of the machine
+    ):  # other kinds of jobs occur by chance, depending on the load of the machine
         jobs.update(fuzz(2500, seed, name))
         if all(jobs[kind] for kind in WANTED):
             break

@@ -1,4 +1,4 @@
-"""The alphabet of the fuzzer: single good and broken arguments, and the encoding of commands."""
+"""Single arguments of the fuzzer, good and broken, and the encoding of commands."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ RESP += [b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n", b"*0\r\n", b"+a\nb\r\n", b
 
 
 def junk(chance: random.Random) -> bytes:
-    """Bytes of any kind."""
+    """Random bytes."""
     return chance.randbytes(chance.choice([0, 1, 7, 64, 1000]))
 
 
 def word(chance: random.Random) -> Word:
-    """An argument of any kind."""
+    """A random argument."""
     kind = chance.randrange(7)
     if kind == 0:
         return junk(chance)
@@ -81,7 +81,7 @@ def word(chance: random.Random) -> Word:
 
 
 def words(chance: random.Random, most: int = 6) -> Command:
-    """Some arguments."""
+    """Some random arguments."""
     return [word(chance) for _ in range(chance.randint(0, most))]
 
 

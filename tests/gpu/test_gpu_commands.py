@@ -51,13 +51,13 @@ def test_a_model_runs_on_the_gpu(shard: Server, backend: str, blob: bytes, devic
 
 
 @both
-def test_a_gpu_that_is_not_there_is_refused(shard: Server, backend: str, blob: bytes) -> None:
+def test_a_missing_gpu_is_refused(shard: Server, backend: str, blob: bytes) -> None:
     with pytest.raises(redis.ResponseError, match=r"unsupported device GPU:63: this host has"):
         execute(shard, "AI.MODELSTORE", "none", backend, "GPU:63", "BLOB", blob)
     assert execute(shard, "EXISTS", "none") == 0
 
 
-def test_what_is_no_model_is_refused(shard: Server) -> None:
+def test_an_invalid_model_is_refused(shard: Server) -> None:
     with pytest.raises(redis.ResponseError, match="not a model that ONNX Runtime can load"):
         execute(shard, "AI.MODELSTORE", "bad", "ONNX", "GPU", "BLOB", b"nonsense")
 
@@ -123,7 +123,7 @@ def test_a_run_on_the_gpu_ends_at_its_time_limit(shared_binary: Path) -> None:
         assert values_of(server, "y") == [1.0]
 
 
-def test_inference_workers_share_the_gpu_and_come_back(shared_binary: Path) -> None:
+def test_inference_workers_share_the_gpu_and_are_restarted(shared_binary: Path) -> None:
     with Server(shared_binary, {**SETTINGS, "qa.inference-workers": 2}, worker=WORKER) as server:
         server.wait_ready()
         set_tensors(server)
@@ -140,7 +140,7 @@ def test_inference_workers_share_the_gpu_and_come_back(shared_binary: Path) -> N
         assert values_of(server, "c") == [4.0, 6.0]
 
 
-def test_models_on_the_gpu_come_back_with_worker_and_server(shared_binary: Path) -> None:
+def test_models_are_on_the_gpu_again_after_restarts_of_worker_and_server(shared_binary: Path) -> None:
     settings = {**SETTINGS, "appendonly": "yes", "appendfsync": "always"}
     with Server(shared_binary, settings, worker=WORKER) as server:
         server.wait_ready()

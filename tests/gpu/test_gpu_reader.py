@@ -25,7 +25,7 @@ def windows(reader: LocalReader) -> list[Window]:
     return [window for question in (WHO, WHEN) for text in texts for window in pairs.windows(question, text)]
 
 
-def test_logits_are_those_of_the_processor(reader: Path) -> None:
+def test_logits_on_the_gpu_equal_those_of_the_cpu(reader: Path) -> None:
     here, there = LocalReader(reader, runtime="onnxruntime"), LocalReader(reader, device="cuda")
     asked = windows(here)
     for size in (1, len(asked)):
@@ -44,7 +44,7 @@ def test_the_pipeline_answers_from_the_gpu(device: object) -> None:
         assert abs(one["score"] - other["score"]) < CLOSE
 
 
-def test_a_gpu_that_is_not_there_is_an_error(reader: Path) -> None:
+def test_a_missing_gpu_is_an_error(reader: Path) -> None:
     with pytest.raises(ModelError, match="device 'cuda:63' cannot be used: this host has no GPU 63: Invalid device ID"):
         LocalReader(reader, device="cuda:63")
 

@@ -1,1 +1,1 @@
-"""The native index against an oracle that scores everything."""
+"""The native index, compared with an oracle that scores every sentence."""

@@ -107,7 +107,7 @@ class NativeIndex:
         self.lib.shim_keep_open(handle)
 
     def open_at(self, place: int) -> ctypes.c_void_p:
-        """The handle of the open document at that place; its value is None if no document is open there."""
+        """The handle of the open document at a place; its value is None without an open document."""
         return ctypes.c_void_p(self.lib.shim_open_at(self.pointer, place))
 
     def make_room(self) -> None:
@@ -115,7 +115,7 @@ class NativeIndex:
         self.lib.shim_make_room(self.pointer)
 
     def abort_id(self, identifier: str) -> bool:
-        """Whether a document with that id was open."""
+        """Abort the open document with this id; return whether there was one."""
         name = identifier.encode()
         return bool(self.lib.shim_abort_id(self.pointer, name, len(name)))
 

@@ -73,7 +73,7 @@ class NativeWatch:
         self.lib.shim_watch_free(self.pointer)
 
     def add(self, index: NativeIndex, asked: Asked, limit: int = 1000, now: int = 0) -> bool:
-        """Whether the question is watched now."""
+        """Watch a question; return whether it is watched now."""
         numbers = (asked.sentences, *asked.bounds, asked.since, asked.token, asked.expires, limit, now)
         terms = b"".join(
             struct.pack("<QQQI", *numbers, len(term.encode())) + term.encode() for term, numbers in asked.terms.items()
@@ -107,23 +107,23 @@ class NativeWatch:
         return int(self.lib.shim_watch_token(self.pointer, name.encode(), now))
 
     def removing(self, index: NativeIndex, name: str) -> None:
-        """Call this before the removal of a document."""
+        """A writer calls this before it removes a document."""
         self.lib.shim_watch_removing(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
     def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
-        """Call this for the sentences of a new document."""
+        """A writer calls this for the sentences of a new document."""
         self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
 
     def embedded(self, index: NativeIndex, name: str) -> None:
-        """Call this after the vectors of a document have changed."""
+        """A writer calls this after it has changed the vectors of a document."""
         self.lib.shim_watch_embedded(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
     def committing(self, handle: ctypes.c_void_p) -> None:
-        """Call this before the commit of a document in parts."""
+        """A writer calls this before it commits a document in parts."""
         self.lib.shim_watch_committing(self.pointer, handle)
 
     def settle(self, index: NativeIndex) -> None:
-        """Call this at the end of a write."""
+        """A writer calls this at the end of a write."""
         self.lib.shim_watch_settle(self.pointer, index.pointer)
 
     def review(self, index: NativeIndex, budget: int) -> bool:
@@ -139,7 +139,7 @@ class NativeWatch:
         return bool(self.lib.shim_watch_free_left(self.pointer, budget))
 
     def dropped(self) -> Sequence[str]:
-        """The names dropped since the last call, in any order. Many drops at once are a star and their number."""
+        """The names dropped since the last call, in any order. Many drops at once are a star and a number."""
         names = ctypes.create_string_buffer(1 << 16)
         length = self.lib.shim_watch_dropped(names)
         return names.raw[:length].decode().split()

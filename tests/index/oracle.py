@@ -1,4 +1,4 @@
-"""The expected answers of the native index, computed from all data each time, and its arguments in binary form."""
+"""The expected answers of the native index, always computed from all data, and the binary form of its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from .vectors import DIGEST, Passage, Vector, cosine
 
 K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
-# The code table by its formula; the native table is a constant.
+# The formula of the table of codes, which is a constant in the native index.
 CODE_WEIGHTS = [0.0] + [round(2**20 * 0.02 * 110 ** ((code - 1) / 254)) / 2**20 for code in range(1, 256)]
 
 Value = bool | float | int | str
@@ -35,7 +35,7 @@ class Sentence:
     length: int
 
     def weights(self) -> dict[str, float]:
-        """The quantised weight of every term."""
+        """The quantised weights of the sentence's terms."""
         return {term: quantised(frequency, self.length) for term, frequency in self.terms.items()}
 
 
@@ -101,13 +101,13 @@ class Oracle:
         return Document(self.next_id - 1, identifier, fields)
 
     def add(self, document: Document, sentences: Sequence[Sentence]) -> None:
-        """Gives sentences their internal ids."""
+        """Adds sentences, and assigns their internal ids."""
         for sentence in sentences:
             document.sentences.append((self.next_id, sentence, sentence.weights()))
             self.next_id += 1
 
     def commit(self, document: Document) -> None:
-        """Commits a document: it replaces another document of its id. A document in parts uses one more id."""
+        """Commits a document, which replaces another document of its id. One in parts uses one more internal id."""
         self.live[document.id] = document
         self.next_id += document.in_parts
 
@@ -200,7 +200,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def admits(condition: Condition, document: Document) -> bool:  # noqa: PLR0911
-    """Haystack's semantics: a missing field equals no value; an array matches if any of its values matches."""
+    """Haystack's semantics: a missing field equals no value, and an array matches if one of its values matches."""
     operator = condition[0]
     if operator == "AND":
         return all(admits(each, document) for each in condition[1])

@@ -19,7 +19,7 @@ DIGESTS = [DIGEST, b"encoder2"]
 
 
 class History:
-    """A random history of an index and of the oracle. Documents get vectors, lose these, or get other ones."""
+    """A random history of an index and of the oracle. Documents get vectors, lose them, or get other vectors."""
 
     def __init__(self, seed: int, dims: int) -> None:
         """Makes empty indexes."""
@@ -35,7 +35,7 @@ class History:
         self.index.close()
 
     def sentences(self) -> list[Sentence]:
-        """Sentences of few terms, of which many are the same, so that scores are equal."""
+        """Sentences of few terms. Many sentences are the same, so that their scores are equal."""
         made = []
         for _ in range(self.random.choice([0, 1, 3, 10, 40])):
             drawn = [
@@ -45,7 +45,7 @@ class History:
         return made
 
     def name(self) -> str:
-        """One of some documents, which may be missing."""
+        """The name of a document, which may be missing."""
         return f"document{self.random.randrange(40)}"
 
     def fields(self) -> Fields:
@@ -66,7 +66,7 @@ class History:
         self.part.pop(name, None)
 
     def begin(self) -> None:
-        """Opens a document in parts. Its ids come between those of other documents."""
+        """Opens a document in parts. Its internal ids alternate with those of other documents."""
         if len(self.open) < 3:
             name, fields = self.name(), self.fields()
             self.index.keep_open(self.index.begin(name, fields))
@@ -98,7 +98,7 @@ class History:
         self.part.pop(name, None)
 
     def vector(self) -> Vector:
-        """Some vectors come often, so that cosines are equal."""
+        """A vector. Some vectors are repeated, so that cosines are equal."""
         return self.random.choice(self.pool) if self.random.random() < 0.6 else some_vector(self.random, self.dims)
 
     def embed(self) -> None:
@@ -212,7 +212,7 @@ def attach(history: History, name: str, passages: Sequence[Passage]) -> None:
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_many_windows_and_long_documents(histories: list[History], distinct: bool) -> None:
-    """Several thousand sentences, so that windows are skipped by the maximum cosine of their passages."""
+    """Several thousand sentences, so that the index skips windows by the maximum cosine of their passages."""
     history = History(5, 32)
     histories.append(history)
     corpus_of(history, 12, 1500)
@@ -228,7 +228,7 @@ def test_many_windows_and_long_documents(histories: list[History], distinct: boo
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_too_many_vectors_are_not_read(histories: list[History], distinct: bool) -> None:
-    """The best 1,000 sentences by words are ordered by both, and no sentence is found by its meaning alone."""
+    """The index reads vectors only of the best 1,000 sentences by words, and finds no sentence by its meaning alone."""
     history = History(6, 32)
     histories.append(history)
     corpus_of(history, 8, 300)

@@ -51,7 +51,7 @@ def listed(index: NativeIndex, packed: bytes) -> list[str]:
 
 
 def comparable(value: Any) -> Any:
-    """The key of comparison of a value: its kind, then the value."""
+    """The key by which values are compared: the kind of the value, then the value."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def values_of(metadata: Any, field: str) -> list[Any]:
 
 
 def is_null(metadata: Any, field: str) -> bool:
-    """Whether a field is missing or null. An object is null if all its fields are."""
+    """Whether a field is missing or null. An object is null if all its fields are null."""
     for name in field.split("."):
         metadata = metadata.get(name) if isinstance(metadata, dict) else None
     if isinstance(metadata, dict):
@@ -76,7 +76,7 @@ def is_null(metadata: Any, field: str) -> bool:
 
 
 def admits(filters: dict[str, Any], metadata: dict[str, Any]) -> bool:
-    """Haystack's filters. An array satisfies a condition if any of its values does."""
+    """Whether Haystack's filters admit a document. An array satisfies a condition if one of its values does."""
     operator = filters["operator"]
     if operator in ("AND", "OR", "NOT"):
         inner = [admits(each, metadata) for each in filters["conditions"]]
@@ -132,7 +132,7 @@ def metadata_of(chance: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_index_admits_what_the_filter_says(index: NativeIndex, seed: int) -> None:
+def test_the_index_admits_the_same_documents_as_the_filter(index: NativeIndex, seed: int) -> None:
     chance = random.Random(seed)
     documents = {f"d{number}": metadata_of(chance) for number in range(120)}
     for name, metadata in documents.items():
@@ -397,7 +397,7 @@ def test_rare_times(written: str, seconds: int) -> None:
         "2031-03-07\n",
     ],
 )
-def test_what_looks_like_a_time_is_text_in_documents_and_filters(index: NativeIndex, text: str) -> None:
+def test_invalid_times_are_text_in_documents_and_filters(index: NativeIndex, text: str) -> None:
     assert moment_of(text) is None
     put(index, "document", {"seen": text})
     assert listed(index, chosen({"field": "seen", "operator": "==", "value": text}).packed) == ["document"]

@@ -41,7 +41,7 @@ class History:
             index.close()
 
     def sentence(self) -> Sentence:
-        """A sentence: few terms are common, most are rare."""
+        """A sentence. Few of its terms are common, most are rare."""
         length = self.random.choice([0, 1, 3, 8, 8, 8, 15, 40])
         drawn = [TERMS[int(len(TERMS) * self.random.random() ** 2.5)] for _ in range(length)]
         if length == 1 and self.random.random() < 0.5:
@@ -133,7 +133,7 @@ class History:
         self.oracle.commit(document)
 
     def abort(self) -> None:
-        """Aborts a document, which no search ever finds."""
+        """Aborts an open document, which searches must never find."""
         if self.open:
             handles, _ = self.open.pop(self.random.randrange(len(self.open)))
             for index, handle in zip(self.indexes, handles, strict=True):
@@ -173,7 +173,7 @@ class History:
         assert not self.indexes[0].open_at(self.oracle.next_id).value
 
     def leave(self) -> None:
-        """Aborts the open versions of a document, or the oldest open documents until another may be opened."""
+        """Aborts the open versions of a document, or the oldest open documents until another document can be opened."""
         if self.random.random() < 0.5:
             for index in self.indexes:
                 index.make_room()
@@ -188,7 +188,7 @@ class History:
     # ---- Checks ----
 
     def ask(self) -> None:
-        """Asks one question, with or without a filter and the corpus's frequencies."""
+        """Asks a question, with or without a filter, and with or without the frequencies of a corpus."""
         pool = [*TERMS, "unknown", *[f"rare{self.random.randrange(10**6)}"]]
         few = TERMS[:5] if self.random.random() < 0.3 else pool
         terms = self.random.sample(few, self.random.choice([1, 2, 4, 5, 5] if len(few) == 5 else [1, 4, 6, 9, 20, 32]))
@@ -241,7 +241,7 @@ def histories() -> Iterator[list[History]]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_history_answers_as_the_oracle(histories: list[History], seed: int) -> None:
-    """A history has about a thousand operations and enough sentences to pack, purge and repack lists."""
+    """A history has about a thousand operations, and enough sentences for packing, cleaning and repacking of lists."""
     history = History(seed)
     histories.append(history)
     operations = {

@@ -50,7 +50,7 @@ def test_both_find_the_same_sentences_with_the_same_scores(index: NativeIndex, s
             expected, _, _ = index.rank(question_terms(question), count)
             found = memory.rank(question, count)
             assert [score for _, score in found] == pytest.approx([score for _, _, score, _ in expected], rel=1e-12)
-            # scores that differ only in their last bits are equal: the order of addition differs
+            # scores are rounded, because both indexes add numbers in another order
             mine = [(round(-score, 9), number) for number, score in found]
             theirs = [(round(-score, 9), int(name)) for name, _, score, _ in expected]
             last = max(score for score, _ in theirs) if len(theirs) == count else 0.0

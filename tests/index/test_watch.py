@@ -1,4 +1,4 @@
-"""A watched question is dropped by exactly the writes that may change its answer."""
+"""Exactly those writes drop a watched question that may change its answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scene:
         self.index.close()
 
     def sentence(self, terms: Sequence[str] = TERMS) -> Sentence:
-        """Few terms are common."""
+        """A sentence in which few terms are common."""
         length = self.random.choice([0, 1, 3, 8, 15])
         return Sentence(
             dict(Counter(terms[int(len(terms) * self.random.random() ** 2)] for _ in range(length))), length + 1
@@ -73,7 +73,7 @@ class Scene:
         self.open[name] = self.oracle.begin(name, fields)
 
     def add(self, name: str, sentences: Sequence[Sentence]) -> list[str]:
-        """Adds a part; returns the questions that it concerns."""
+        """Adds a part; returns the questions that the part concerns."""
         document = self.open[name]
         before = len(document.sentences)
         self.oracle.add(document, sentences)
@@ -97,7 +97,7 @@ class Scene:
         self.watch.settle(self.index)
 
     def reaches(self, asked: Asked, document: Document, since: int = 0) -> bool:
-        """Whether the answer would have used a sentence of the document from that number on."""
+        """Whether the answer would have used one of the document's sentences from number `since` on."""
         condition = self.conditions.get(asked.name)
         return (condition is None or admits(condition, document)) and any(
             score(asked, weights) >= asked.score
@@ -131,7 +131,7 @@ class Scene:
         )
 
     def concerned(self, asked: Asked) -> bool:
-        """Whether the index has changed so that the answer may change."""
+        """Whether a change of the index may change the answer."""
         terms = list(asked.terms)
         sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
         if not asked.bounds[0] <= sentences <= asked.bounds[1]:
@@ -152,7 +152,7 @@ class Scene:
         )
 
     def check(self) -> None:
-        """Checks that exactly the questions are dropped that the last write concerns."""
+        """Checks that the last write has dropped exactly the questions that it concerns."""
         expected = {name for name, asked in self.asked.items() if self.concerned(asked)}
         dropped = self.watch.dropped()
         assert sorted(dropped) == sorted(expected)
@@ -191,7 +191,7 @@ def scene_of(scenes: list[Scene], seed: int, drift: int = 0) -> Scene:
 
 @pytest.mark.parametrize("drift", [0, 3, 60])
 @pytest.mark.parametrize("seed", range(3))
-def test_exactly_what_a_write_concerns_is_dropped(scenes: list[Scene], seed: int, drift: int) -> None:
+def test_a_write_drops_exactly_the_questions_that_it_concerns(scenes: list[Scene], seed: int, drift: int) -> None:
     scene = scene_of(scenes, seed, drift)
     chance = scene.random
     for number in range(700):
@@ -232,7 +232,7 @@ def test_changes_since_the_ranking_refuse_a_question(scenes: list[Scene], seed: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene], seed: int) -> None:
+def test_documents_in_parts_drop_and_refuse_the_questions_that_they_concern(scenes: list[Scene], seed: int) -> None:
     """A part drops questions at once. A question that is asked before the commit is compared with the parts so far."""
     scene = scene_of(scenes, seed, drift=60)
     chance, outcomes = scene.random, Counter[str]()
@@ -276,7 +276,7 @@ def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene
 
 
 def test_a_commit_drops_questions_whose_frequencies_change(scenes: list[Scene]) -> None:
-    """Terms of parts count only after the commit, which counts short documents at once."""
+    """The frequencies include the terms of parts only after the commit. A commit counts short documents at once."""
     scene = scene_of(scenes, 2)
     scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST), terms={"z": (1, 0, 3)})
@@ -292,7 +292,7 @@ def test_a_commit_drops_questions_whose_frequencies_change(scenes: list[Scene]) 
 
 
 def test_a_long_document_is_reviewed_in_steps(scenes: list[Scene]) -> None:
-    """Its terms are counted later. Then exactly the questions whose bounds are exceeded are dropped."""
+    """Later steps count the document's terms, and drop exactly the questions whose bounds are exceeded."""
     scene = scene_of(scenes, 1)
     scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
@@ -329,7 +329,7 @@ def one_document(scene: Scene, name: str, *terms: str) -> Document:
     return scene.oracle.live[name]
 
 
-def test_a_question_asked_again_is_dropped_by_what_would_have_dropped_it_before(scenes: list[Scene]) -> None:
+def test_a_question_watched_twice_has_the_documents_of_both(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     first, second = one_document(scene, "first", "a", "b"), one_document(scene, "second", "a", "b")
     asked = replace(scene.ask("q", ["a", "b"], 1), documents={"first": first.head})
@@ -344,7 +344,7 @@ def test_a_question_asked_again_is_dropped_by_what_would_have_dropped_it_before(
     assert scene.watch.memory < memory
 
 
-def test_two_askings_keep_the_lowest_score_and_the_narrowest_bounds(scenes: list[Scene]) -> None:
+def test_a_question_watched_twice_has_the_lowest_score_and_the_narrowest_bounds(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")
     asked = scene.ask("q", ["a"], 1)
@@ -378,7 +378,7 @@ def test_expired_questions_are_not_watched_and_removed(scenes: list[Scene]) -> N
     assert (scene.watch.count, scene.watch.dropped()) == (1, [])
 
 
-def test_too_many_documents_of_two_askings_drop_the_first(scenes: list[Scene]) -> None:
+def test_a_question_watched_twice_with_too_many_documents_is_replaced(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=10**6)
     documents = {f"d{number}": one_document(scene, f"d{number}", "a").head for number in range(1200)}
     asked = scene.ask("q", ["a"], 1)
@@ -392,8 +392,8 @@ def test_too_many_documents_of_two_askings_drop_the_first(scenes: list[Scene]) -
     assert scene.watch.dropped() == ["q"]
 
 
-def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
-    """A new index at the key of a deleted index is watched in the same way."""
+def test_a_watch_survives_a_new_index_at_its_key(scenes: list[Scene]) -> None:
+    """The questions of a key stay watched if a new index replaces the deleted index."""
     scene = scene_of(scenes, 1)
     empty = Asked("q", {"a": (0, 0, 5)}, {}, 0, 0.0, 0, (0, MOST))
     assert scene.watch.add(scene.index, empty)
@@ -416,8 +416,8 @@ def test_other_terms_make_another_question(scenes: list[Scene]) -> None:
     assert (scene.watch.dropped(), scene.watch.count) == (["q", "q"], 1)
 
 
-def test_two_askings_keep_the_greater_weight(scenes: list[Scene]) -> None:
-    """The terms become more frequent. A sentence that reaches the score with the earlier weights drops the question."""
+def test_a_question_watched_twice_has_the_greater_weights(scenes: list[Scene]) -> None:
+    """The terms become more frequent between both requests, but a sentence still counts with the greater weights."""
     scene = scene_of(scenes, 1, drift=10**6)
     one_document(scene, "first", "a")
     rare, frequent = {"a": (1, 0, MOST)}, {"a": (500, 0, MOST)}
@@ -430,7 +430,7 @@ def test_two_askings_keep_the_greater_weight(scenes: list[Scene]) -> None:
 
 
 def test_frequencies_are_exact_while_a_question_is_watched(scenes: list[Scene]) -> None:
-    """Otherwise the terms of a document with more than 4,096 terms are counted in steps."""
+    """Without watched questions, the index counts the terms of a document with more than 4,096 terms in steps."""
     scene = scene_of(scenes, 1)
     scene.put("first", [Sentence({"z": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
@@ -460,7 +460,7 @@ TOLD_BY_NAME = 500
 
 
 def many(scene: Scene, count: int) -> int:
-    """Many questions that are answered from one document; returns the memory of one question."""
+    """Watch many questions that one document answers; return the memory of one question."""
     asked = scene.ask("q0", ["a", "b"], 1)
     before = scene.watch.memory
     for number in range(count):
@@ -471,7 +471,7 @@ def many(scene: Scene, count: int) -> int:
 @pytest.mark.parametrize("how", ["removed", "replaced", "concerned", "drifted", "cleared"])
 @pytest.mark.parametrize("count", [TOLD_BY_NAME, TOLD_BY_NAME + 1])
 def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene], how: str, count: int) -> None:
-    """Lookups do not find them any more. More questions than INDEX_TOLD_BY_NAME are reported together."""
+    """Dropped questions cannot be looked up. More than INDEX_TOLD_BY_NAME of them are reported as one number."""
     scene = scene_of(scenes, 1, drift=1)
     one_document(scene, "first", "a", "b")
     empty = scene.watch.memory
@@ -492,7 +492,7 @@ def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene],
     assert scene.watch.count == 0
     assert sorted(scene.watch.dropped()) == (sorted(names) if count == TOLD_BY_NAME else [f"*{count}"])
     if count == TOLD_BY_NAME:
-        assert scene.watch.memory < empty + 64 * count, "freed at once, but for the tables"
+        assert scene.watch.memory < empty + 64 * count, "all memory is free, except for the tables"
         assert not scene.watch.free_left(1)
         return
     assert scene.watch.memory > one * count * 3 // 4
@@ -501,11 +501,11 @@ def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene],
         steps += 1
     assert steps > 100
     assert scene.watch.memory < empty + 64 * count
-    assert not scene.watch.dropped(), "each is reported once"
+    assert not scene.watch.dropped(), "each question is reported once"
 
 
 def test_a_question_that_is_not_freed_yet_is_not_watched(scenes: list[Scene]) -> None:
-    """Names may be watched again, with the same terms and documents, while the earlier questions are being freed."""
+    """Names can be watched again, with the same terms and documents, before the dropped questions are freed."""
     scene = scene_of(scenes, 1, drift=1000)
     one_document(scene, "first", "a", "b")
     many(scene, TOLD_BY_NAME + 100)
@@ -524,7 +524,7 @@ def test_a_question_that_is_not_freed_yet_is_not_watched(scenes: list[Scene]) ->
 
 
 def test_unfreed_questions_are_freed_with_the_watch(scenes: list[Scene]) -> None:
-    """The fixture checks the memory."""
+    """The fixture checks that no memory is left."""
     scene = scene_of(scenes, 1, drift=1000)
     one_document(scene, "first", "a", "b")
     many(scene, TOLD_BY_NAME + 100)
@@ -549,7 +549,7 @@ def test_many_expired_questions_are_freed_later(scenes: list[Scene]) -> None:
     assert scene.watch.token("q", 60) == 1
 
 
-def test_the_first_write_that_is_seen_drops_only_what_it_concerns(scenes: list[Scene]) -> None:
+def test_the_first_write_after_a_start_drops_only_the_questions_that_it_concerns(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")
     scene.watch.close()

@@ -14,11 +14,11 @@ from .vectors import DIGEST, Passage, some_passages
 
 from tests.module.indexes import packed  # isort: skip
 
-NOTHING = -1e300  # any sentence reaches this score
+NOTHING = -1e300  # a score that any sentence reaches
 
 
 class Watched(History):
-    """A history whose writes tell a watch."""
+    """A history whose writes notify a watch."""
 
     def __init__(self, seed: int) -> None:
         """Makes an empty index and watch."""
@@ -79,7 +79,7 @@ class Watched(History):
         self.settle("remove")
 
     def embed(self) -> None:
-        """Attaches some passages of a document, and compares what is dropped with the rule."""
+        """Attaches some passages of a document, and checks that the right questions are dropped."""
         name, before = self.name(), self.index.next_id()
         if name not in self.oracle.live or not self.oracle.live[name].sentences:
             return
@@ -108,7 +108,7 @@ class Watched(History):
         self.oracle.next_id = self.index.next_id()
 
     def reaches(self, one: tuple[Asked, int, Condition | None, list[BothHit]], document: Document) -> bool:
-        """Whether the answer was made from the document, or would have used one of its sentences."""
+        """Whether the answer contains the document, or would have used one of its sentences."""
         asked, _, condition, _ = one
         if document.id in asked.documents:
             return True
@@ -146,7 +146,7 @@ class Watched(History):
         return asked, k, condition, hits
 
     def ask(self) -> None:
-        """Watches a question. Sometimes vectors are attached between the ranking and this."""
+        """Ranks and watches a question. Sometimes vectors are attached in between."""
         one = self.question()
         asked = one[0]
         between = [self.random.choice(sorted(self.oracle.live))] if self.oracle.live else []
@@ -177,7 +177,7 @@ class Watched(History):
         return hits
 
     def settle(self, write: str) -> set[str]:
-        """Returns the dropped questions. The rankings of the others are the same as before."""
+        """Ends a write; returns the dropped questions. The rankings of the other questions must not have changed."""
         self.watch.settle(self.index)
         dropped = set(self.watch.dropped())
         for name in dropped:

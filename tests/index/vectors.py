@@ -37,7 +37,7 @@ class Passage:
 
 
 def cosine(a: Vector, b: Vector) -> float:
-    """The product of both lengths and the angle, in the order in which the index multiplies."""
+    """The cosine of two vectors, multiplied in the same order as in the index."""
     return a.scale * b.scale * sum(x * y for x, y in zip(a.values, b.values, strict=True))
 
 

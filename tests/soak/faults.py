@@ -24,10 +24,10 @@ from tests.soak.gate import Gate
 SLOW = "import time\ndef slow(r):\n    while True: time.sleep(0.1)\nGB('ShardsIDReader').foreach(slow).run()"
 ABORT_SECONDS = 60.0
 HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
-BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
-# Commands whose random forms would remove what the load uses.
+BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # takes some tenths of a second
+# Commands that would remove registrations or settings of the load if their arguments are random.
 HARMFUL = {"RG.UNREGISTER", "RG.PAUSEREGISTRATIONS", "RG.CONFIGSET", "AI.CONFIG", "RG.CLEARREGISTRATIONSSTATS"}
-MEMORY_MB = 2048  # the memory limit of a worker: HOG asks for twice as much
+MEMORY_MB = 2048  # the memory limit of a worker, half of the memory that HOG requests
 
 
 class Faults:
@@ -67,7 +67,7 @@ class Faults:
         self.thread.start()
 
     def stop(self) -> None:
-        """Stops, and undoes all faults. It does nothing before the start and after the end."""
+        """Stops, and undoes all faults. Before the start and after the end, the call has no effect."""
         self.ending.set()
         if self.thread.is_alive():
             self.thread.join(60)
@@ -80,7 +80,7 @@ class Faults:
                     kind(index)
                 self.counts[kind.__name__] += 1
             except (OSError, redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
-                # A fault may kill the connection of the next fault, which then does nothing.
+                # A fault may kill the connection of the next fault, which then has no effect.
                 self.failed.append(f"{kind.__name__}: {error}")
 
     def worker(self, index: int) -> int:
@@ -92,7 +92,7 @@ class Faults:
             os.kill(pid, signal.SIGKILL)
 
     def stop_worker(self, index: int) -> None:
-        """Stops the worker for a while; in half of the cases so long that the server kills it."""
+        """Stops the worker for a while; in half of the cases until the server kills it."""
         pid = self.worker(index)
         if not pid:
             return
@@ -112,7 +112,7 @@ class Faults:
                 os.kill(pid, signal.SIGKILL)
 
     def stop_inference_worker(self, index: int) -> None:
-        """Stops an inference worker for a while; in half of the cases so long that the worker replaces it."""
+        """Stops an inference worker for a while; in half of the cases until the worker replaces it."""
         pid = self.inference_worker(index)
         if not pid:
             return
@@ -154,7 +154,7 @@ class Faults:
             self.restore_queue(index, before)
 
     def restore_queue(self, index: int, value: str) -> None:
-        """Restores the limit, with retries, because a connection may have been killed in between."""
+        """Restores the limit, with retries, because another fault may have killed the connection."""
         for _ in range(5):
             try:
                 self.clients[index].config_set("qa.max-queue", value)
@@ -172,7 +172,7 @@ class Faults:
         self.clients[index].eval(BUSY, 0)
 
     def wrong_input(self, index: int) -> None:
-        """Sends commands of the fuzzer, except those that would spoil the load."""
+        """Sends commands of the fuzzer, except commands that would disturb the load."""
         made: list[Command] = [
             self.generator.of(self.chance, self.chance.choice(self.generator.public)) for _ in range(20)
         ]

@@ -1,4 +1,4 @@
-"""Lets threads work in turns, and can stop all of them between two turns."""
+"""Threads work in turns. The gate can stop all threads between two turns."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.soak.verdicts import Verdicts, Wrong
 TOWNS = 30
 BOOKS = 4
 PAUSE_SECONDS = 0.02
-STREAM_SECONDS = 60.0  # a worker that dies during a run costs some of these
+STREAM_SECONDS = 60.0  # a few workers may die during a run, and each death costs seconds
 STOP_SECONDS = 90.0  # the longest turn ends within this time
 SLEEPS = """
 import time
@@ -60,7 +60,7 @@ def last_errors(client: Any) -> list[str]:
 
 
 def town(number: int) -> tuple[str, str, str, str]:
-    """The id, text, question and answer of a document that stays."""
+    """The id, text, question and answer of a document that is not deleted."""
     text = f"The city of Town{number} was founded in {1500 + number} by the explorer Number{number} Smith."
     return f"town-{number}", text, f"When was the city of Town{number} founded?", str(1500 + number)
 
@@ -85,7 +85,7 @@ class Load:
         return self.opened.enter_context(Client(f"http://127.0.0.1:{self.system.port}"))
 
     def prepare(self) -> None:
-        """Stores documents, models and a trigger, and finds the questions that the reader answers rightly."""
+        """Stores documents, models and a trigger, and selects the questions that the reader answers correctly."""
         client = self.rest()
         for number in range(TOWNS):
             client.put_document(*town(number)[:2])
@@ -129,7 +129,7 @@ class Load:
         for thread in self.threads:
             thread.join(max(0.0, until - time.monotonic()))
         if any(thread.is_alive() for thread in self.threads):
-            self.broken.append("a client waits for ever")
+            self.broken.append("a client waits forever")
 
     def _loop(self, body: Callable[[random.Random], Callable[[], None]], chance: random.Random) -> None:
         try:
@@ -149,7 +149,7 @@ class Load:
             _, _, question, answer = town(chance.choice(self.known))
             result = client.ask(question)
             found = result.answers
-            # a result without the documents of a killed worker or server says so
+            # a partial result says that the documents of a killed worker or server are missing
             if not result.index.partial and (not found or found[0].answer != answer):
                 raise Wrong(f"{question!r}: {found and found[0].answer!r}, right is {answer!r}")
 
@@ -159,7 +159,7 @@ class Load:
         self.verdicts.attempt(kind, call)
 
     def writer(self, chance: random.Random) -> Callable[[], None]:
-        """Writes, asks and deletes documents. A failed write may or may not have taken effect."""
+        """Writes, asks and deletes documents. A failed write may have succeeded on the shard."""
         client = self.rest()
         stands: dict[str, set[str | None]] = {f"book{number}": {None} for number in range(BOOKS)}
         steps = iter(range(10**9))
@@ -283,7 +283,7 @@ class Load:
         return turn
 
     def sluggard(self, chance: random.Random) -> Callable[[], None]:
-        """Clients that request much and read nothing, and clients that disconnect while they wait."""
+        """Clients that send many requests and read no replies, and clients that disconnect while they wait."""
 
         def turn() -> None:
             address = chance.choice(self.system.addresses)
@@ -295,14 +295,14 @@ class Load:
 
 
 def registered(reply: object) -> None:
-    """Raises Wrong unless this is the reply of RG.PYEXECUTE to a registration; failures of shards are errors."""
+    """Raises Wrong if RG.PYEXECUTE did not reply OK to a registration, and ResponseError if a shard failed."""
     if isinstance(reply, list) and reply:
         raise redis.ResponseError(str(reply[0]))
     expect(reply, "OK")
 
 
 def expect(found: object, wanted: object) -> None:
-    """Raises Wrong unless both values are equal."""
+    """Raises Wrong if the values differ."""
     if found != wanted:
         raise Wrong(f"{found!r}, expected {wanted!r}")
 

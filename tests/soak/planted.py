@@ -70,7 +70,7 @@ def found(proof: Proof, server: str) -> bool:
 
 
 def prove(server: str) -> int:
-    """Proves all mistakes; returns the exit status."""
+    """Runs the soak with each mistake; returns the exit status."""
     missed = [proof.mistake.name for proof in PROOFS if not found(proof, server)]
     print(f"planted: {len(PROOFS) - len(missed)} of {len(PROOFS)} mistakes were found")
     return 1 if missed else 0

@@ -1,9 +1,9 @@
-"""The resources of idle processes, and whether they have grown over the run.
+"""The resources of idle processes, and their growth over the run.
 
-Each measurement is made while load and faults pause and every queue is empty, so growth since the last measurement is
-memory that is not released. Growth is a trend: the median slope between all pairs of measurements, times the time that
-they span. A single high or low value therefore counts little. The first measurements, while caches fill, do not count.
-Faults replace workers all the time, so only the measurements at the calm end count for workers.
+Each measurement is made while load and faults pause and every queue is empty. So growth means that resources are not
+released. Growth is a trend: the median slope of all pairs of measurements, multiplied by the whole time. A single high
+or low value therefore counts little. The first measurements do not count, because caches fill. Faults replace workers
+all the time, so only the measurements at the calm end count for workers.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tests.harness.processes import descendants
 from tests.harness.system import SHARDS, System
 
 WARM_UP = 1 / 3  # the share of the measurements that does not count
-FEWEST = 4  # the number of measurements for a trend; fewer can only show constants
+FEWEST = 4  # the number of measurements for a trend; with fewer, only constant resources are judged
 LOOKS = 5
-PAUSE_SECONDS = 0.4  # clients' buffers shrink when they have been idle for two seconds
+PAUSE_SECONDS = 0.4  # the server shrinks buffers of clients that are idle for two seconds
 KB, MB = 1 << 10, 1 << 20
-# A server remembers the ids of the newest 10,000 registrations that were unregistered, and the load unregisters all the
-# time: an id, its entry in the dictionary and its place in the ring (213 kB for 1,500 of them).
+# A server stores the ids of the newest 10,000 unregistered registrations, and the load unregisters continuously. Each
+# takes an id, an entry in a dictionary and a place in a ring (213 kB for 1,500 ids).
 UNREGISTERED_ID_BYTES = 125
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a resource may grow until the end, over all shards; `calm`: measured without faults."""
+    """The allowed growth of a resource over all shards. `calm`: only measurements without faults count."""
 
     growth: float
     calm: bool = False
@@ -42,8 +42,8 @@ class Tolerance:
 TOLERANCES = {
     "server memory": Tolerance(256 * KB),
     "server RSS": Tolerance(16 * MB),
-    "server descriptors": Tolerance(2, constant=True),  # without the descriptors of its clients
-    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own thread, which can start at any time
+    "server descriptors": Tolerance(2, constant=True),  # except the descriptors of clients
+    "server threads": Tolerance(SHARDS, constant=True),  # a thread of the allocator, which can start at any time
     "worker RSS": Tolerance(48 * MB, calm=True),
     "worker descriptors": Tolerance(6, calm=True),
     "worker threads": Tolerance(6, calm=True),  # pools fill on demand
@@ -67,13 +67,13 @@ class Row:
 
     @property
     def grown(self) -> bool:
-        """Whether it has grown too much."""
+        """Whether the resource has grown too much."""
         return self.judged and self.growth > self.limit
 
 
 @dataclass(frozen=True)
 class Look:
-    """The resources of one moment."""
+    """One measurement of the resources."""
 
     at: float
     calm: bool
@@ -92,7 +92,7 @@ def process_use(pid: int) -> dict[str, float]:
 
 
 def own_memory(fields: dict[str, Any]) -> int:
-    """The memory of a server, without its temporary buffers and without the ids that it must remember."""
+    """The memory of a server, except temporary buffers and stored ids of unregistered registrations."""
     names = ("mem_clients_normal", "mem_aof_buffer", "mem_cluster_links", "used_memory_scripts_eval")
     buffers = sum(int(fields.get(name, 0)) for name in names)
     return int(fields["used_memory"]) - buffers - int(fields["qa_unregistered_ids"]) * UNREGISTERED_ID_BYTES
@@ -106,9 +106,9 @@ class Watch:
         self.looks: list[Look] = []
 
     def look(self, *, calm: bool = False) -> None:
-        """Measures everything, summed over the shards.
+        """Measures all resources, summed over the shards.
 
-        For some values it takes the minimum of several readings, because timers and buffers change.
+        Each value is the minimum of several readings, because timers and buffers change.
         """
         samples = []
         for _ in range(LOOKS):
@@ -152,6 +152,6 @@ class Watch:
 
 
 def trend_of(points: list[tuple[float, float]]) -> float:
-    """The median slope times the whole time."""
+    """The median slope, multiplied by the whole time."""
     slopes = [(b - a) / (later - before) for (before, a), (later, b) in itertools.combinations(points, 2)]
     return statistics.median(slopes) * (points[-1][0] - points[0][0])

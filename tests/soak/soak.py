@@ -3,15 +3,19 @@
     python -m tests.soak.soak [--minutes 30] [--seed N] [--server valkey]
     python -m tests.soak.soak --planted
 
-It runs a cluster of three shards with real workers and the bundled reader, and the REST service. The load is questions
-with known answers, documents and registrations that are created and removed, AI.* and RG.* commands, functions that
-sleep in triggers, streams and runs; every second or two there is a fault (faults.py). Models run in inference workers,
-which the faults kill and stop, too. When the faults stop, every question must have its right answer again, every queue
-must be empty, and no client may be blocked; every answer during the run must be right or an error that clients may get
-(verdicts.py lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the
-tolerances). A table and the exit status report this. Once a minute everything pauses for some seconds. Then queues must
-be empty, all shards must have the same registrations, and the used resources are compared with those of the other
-pauses. After the last fault the load continues for a while, which shows whether the workers release their resources.
+It runs a cluster of three shards with real workers and the bundled reader, and the REST service.
+
+- Load: questions with known answers; documents and registrations that are created and removed; AI.* and RG.* commands;
+  functions that sleep in triggers, streams and runs.
+- Faults: one every second or two (faults.py). They also kill and stop the inference workers, in which models run.
+- Answers: every answer must be right, or an error that clients may get (verdicts.py lists these errors).
+- Pauses: once a minute everything pauses for some seconds. Then queues must be empty, all shards must have the same
+  registrations, and the resources are measured.
+- End: after the last fault the load continues for a while, so that workers release their resources. Then every question
+  must have its right answer, queues must be empty, and no client may be blocked. Memory, descriptors, threads and
+  processes must not have grown (resources.py has the tolerances).
+
+A table and the exit status report the result.
 
 `--planted` shows that the soak can fail: short runs with modules that have one deliberate mistake each (planted.py)
 must fail.
@@ -42,15 +46,15 @@ from tests.soak.resources import Watch
 from tests.soak.verdicts import ALLOWED_CODES, ALLOWED_TEXTS
 
 RECOVERY_SECONDS = 60.0
-LONGER_SECONDS = 240.0  # how much longer than planned a run may take on a busy machine, at its start and at its end
+LONGER_SECONDS = 240.0  # the additional time that a run may take on a busy machine, at its start and at its end
 TURN_SECONDS = 120.0
-INFERENCE_WORKERS = 2  # the batch of a dead process is retried on the other
+INFERENCE_WORKERS = 2  # two, so that the batch of a dead process is retried in the other process
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
-    "qa.worker-silence-ms": 4000,  # replaces a hanging worker sooner than by default, before the next fault
-    "qa.worker-start-ms": 20000,  # the same for a worker that a fault stops before its first beat
+    "qa.worker-silence-ms": 4000,  # short, so that a hanging worker is replaced before the next fault
+    "qa.worker-start-ms": 20000,  # the same limit for a worker that has not sent a beat yet
     "qa.inference-workers": INFERENCE_WORKERS,
-    # The server fills these buffers for a long time, which would look like a leak.
+    # The server fills these buffers slowly, which would look like a leak.
     "slowlog-max-len": 0,
     "latency-tracking": "no",
 }
@@ -64,8 +68,8 @@ BUSY_FIELDS = (
 class Plan:
     """The length of a run and its number of pauses.
 
-    The run takes longer until it has had this number of faults, and until each of these kinds of requests got a right
-    answer. After LONGER_SECONDS it fails.
+    The run takes longer until it has had `faults` faults, and until each kind of request in `right` got a right answer.
+    After LONGER_SECONDS more, it fails.
     """
 
     seconds: float
@@ -77,7 +81,7 @@ class Plan:
 
     @classmethod
     def of(cls, seconds: float) -> Plan:
-        """A plan for a run of this length, and a calm end."""
+        """A plan for a run of this length with a calm end."""
         return cls(seconds, max(8, round(seconds / 60)), max(seconds / 10, 40.0), 8)
 
 
@@ -89,7 +93,7 @@ class Soak:
         for node in system.nodes:
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
-            # the next worker has the limit (between two workers the id is 0, which means every process of this run)
+            # the next worker has the settings; `worker_pid` is never 0, which would mean all processes of this run
             os.kill(system.worker_pid(node), signal.SIGKILL)
         eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
@@ -116,7 +120,7 @@ class Soak:
             self.faults.stop()
             self.continue_load(plan.calm_seconds, plan.calm_rests, calm=True)
             eventually(lambda: all(map(self.load.verdicts.right, plan.right)), LONGER_SECONDS)
-        finally:  # an interrupted run leaves no thread behind: it would disturb the next test
+        finally:  # an interrupted run must end its threads, which would disturb the next test
             self.faults.stop()
             self.load.stop()
         self.problems += self.load.broken
@@ -125,14 +129,14 @@ class Soak:
         self.recovers()
 
     def continue_load(self, seconds: float, rests: int, *, calm: bool) -> None:
-        """Continues for this time, with this number of pauses."""
+        """Continues the load for `seconds`, with `rests` pauses."""
         begun = time.monotonic()
         for number in range(1, rests + 1):
             time.sleep(max(0.0, begun + seconds * number / rests - time.monotonic()))
             self.rest(calm=calm)
 
     def rest(self, *, calm: bool) -> None:
-        """Stops all work. Then every queue must be empty, and a measurement shows the used resources."""
+        """Pauses all work. Then every queue must be empty, and the resources are measured."""
         with self.gate.closed(TURN_SECONDS) as alone:
             if not alone:
                 self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
@@ -149,14 +153,14 @@ class Soak:
         self.told_wrong, self.told_problems = len(verdicts.wrong), len(self.problems)
 
     def look(self, *, calm: bool) -> None:
-        """Makes a measurement; leaves it out if the module replaces a worker meanwhile."""
+        """Measures the resources. Skips the measurement if the module replaces a worker meanwhile."""
         try:
             self.watch.look(calm=calm)
         except OSError as error:
             print(f"no look: {error}", flush=True)
 
     def is_idle(self) -> bool:
-        """Whether all shards become idle; notes a problem if not."""
+        """Waits until all shards are idle; otherwise records a problem and returns False."""
         try:
             eventually(lambda: not self.leftovers(), RECOVERY_SECONDS, ignore=redis.RedisError)
         except AssertionError:
@@ -165,7 +169,7 @@ class Soak:
         return True
 
     def recovers(self) -> None:
-        """Checks that the state at the end is the same as at the start."""
+        """Checks that the shards are idle again and all known questions get their right answers."""
         self.is_idle()
         client = self.load.rest()
         for number in self.load.known:
@@ -179,7 +183,7 @@ class Soak:
                 self.problems.append(f"afterwards {question!r} has the answer {found and found[0].answer!r}")
 
     def leftovers(self) -> dict[str, int]:
-        """What idle shards must not have, and what has not ended yet."""
+        """The jobs, clients and differences that idle shards must not have."""
         found: dict[str, int] = {}
         registered = []
         for index in range(SHARDS):
@@ -223,7 +227,7 @@ class Soak:
 
 
 def stands_still(pid: int) -> bool:
-    """Whether a process is stopped: a stopped worker looks ready until the server kills it."""
+    """Whether a process is stopped. A stopped worker counts as ready until the server kills it."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
@@ -249,7 +253,7 @@ def main() -> None:
     parser.add_argument("--server", choices=["valkey", "redis"], default=chosen_servers()[0])
     parser.add_argument("--planted", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server outlives an interrupted run
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an interrupted run must stop its servers
     if options.planted:
         from tests.soak.planted import prove
 

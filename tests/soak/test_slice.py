@@ -1,4 +1,4 @@
-"""Some seconds of the soak. The long run judges most resources; everything else is the same."""
+"""Some seconds of the soak. Unlike the long run, it does not judge most resources."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES
 from tests.soak.soak import Plan, soak
 
-# On a busy machine some kinds of requests get right answers only at the calm end, or later.
+# These kinds must get a right answer, on a busy machine perhaps only after the faults.
 KINDS = ("question", "read back", "model", "trigger", "slow trigger", "slow stream", "run", "register")
 PLAN = Plan(seconds=8, rests=1, calm_seconds=5, calm_rests=1, faults=5, right=KINDS)
-# On a busy machine the slice takes much longer. Each of its waits has its own limit and names what is missing;
-# this limit is longer than all of them.
+# On a busy machine the slice takes much longer. Each wait has its own limit and a helpful error, so this limit is
+# longer than all waits.
 LIMIT_SECONDS = 900
 
 

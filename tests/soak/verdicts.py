@@ -17,29 +17,29 @@ T = TypeVar("T")
 # The errors that clients may get during faults. Everything else is a finding.
 ALLOWED_CODES = {
     "OVERLOADED": "a queue was full",
-    "DEADLINE": "a job's time was up",
+    "DEADLINE": "a job reached its time limit",
     "NOWORKER": "the worker was being restarted",
-    "WORKERLOST": "two workers died on the job, or the worker's state went with it",
+    "WORKERLOST": "two workers died during the job, or the worker's state was lost",
     "CLUSTER": "a shard could not be reached",
     "TRYAGAIN": "the shard was not ready to write",
     "INFERENCE": "a worker was killed in the middle of a batch",
 }
 ALLOWED_TEXTS = {
-    # a registration or a run needs every shard, and gives up on a hanging worker only after some seconds
-    "did not answer within": "the worker of another shard was not there",
+    # a registration or a run needs every shard, and waits some seconds for a hanging worker
+    "did not answer within": "the worker of another shard did not run",
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",
     "Execution max idle reached": "the worker of another shard was replaced during a run",
-    "so it is not started a second time": "the worker of another shard was replaced as a run started there",
+    "so it is not started a second time": "the worker of another shard was replaced while a run started there",
     "no longer leads this run": "the worker that led a run was replaced",
-    "which leads this run, has not answered": "the worker that led a run was not there",
+    "which leads this run, has not answered": "the worker that led a run did not run",
     "WORKERLOST the link to the shard broke": "the connections of a worker were killed during a run",
     "WORKERLOST the shard closed the link": "the connections of a worker were killed during a run",
 }
 
 
 class Wrong(Exception):
-    """An answer that is not right."""
+    """A wrong answer."""
 
 
 class Verdicts:
@@ -56,7 +56,7 @@ class Verdicts:
             self.counts[kind, verdict] += 1
 
     def attempt(self, kind: str, call: Callable[[], T]) -> T | None:
-        """Makes a request and counts the outcome; None if the request failed with an allowed error."""
+        """Makes a request and counts the outcome. Returns None after an allowed error."""
         try:
             value = call()
         except (OSError, redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterDownError) as error:

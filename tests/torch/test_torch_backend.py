@@ -97,11 +97,11 @@ def test_operators_are_called_by_their_names(name: bytes) -> None:
         load(changed_code(blob, b"torch.add", name))
 
 
-def test_modules_in_a_row_are_told_by_number() -> None:
+def test_modules_in_a_row_are_distinguished_by_number() -> None:
     assert len(load(models.file_of(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))).outputs) == 1
 
 
-def test_code_that_loading_would_run_is_refused_before(tmp_path: Path) -> None:
+def test_code_that_would_run_at_the_load_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "written"
     with pytest.raises(ModelError, match="uses save, which is forbidden in models"):
         load(models.file_of(models.SavingAtLoad(str(target))))

@@ -94,13 +94,13 @@ def test_errors_of_calls(tensors: list[Array], function: str, options: dict[str,
         ("return a +", "ERR "),
     ],
 )
-def test_what_scripts_must_not_reach(body: str, message: str) -> None:
+def test_forbidden_names_in_scripts_are_refused(body: str, message: str) -> None:
     with pytest.raises(GearsError, match=message) as caught:
         TorchScript("CPU", f"def bar(a):\n    {body}\n    return a", [])
     assert "\n" not in str(caught.value)
 
 
-def test_torch_is_there() -> None:
+def test_scripts_can_use_torch() -> None:
     source = (
         "def bar(a):\n"
         "    counts: List[int] = torch.jit.annotate(List[int], [1])\n"

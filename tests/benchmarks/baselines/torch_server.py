@@ -1,7 +1,7 @@
 """The server that a capable user writes today: FastAPI, BM25 in memory, PyTorch float32, the best of eight sentences.
 
-It runs one inference at a time with all threads of the machine, the fastest arrangement of plain PyTorch on a CPU:
-several at once only compete for the cores. It reads the sentences from a JSON list and the checkpoint from a folder:
+It runs one inference at a time with all threads of the machine. Plain PyTorch is fastest this way, because parallel
+inferences only compete for the cores. It reads the sentences from a JSON list and the checkpoint from a folder:
 `QA_BENCH_SENTENCES`, `QA_BENCH_CHECKPOINT`.
 """
 
