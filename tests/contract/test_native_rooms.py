@@ -95,7 +95,7 @@ def misplaced(files: Iterable[str]) -> list[str]:
 
 
 def upward(files: Sources) -> list[str]:
-    """Return the includes of files that do not exist, or whose room the including room may not include."""
+    """Return each include of a missing file, or of a room that the file's room may not include."""
     found = []
     for name, text in files.items():
         known = {room(name)} | BELOW.get(room(name), set(BELOW))

@@ -25,8 +25,8 @@ from tests.harness.workers import fake_worker
 
 FOOTER = 10  # version and checksum at the end of a dump
 # Texts of a server that refuses a file. After the first, the server checks the file. The check never ends (7.0 and
-# Valkey 9) if a module's value is cut between two of its parts. After the second, it panics on purpose: damage has made
-# two keys equal.
+# Valkey 9) if a module's value is cut between two of its parts. After the second, the server panics on purpose, because
+# damage has made two keys equal.
 REFUSED = ("Internal error in RDB reading", "Duplicated key found in RDB file")
 SECONDS = 20.0
 

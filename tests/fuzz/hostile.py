@@ -1,5 +1,4 @@
-"""A fake worker whose answers to jobs are random: right, wrong, for other jobs, repeated, late or missing. It may also
-die.
+"""A fake worker with random answers to jobs: right, wrong, for other jobs, repeated, late or missing. It may also die.
 
 Some of its functions are slow and continue after their deadline.
 

@@ -1,4 +1,4 @@
-"""Exactly those writes drop a watched question that may change its answer."""
+"""A write drops exactly the watched questions whose answers it may change."""
 
 from __future__ import annotations
 
