@@ -51,7 +51,7 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
 def main() -> None:
     """Run the scenarios."""
     options, parser = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an ended run must stop its servers
     scenarios = set(options.scenarios or SCENARIOS)
     System.all_apart = True  # figures of commands include the start of their process
     binary = find_binary(options.server)

@@ -23,7 +23,7 @@ PAIRS = 300
 
 
 def sentence_keys(cluster: System, count: int) -> list[tuple[int, str, str]]:
-    """(node, tag, sentence key) of stored sentences, spread over the shards."""
+    """Node, tag and key of stored sentences, evenly from all shards."""
     found = []
     for number, node in enumerate(cluster.nodes):
         for key in node.scan_iter(match="document:*", count=1000):

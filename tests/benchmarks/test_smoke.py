@@ -1,4 +1,4 @@
-"""The benchmarks of the engine run to their end on a few keys; their figures do not matter."""
+"""The benchmarks of the engine run to their end on a few keys. The tests do not check the figures."""
 
 from __future__ import annotations
 

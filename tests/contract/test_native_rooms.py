@@ -1,4 +1,4 @@
-"""The C files of `native/` are in rooms; includes between rooms point one way; no two parts include each other.
+"""The C files of `native/` are in rooms. Includes between rooms point one way. No two parts include each other.
 
 A part is a `.c` file with the header of its name. A `.c` file defines everything that its header declares, because
 otherwise a part could call another part without an include. For each rule, a test breaks the rule and checks that it

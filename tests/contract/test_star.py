@@ -1,6 +1,4 @@
-"""Imports form a star: gears, models, api, cluster and integrations import the core of qa_cluster and themselves.
-
-They never import each other.
+"""Imports form a star: gears, models, api, cluster and integrations import the core of qa_cluster, not each other.
 
 The folders within a point or the core are rooms, which import each other in one direction only. No file imports itself,
 directly or through other files.

@@ -161,7 +161,7 @@ def _write_make(path: Path) -> None:
 
 
 def _free_node_ports(count: int) -> int:
-    """The first of `count` ports in a row that servers of a cluster can have."""
+    """The first of `count` consecutive ports that are free for servers of a cluster."""
     while True:
         first = free_port()
         try:

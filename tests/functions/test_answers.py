@@ -34,7 +34,7 @@ def triggered(shards: Shards, description: str) -> int:
 
 
 def test_all_own_functions_are_registered_and_no_others(shards: Shards) -> None:
-    """`status` and `/readyz` know them by this list."""
+    """`status` and `/readyz` compare the registrations with this list."""
     for node in shards.nodes:
         rows = shards.on(node, "RG.DUMPREGISTRATIONS")
         assert missing_functions(rows) == ""

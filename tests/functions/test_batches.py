@@ -311,7 +311,7 @@ async def test_limits_of_a_key_apply_to_its_batches(shards: Shards) -> None:
 
 
 async def test_a_worker_resumes_the_batch_of_a_dead_worker(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker dies at each record of results: in turn after the record is stored, and before."""
+    """The worker dies at each record of results, alternately after and before the record is stored."""
     monkeypatch.setattr(running, "_RECORD_LINES", 7)
     async with work(shards) as found:
         lines = [request(f"é{number}", question=QUESTION if number % 5 else "") for number in range(60)]

@@ -58,7 +58,7 @@ def indexed(client: redis.Redis) -> tuple[int, int, int] | None:
 
 
 def frequencies(client: redis.Redis, *terms: str) -> list[int]:
-    """How many sentences hold each term."""
+    """The number of sentences with each term."""
     reply = shard.command(client, "QA.INDEX.STATS", keys.index_key(TAG), "TERMS", len(terms), *terms)
     return list(reply[2])
 
@@ -298,7 +298,7 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
 
 
 def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each deletion takes longer, so fewer of them fit into one step."""
+    """Long names take longer to delete, so a document can have fewer of them."""
     monkeypatch.setattr(stored, "MAX_ANSWER_NAMES_BYTES", 10_000)
     version = ingest(client, "d", TEXT)
     for length in (10, 400):
@@ -401,7 +401,7 @@ def test_sentences_without_a_document(client: redis.Redis) -> None:
     assert shard.store_answer(client, "d", "Who?", (0, "", "The moon."), "{}")
     assert shard.run(client, stored.loose_sentences("d", TAG)) == 1
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
-    # a document replaces them
+    # a document replaces these sentences
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.run(client, stored.loose_sentences("d", TAG)) == 0

@@ -1,4 +1,4 @@
-"""Questions on shards with inference workers: the answers are the same as without, even if a worker is killed."""
+"""Inference workers do not change the answers to questions, even if an inference worker is killed."""
 
 from __future__ import annotations
 

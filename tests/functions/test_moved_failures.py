@@ -1,4 +1,4 @@
-"""A document that ended workers stays given up when its slot migrates or its primary fails over."""
+"""A document that ended workers stays failed when its slot migrates or its primary fails over."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Sh
 
 
 def requests_read_by(read: Any, monkeypatch: pytest.MonkeyPatch) -> PipelineRequests:
-    """The requests of a shard with the reader `m`, with the function `read` in place of the reading."""
+    """The pipeline requests of a shard with the reader `m`. The function `read` replaces the reading."""
     readers: Any = SimpleNamespace(named=lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
     nothing: Any = None
     requests = PipelineRequests(readers, nothing, nothing)

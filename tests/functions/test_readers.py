@@ -33,7 +33,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """The cluster with the readers `first`, the default one, and `last`."""
+    """The cluster with the readers `first` (the default reader) and `last`."""
     cluster.load("last", make_default=False)
     yield cluster
     if not all(cluster.models(node).get(cluster.first.name, {}).get("default") for node in cluster.nodes):

@@ -89,7 +89,7 @@ async def test_title_file_and_section_find_a_sentence_and_are_returned_with_it(c
 async def test_changes_of_other_documents_do_not_hide_results(
     client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After such a change, a hit needs weights of the text that match the index's 8-bit weights."""
+    """After a change in its partition, a hit is shown only if the text has the index's 8-bit weights."""
     await client.put_document("numbat", "Numbats eat termites. A numbat sleeps. " * 3)
     other = next(name for name in map(str, range(10**6)) if tag(name) == tag("numbat"))
     ranker = client.engine._ranker

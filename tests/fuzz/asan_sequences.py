@@ -142,7 +142,7 @@ class Sequences:
         try:
             for step in steps:
                 self.done[step.__name__] += 1
-                # a server that loads or has just changed its role refuses the step
+                # a server may refuse the step while it loads, or after a change of its role
                 with suppress(redis.ResponseError, redis.ConnectionError, ConnectionError):
                     step(chance.choice(self.shards), chance)
             for shard in self.shards:

@@ -112,7 +112,7 @@ def table_model(rows: int, columns: int, weights: bytes) -> bytes:
 
 
 def span_model(*, last: bool, weights: bytes = b"", shape: Sequence[Dim] = ("batch", "length")) -> bytes:
-    """A reader that always answers with the last token of the passage, or with the first.
+    """A reader that always answers with the last token of the passage, or always with the first token.
 
     Its logits are 1000 in the passage, plus or minus the token's position. `weights` (FLOAT) only enlarge the file.
     """

@@ -13,7 +13,7 @@ from qa_cluster.gears.scripts.runs.plan import ExecutionPlan
 
 @contextmanager
 def script() -> Iterator[ScriptRun]:
-    """Make calls inside the block part of a script."""
+    """Within the block, calls belong to a script."""
     running = ScriptRun(ScriptSession("s", "", ""))
     token = script_run.set(running)
     try:

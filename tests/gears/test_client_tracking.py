@@ -31,7 +31,7 @@ class Tracker:
         self.socket.close()
 
     def run(self, *commands: str) -> bytes:
-        """Send commands; return all bytes that arrive until they have their replies."""
+        """Send commands; return all bytes until the last reply."""
         self.send(*commands)
         return self.read()
 
@@ -42,7 +42,7 @@ class Tracker:
         self.socket.sendall(f'{text}ECHO "end {self.number}"\r\n'.encode())
 
     def read(self) -> bytes:
-        """All bytes that arrive until the sent commands have their replies."""
+        """All bytes until the last reply to the sent commands."""
         mark, data = f"end {self.number}".encode(), b""
         while mark not in data:
             data += self.socket.recv(65536)
@@ -74,7 +74,7 @@ def test_broadcasting_reports_every_change_of_a_filled_key(shard: Server, change
 
 
 def notes_late_reads(server: Server) -> bool:
-    """Whether the server tracks keys of late reads. Redis 7.0 tracks keys only until the client's command returns."""
+    """Whether the server tracks a key that it reads after a wait. Redis 7.0 does so only until the command returns."""
     with server.client() as client:
         version = str(client.info("server")["redis_version"])
     return tuple(int(part) for part in version.split(".")[:2]) >= (7, 2)
@@ -117,7 +117,7 @@ def test_a_tracked_read_counts_in_the_statistics(shard: Server) -> None:
 
 @pytest.mark.parametrize("options", ["", "BCAST PREFIX other"])
 def test_a_connection_with_subscriptions_can_read(shard: Server, options: str) -> None:
-    """On Valkey it cannot wait for a job: its read of a missing key is a plain read, and other jobs are refused."""
+    """On Valkey this connection cannot wait. Its read of a missing key is a plain read, and other jobs are refused."""
     with tracking(shard, options) as tracker:
         assert re.search(rb"_\r\n|computed", tracker.run("SUBSCRIBE news", "GET ask"))
         execute(shard, "SET", "ask", "there")

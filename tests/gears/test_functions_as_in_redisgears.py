@@ -13,7 +13,7 @@ from tests.harness.servers import Server, execute
 
 
 def run(shard: Server, script: str, *options: str) -> Any:
-    """The results of a script's run, which has no errors."""
+    """The results of a script's run, which must have no errors."""
     results, errors = execute(shard, "RG.PYEXECUTE", script, *options)
     assert errors == []
     return results

@@ -200,7 +200,7 @@ def test_a_process_keeps_no_descriptor_of_its_models(monkeypatch: pytest.MonkeyP
     with workers() as found:
         model = load(found, double_model())
         pids = children()
-        with descriptors_left(1):  # for the file of the model
+        with descriptors_left(1):  # one descriptor, for the file of the model
             assert doubled(load(found, double_model())) == [[6]]
         with descriptors_left(0), pytest.raises(OSError, match="Too many open files"):
             load(found, double_model())

@@ -25,7 +25,7 @@ def test_a_model_that_does_not_fit_is_refused_without_other_effects(server_binar
         with shard.client(decode_responses=False) as client:
             client.execute_command("AI.MODELSTORE", "add", "ONNX", "CPU", "BLOB", add_model())
             client.execute_command("AI.TENSORSET", "a", "FLOAT", 2, "VALUES", 1, 2)
-            for _ in range(2):  # the second model has as much memory as the first
+            for _ in range(2):  # the second load can use as much memory as the first
                 with pytest.raises(redis.ResponseError, match=rf"144000110 bytes does not fit.*limit of {LIMIT_MB} MB"):
                     client.execute_command("AI.MODELSTORE", "large", "ONNX", "CPU", "BLOB", large)
                 assert (

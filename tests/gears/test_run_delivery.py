@@ -330,7 +330,7 @@ async def test_a_part_waits_for_a_silent_origin_within_its_patience(monkeypatch:
     monkeypatch.setattr(origin, "SILENCE_SECONDS", 1.0)
     watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
     await eventually_async(lambda: sum(lost) >= 5 or watching.done())
-    assert not watching.done(), "some lost messages do not end it"
+    assert not watching.done(), "some lost messages must not end the part"
     watching.cancel()
 
 

@@ -280,7 +280,7 @@ def test_registry_replaces_and_removes() -> None:
 def test_the_next_worker_reuses_no_id() -> None:
     ids = IdSource("f" * 40)
     last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
-    time.sleep(0.001)  # every new worker starts later than this
+    time.sleep(0.001)  # a new worker starts at least this much later
     assert int(IdSource("f" * 40).next().rpartition("-")[2]) > last
     later = last + 60_000_000  # an id of the time before the clock was set back
     ids.skip_past(f"{'f' * 40}-{later}")

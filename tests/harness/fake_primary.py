@@ -1,4 +1,4 @@
-"""A server that takes over a cluster by `CLUSTER MEET`, and records what the servers of the cluster send it."""
+"""A server that takes over a cluster by `CLUSTER MEET`, and records the bytes that the cluster's servers send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOGIN = re.compile(
 
 
 class Wiretap:
-    """A proxy of one port, which records what clients send and can add bytes to what the server sends them."""
+    """A proxy of one port. It records the clients' bytes, and can add bytes to those of the server."""
 
     def __init__(self, to_port: int) -> None:
         self.port = free_port()

@@ -1,4 +1,4 @@
-"""A receiver of traces like a collector: OTLP over HTTP, decoded with the protocol's own classes."""
+"""A receiver of traces in place of a collector. It decodes OTLP over HTTP with the protocol's own classes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MODULE = Path(os.environ.get("QA_TEST_MODULE", ROOT / "native" / "build" / "qa.s
 
 
 def server_environment() -> dict[str, str]:
-    """The environment of servers: that of the tests, and the variables that a sanitized module needs."""
+    """The environment of servers: the tests' own variables, and the variables for a sanitized module."""
     environment = dict(os.environ)
     if preload := environment.get("QA_TEST_PRELOAD"):
         environment["LD_PRELOAD"] = preload

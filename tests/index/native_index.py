@@ -120,11 +120,11 @@ class NativeIndex:
         return bool(self.lib.shim_abort_id(self.pointer, name, len(name)))
 
     def add(self, handle: ctypes.c_void_p, sentences: Sequence[Sentence]) -> int:
-        """Return the status."""
+        """Add sentences to an open document; return the status."""
         return int(self.lib.shim_add(handle, pack_sentences(sentences), len(sentences)))
 
     def commit(self, handle: ctypes.c_void_p) -> int:
-        """Return the status."""
+        """Commit an open document; return the status."""
         return int(self.lib.shim_commit(handle))
 
     def abort(self, handle: ctypes.c_void_p) -> None:
@@ -132,7 +132,7 @@ class NativeIndex:
         self.lib.shim_abort(handle)
 
     def remove(self, identifier: str) -> int:
-        """Return the status."""
+        """Remove a document; return the status."""
         return int(self.lib.shim_remove(self.pointer, identifier.encode(), len(identifier.encode())))
 
     def maintain(self, budget: int) -> bool:

@@ -103,7 +103,7 @@ class NativeWatch:
         )
 
     def token(self, name: str, now: int = 0) -> int:
-        """The token of a question; 0: it is not watched."""
+        """The token of a question; 0 if the question is not watched."""
         return int(self.lib.shim_watch_token(self.pointer, name.encode(), now))
 
     def removing(self, index: NativeIndex, name: str) -> None:
@@ -146,12 +146,12 @@ class NativeWatch:
 
     @property
     def count(self) -> int:
-        """Questions."""
+        """The number of watched questions."""
         return int(self.lib.shim_watch_count(self.pointer))
 
     @property
     def memory(self) -> int:
-        """Bytes."""
+        """The memory in bytes."""
         return int(self.lib.shim_watch_memory(self.pointer))
 
 

@@ -107,7 +107,7 @@ class Oracle:
             self.next_id += 1
 
     def commit(self, document: Document) -> None:
-        """Commits a document, which replaces another document of its id. One in parts uses one more internal id."""
+        """Commits a document in place of another document of its id. A document in parts uses an extra internal id."""
         self.live[document.id] = document
         self.next_id += document.in_parts
 

@@ -23,7 +23,7 @@ class Vector:
     values: tuple[int, ...]
 
     def packed(self) -> bytes:
-        """The form of the commands."""
+        """The vector in the binary form of the commands."""
         return struct.pack(f"<f{len(self.values)}b", self.scale, *self.values)
 
 

@@ -1,4 +1,4 @@
-"""Servers with a fake worker. Triggers, scripts or the bytes of models control what the worker does."""
+"""Servers with a fake worker. Triggers, scripts or the bytes of models say what the worker does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000, "qa.job-timeout-ms":
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """A server with a ready worker, which triggers and scripts control."""
+    """A server with a ready fake worker. Triggers and scripts say what it does."""
     with Server(server_binary, PATIENT, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
@@ -33,7 +33,7 @@ def shared(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def ai_server(server_binary: Path) -> Iterator[Server]:
-    """A server with a ready worker, which the bytes of models control."""
+    """A server with a ready fake worker. The bytes of models say what it does."""
     with Server(server_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running
@@ -57,7 +57,7 @@ def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
-    """Like `ai`, for that server without any keys. A test that changes settings resets them."""
+    """Like `ai`, for `shared_ai_server` without keys. A test that changes settings must reset them."""
     with shared_ai_server.client(decode_responses=False, protocol=2) as client:
         client.response_callbacks.pop("COMMAND", None)
         client.flushall()

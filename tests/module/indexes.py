@@ -47,7 +47,7 @@ class Twins:
     """The index at a key, and an oracle with the same history."""
 
     def __init__(self, client: redis.Redis, key: str = "index:{t}") -> None:
-        """Makes an empty index and oracle; the client must not decode."""
+        """Makes an empty index and oracle. The client must not decode replies."""
         self.client, self.key, self.oracle = client, key, Oracle()
 
     def put(self, *documents: tuple[str, Fields, Sequence[Sentence]]) -> Any:

@@ -56,7 +56,7 @@ def corruptions(dump: bytes, count: int) -> Iterator[bytes]:
 def restore_corrupted(
     client: redis.Redis, key: str, count: int, use: Callable[[str], object] = lambda key: None
 ) -> int:
-    """Restores corrupted payloads of a key as `damaged`. Accepted ones must be usable. Returns the number refused."""
+    """Restores corrupted payloads as `damaged`; accepted values must be usable. Returns the number of refusals."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     refused = 0
     dump = client.dump(key)

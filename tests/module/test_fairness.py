@@ -42,7 +42,7 @@ def stop_before_ready(server: Server) -> None:
     """Stop a worker before it takes jobs. If a worker has taken jobs already, stop the next worker."""
     while True:
         pid = server.signal_worker(signal.SIGSTOP)
-        execute(server, "PING")  # the server has read what was sent before
+        execute(server, "PING")  # the server has read all earlier commands
         if server.field("worker_state") != "ready":
             return
         os.kill(pid, signal.SIGKILL)
@@ -145,7 +145,7 @@ def test_turns_are_by_sentences(server: Server, crowd: Crowd) -> None:
     execute(server, "CONFIG", "SET", "qa.worker-ahead", "1")
     crowd.ask("carol", "held", "gate")
     sentences = ["s"] * 7
-    crowd.ask("alice", "note", "long", "word", *sentences, count=4)  # read note long, and 8 more: 8 sentences
+    crowd.ask("alice", "note", "long", "word", *sentences, count=4)  # after `long`, 8 sentences
     crowd.ask("bob", "note", "short", count=30)
     eventually(lambda: ahead(server) == (1, 1, 34))
     server.let_go("gate")

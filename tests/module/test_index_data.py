@@ -25,7 +25,7 @@ PART_BYTES = 65536
 
 @pytest.fixture
 def small(shared_ai: redis.Redis) -> Twins:
-    """A few documents, some of which are dead."""
+    """A few documents, some of which are replaced or removed."""
     twins = Twins(shared_ai)
     twins.fill(5, 12, 3)
     return twins

@@ -48,7 +48,7 @@ class Parts:
         assert reply == self.sent
 
     def commit(self) -> list[int]:
-        """Commits it."""
+        """Commits the document."""
         replaces = int(self.name in self.twins.oracle.live)
         self.twins.oracle.commit(self.document)
         reply = self.run("COMMIT", self.name, self.place, self.sent)

@@ -52,7 +52,7 @@ def test_a_worker_of_another_version_never_becomes_ready(server_binary: Path) ->
     with Server(server_binary, worker=fake_worker("functions", "--version", "10")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        eventually(lambda: "PROTOCOL worker speaks version 10, module speaks 9" in server.output())  # by the worker
+        eventually(lambda: "PROTOCOL worker speaks version 10, module speaks 9" in server.output())  # the worker's text
 
 
 def test_password_and_acl_do_not_exclude_the_worker(server_binary: Path) -> None:

@@ -35,7 +35,7 @@ def noting(server_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def noting_cluster(server_binary: Path) -> Iterator[Server]:
-    """A cluster with one such server."""
+    """A cluster of one server with an idle worker."""
     settings = {**DURABLE, "cluster-enabled": "yes"}
     with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
         if server.field("text_notes") == "off":

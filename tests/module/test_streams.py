@@ -1,4 +1,4 @@
-"""StreamReader registrations: notices of additions, their limits, statistics, pauses, and promotions."""
+"""StreamReader registrations: notices of new entries, their limits, statistics, pauses, and promotions."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_the_new_primary_is_notified_after_a_failover(server_binary: Path) -> No
         for one in (client, other):
             eventually(lambda one=one: one.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # type: ignore[misc]
 
-        def fails_over() -> bool:  # a failover of more than 5 s is abandoned
+        def fails_over() -> bool:  # the server gives up a failover after 5 s
             if other.role()[0] == "master":
                 return True
             other.execute_command("CLUSTER", "FAILOVER")

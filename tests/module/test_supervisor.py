@@ -238,9 +238,7 @@ def test_worker_ends_with_the_server(server_binary: Path) -> None:
 
 
 def test_output_is_in_the_log(server: Server) -> None:
-    eventually(
-        lambda: "worker: fake worker is ready" in server.output()
-    )  # the worker prints this after it has told the server
+    eventually(lambda: "worker: fake worker is ready" in server.output())  # the worker prints this after QA.READY
 
 
 def test_restarts_leak_nothing(server_binary: Path) -> None:

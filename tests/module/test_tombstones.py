@@ -188,7 +188,7 @@ def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
         replica.wait_ready()
         assert register(primary, "s", trigger("a", "ta"), trigger("b", "tb"), stream_reader("c", "c*")) == "OK"
         assert execute(primary, "RG.UNREGISTER", "a") == "OK"
-        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # the replica gets the first change in a file
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # the RDB file has the first change
         eventually(lambda: sorted(dump(replica)) == ["b", "c"])
         assert execute(primary, "RG.UNREGISTER", "b") == "OK"
         assert run(primary, ["QA.UNREGISTER", "later"]) == ["OK"]

@@ -25,7 +25,7 @@ ALLOWED_CODES = {
     "INFERENCE": "a worker was killed in the middle of a batch",
 }
 ALLOWED_TEXTS = {
-    # a registration or a run needs every shard, and waits some seconds for a hanging worker
+    # a registration or a run needs every shard, and waits only some seconds for a hanging worker
     "did not answer within": "the worker of another shard did not run",
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",

@@ -87,7 +87,7 @@ async def test_questions_that_would_end_too_late_are_refused_before_their_deadli
     await work.add(100, 30)
     for _ in range(LEAST_ENDS - 1):
         await work.end_next(1)
-    assert not work.refused()  # too few ends for a rate
+    assert not work.refused()  # too few questions have ended for a rate
     await work.end_next(1)
     # One question ends each second, and 22 s are left: 22 more questions will end in time.
     assert work.refused() == list(range(30, 100))

@@ -68,7 +68,7 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
 
 
 def test_each_long_document_is_committed_before_the_next_is_begun(shard: Shard) -> None:
-    """An index allows 16 open documents: more at once would discard each other."""
+    """An index allows 16 open documents. More open documents would discard each other."""
     assert shard.indexed(*NAMES) == dict.fromkeys(NAMES, "stored")
     assert shard.seen == ["put_document", "BEGIN", "ADD", "ADD", "index_document"] * 3
 

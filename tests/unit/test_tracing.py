@@ -149,7 +149,7 @@ def test_the_shards_times_are_in_the_middle_of_the_call() -> None:
     lasted=st.floats(0, 10),
 )
 def test_parts_never_leave_the_call(waited: int, took: int, numbers: list[int], lasted: float) -> None:
-    """Any report of a shard is accepted, so neither its clock nor its arithmetic is trusted."""
+    """The parts stay within the call for any report, because a shard's clock or arithmetic may be wrong."""
     run = ShardRun(numbers[0], numbers[1], numbers[2], 1, 1, 1, 1, 1)
     times = ShardTimes(NAME, waited, took, [("x", numbers[0], numbers[1])], [run])
     for part in times.parts(50.0, 50.0 + lasted):

@@ -76,7 +76,7 @@ class Link:
         return data.decode(errors="surrogateescape") if self.decode else data
 
     def read_element(self) -> Any:
-        """Reads a reply and returns an error as data: inside an array, or from a command that may fail."""
+        """Reads a reply; returns an error as data, for errors in arrays and for commands that may fail."""
         try:
             return self.read()
         except ReplyError as error:

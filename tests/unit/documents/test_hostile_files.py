@@ -146,7 +146,7 @@ def test_loops_of_links_end(folder: Path) -> None:
 
 
 def test_special_files_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)  # the path of a socket is short
+    monkeypatch.chdir(folder)  # the path of a socket must be short
     os.mkfifo("b.txt")
     Path("zero.txt").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as bound:
@@ -180,7 +180,7 @@ def test_a_line_without_end_is_one_error(tmp_path: Path, figures: Figures) -> No
     file = tmp_path / "a.jsonl"
     with file.open("wb") as lines:
         lines.write(b'{"id": "a", "text": "A."}\n')
-        lines.seek(1 << 30, os.SEEK_CUR)  # sparse
+        lines.seek(1 << 30, os.SEEK_CUR)  # a sparse file
         lines.write(b'\n{"id": "b", "text": "B."}\n')
     errors: list[RequestError] = []
     with figures.measured("line of 1 GiB", limit_seconds=20.0, limit_mib=150):
@@ -214,7 +214,7 @@ def test_many_files_are_listed_in_time(folder: Path, figures: Figures) -> None:
 
 @pytest.mark.parametrize("extracts", [False, True])
 def test_names_in_another_encoding_are_stored_with_escapes(tmp_path: Path, extracts: bool) -> None:
-    """On Linux a name is bytes: old archives and network drives have names in Latin-1 or Shift JIS."""
+    """Linux file names are bytes. Old archives and network drives have names in Latin-1 or Shift JIS."""
     folder = os.fsencode(tmp_path) + b"/caf\xe9s"
     os.makedirs(folder + b"/\x93\xfa")
     for name in (b"men\xfc.txt", b"plain.md", b"\x93\xfa/day.txt"):

@@ -1,4 +1,4 @@
-"""The limit of sentences per document: no text exceeds it, and only texts that might are counted."""
+"""The limit of sentences per document: no text exceeds it, and only texts that might exceed it are split."""
 
 from __future__ import annotations
 

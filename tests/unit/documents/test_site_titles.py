@@ -1,4 +1,4 @@
-"""Titles of pages of one site: the part that tells them apart."""
+"""The title of a page is the part that the titles of other pages of the site lack."""
 
 from __future__ import annotations
 

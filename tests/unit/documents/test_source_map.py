@@ -1,4 +1,4 @@
-"""The source map of a document: what is written can be read, and its size is limited."""
+"""The source map of a document can be read after it was written, and its size is limited."""
 
 from __future__ import annotations
 

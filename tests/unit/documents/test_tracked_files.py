@@ -1,4 +1,4 @@
-"""Only the files that git tracks; the configuration of a foreign checkout runs no program."""
+"""Reading only the files that git tracks. The configuration of a foreign checkout must run no program."""
 
 from __future__ import annotations
 

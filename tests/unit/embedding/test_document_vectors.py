@@ -85,7 +85,7 @@ class Shard:
 
 
 class Model:
-    """An encoder that remembers its runs; a row with the token `poison` fails."""
+    """An encoder that records its runs, and fails for a row with the token `poison`."""
 
     def __init__(self, poison: int = -1) -> None:
         self.runs: list[tuple[int, int]] = []

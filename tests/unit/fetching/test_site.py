@@ -227,7 +227,7 @@ def test_private_hosts_are_refused_however_they_are_written(web: WebSite, host: 
 
 
 def test_a_name_that_changes_its_address_does_not_pass(web: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: a public address at the first look-up, a private one later. Each connection is checked."""
+    """DNS rebinding: the first look-up returns a public address, a later look-up a private address."""
     port = int(web.url.rpartition(":")[2])
     looked_up: list[str] = []
     connected: list[str] = []

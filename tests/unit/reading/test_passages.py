@@ -21,7 +21,7 @@ COUNTS = st.lists(st.integers(0, 30), max_size=24)
 @pytest.mark.parametrize(
     ("own", "left", "right", "budget", "expected"),
     [
-        (10, [10, 10], [10, 10], 9, (0, 0)),  # longer than the budget: alone
+        (10, [10, 10], [10, 10], 9, (0, 0)),  # a sentence over the budget is alone
         (10, [10, 10], [10, 10], 10, (0, 0)),
         (10, [10, 10], [10, 10], 20, (1, 0)),  # the previous sentence comes first
         (10, [10, 10], [10, 10], 30, (1, 1)),

@@ -21,7 +21,7 @@ WORDS: dict[str, int] = {}
 
 
 def ids_of(text: str) -> list[int]:
-    """One token a word."""
+    """The token ids of a text, one per word."""
     return [WORDS.setdefault(word, len(WORDS)) for word in text.split()]
 
 

@@ -1,4 +1,4 @@
-"""All requests for a passage share one reading, concurrent or later ones; failures are not cached."""
+"""Concurrent and later requests for a passage share one reading. Failures are not cached."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> ReadingPassage:
 async def read(
     passages: reading.PassageReader, reader: CountingReader, index: int = 0, *, texts: Any = TEXTS, **changed: Any
 ) -> Any:
-    """The reading of a sentence, with the question `who` and `RECORD` unless others are given."""
+    """The reading of a sentence. The default question is `who`, and the default record is `RECORD`."""
     asked = {"question": "who", "record": RECORD} | changed
     as_reader: Any = reader
     passage, sentence = passage_for(index, texts), SentenceRef("d", "t", index)

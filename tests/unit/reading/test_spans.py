@@ -43,7 +43,7 @@ def tempting(rng: np.random.Generator, tokens: int, padding: int = 0) -> np.ndar
 
 
 def read(start: np.ndarray, end: np.ndarray, tokens: TextTokens, text: str, **options: Any) -> Reading:
-    """A passage that fits one window."""
+    """The spans of a passage that fits into one window."""
     return best_spans([window(0, len(tokens.ids))], [(start, end)], tokens, text, **{"max_answer_tokens": 8, **options})
 
 
@@ -256,7 +256,7 @@ def test_tokens_that_cover_nothing_or_only_white_space_are_no_answer(overlapping
     starts, ends = np.array([0, 0, 2, 3], dtype=np.int32), np.array([2, 0, 3, 5], dtype=np.int32)
     tokens = TextTokens(np.zeros(4, dtype=np.int32), starts, ends)
     start, end = with_span(4, 0, (1, 1), 9)
-    start[START + 2] = end[START + 2] = 4  # the white space
+    start[START + 2] = end[START + 2] = 4  # high logits for the white space
     reading = read(start, end, tokens, "ab cd", n_best=n_best, overlapping=overlapping)
     assert reading.spans
     assert reading.spans[0].logit < 0  # "cd": no answer starts or ends at a token with high logits

@@ -46,7 +46,7 @@ FAMILY = "👩\u200d👩\u200d👧\u200d👦"
         ("🏴\U000e0067\U000e0062\U000e007f x", (0, 1), "🏴\U000e0067\U000e0062\U000e007f"),
         ("𝐀𝐁𝐂 𝟏𝟐", (1, 2), "𝐀𝐁𝐂"),
         ("안녕하세요 세계", (0, 2), "안녕하세요"),
-        # letters that are parts of the one before them
+        # letters that combine with the letter before them
         ("น้ำดี", (0, 1), "น้ำ"),
         ("ｶﾞｽ", (0, 1), "ｶﾞ"),
         # an invisible character in a word does not end it, and does not belong to a word that ends there

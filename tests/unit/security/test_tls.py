@@ -1,4 +1,4 @@
-"""Certificates are verified as peers verify them, and errors name the files that cannot be used."""
+"""Certificates are verified in the same way as by peers, and errors name the unusable files."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PdfWriter:
         self.pages[-1].append(b"BT /%s %g Tf 1 0 0 1 %g %g Tm (%s) Tj ET" % (font.encode(), size, x, y, escaped(text)))
 
     def line(self, text: str, font: str = "F1", size: float = 10, x: float = 72, gap: float = 0) -> None:
-        """Place a line below the last one, with a gap above it; a full page is followed by another."""
+        """Place a line below the last line, with a gap in between. If the page is full, start another page."""
         if self.y - gap < 80:
             self.page()
             gap = 0

@@ -85,7 +85,7 @@ def test_files_of_a_folder_that_may_be_documents(name: str, is_document: bool) -
 
 
 def pdf_of(*pages: str) -> bytes:
-    """A PDF with a line of text for each line of each page."""
+    """A PDF with these pages, which may have several lines."""
     bodies = []
     for page in pages:
         lines = "".join(f"({line}) Tj 0 -14 Td " for line in page.split("\n"))

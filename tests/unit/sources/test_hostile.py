@@ -21,7 +21,7 @@ from tests.harness.figures import Figures
 
 pytestmark = pytest.mark.hostile
 
-# Each unmatched mark is sought to the end of its paragraph, which takes quadratic time in docutils.
+# For each unmatched mark, docutils searches the rest of the paragraph, which takes quadratic time.
 UNMATCHED = b"*a " * 30_000
 
 
@@ -117,7 +117,7 @@ def test_usual_nesting_and_tables_stay() -> None:
 
 
 def test_the_start_of_the_process_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take longer to start the process than a file may take."""
+    """A busy machine may need more time to start the process than the limit for a file."""
     slow = tmp_path / "python"
     slow.write_text(f'#!/bin/sh\nsleep 1\nexec {sys.executable} "$@"\n')
     slow.chmod(0o700)
@@ -133,7 +133,7 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_slow_format_gets_less_elapsed_time() -> None:
-    """A waiting process uses no processor time, so elapsed time has a limit: after three slow files, a tenth."""
+    """A limit of elapsed time ends a process that waits. After three slow files, the limit is a tenth."""
     data = b"*a " * 300_000
     with Extractor(forced="rst", budget=Budget(seconds=100.0, wall_seconds=1.0)) as extractor:
         messages: list[str] = []

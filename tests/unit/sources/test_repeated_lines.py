@@ -1,4 +1,4 @@
-"""Lines that are not the author's text: contents, navigation, page heads and feet. Similar lines are text."""
+"""Contents, navigation, page heads and page feet are left out. Similar lines of the author are not."""
 
 from __future__ import annotations
 

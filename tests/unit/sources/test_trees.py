@@ -212,7 +212,7 @@ PAGES = ("a.html", "a.md", "a.rst", "a.ipynb")
 
 
 def expected(blocks: list[Block]) -> list[str]:
-    """The texts in the order of the extracted document. The name of its column precedes each cell except the first."""
+    """The texts in extracted order. In tables, each cell except the first follows the name of its column."""
     found: list[str] = []
     for block in blocks:
         if block.kind == "table":
