@@ -77,7 +77,7 @@ def main() -> None:
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)
-    report.console.print(f"kept in {report.save(options.results)}")
+    report.console.print(f"saved as {report.save(options.results)}")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main() -> None:
                 (found[1] for line in demo.stdout if (found := re.search(r"Ask more at (\S+/)", line))), None
             )
             if address is None:
-                raise SystemExit("the demo ended before it could be asked")
+                raise SystemExit("the demo ended before it was ready")
             shoot(f"{address}?question={quote(QUESTION)}", PICTURE)
         finally:
             demo.send_signal(signal.SIGINT)

@@ -78,7 +78,7 @@ def test_a_document_fails_after_two_workers_and_other_documents_are_found(
     assert reason in failure(trapped, name)
     figures = Figures(record_property)  # type: ignore[arg-type]
     figures.record(f"workers that a text ends ({word})", restarts(trapped) - before, "workers", MOST_ENDS)
-    figures.record_wait(f"time until it is given up ({word})", took, 30)
+    figures.record_wait(f"time until the document fails ({word})", took, 30)
     (node,) = trapped.nodes
     eventually(lambda: node.field("failed_documents") >= 1, SECONDS)
     eventually(lambda: f"document '{name}' is stored, but not indexed" in node.output(), SECONDS)

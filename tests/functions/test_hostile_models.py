@@ -29,7 +29,7 @@ from tests.harness.processes import descendants
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
-pytestmark = [pytest.mark.hostile, pytest.mark.one_server("the processes are the worker's")]
+pytestmark = [pytest.mark.hostile, pytest.mark.one_server("the worker starts the processes")]
 
 MEMORY_MB, LOAD_MS, RUN_MS = 512, 4000, 2000
 SETTINGS = {

@@ -52,7 +52,7 @@ def test_answers_equal_those_without_inference_workers(shards: Shards, with_work
             assert one["score"] == pytest.approx(other["score"], abs=0.05)
 
 
-@pytest.mark.one_server("the worker keeps them running; the other test has both")
+@pytest.mark.one_server("the worker restarts inference workers; the other test runs on both servers")
 def test_a_killed_inference_worker_fails_no_question(with_workers: Shards) -> None:
     node = with_workers.nodes[0]
     with_workers.put("killed", TEXT)

@@ -23,7 +23,7 @@ from tests.harness.polling import eventually
 
 from .running_shards import Shards, tag
 
-pytestmark = pytest.mark.one_server("what a request is answered is computed in the worker")
+pytestmark = pytest.mark.one_server("the worker computes the reply")
 
 ADA = "Ada Lovelace wrote the first program in 1843."
 # About 2,000 tokens: 8 windows of 384 tokens with the default stride.

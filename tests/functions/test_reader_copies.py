@@ -16,7 +16,7 @@ from tests.harness.servers import Server
 
 from .running_shards import MODEL, SECONDS, Shards
 
-pytestmark = pytest.mark.one_server("the copies are made by functions; test_answers and test_ingest run them on both")
+pytestmark = pytest.mark.one_server("functions make the copies; test_answers and test_ingest run on both servers")
 
 QUESTION = "What do wombats dig?"
 

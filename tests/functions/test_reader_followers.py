@@ -46,7 +46,7 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
         assert shards.compilations(replica) == before
 
 
-@pytest.mark.one_server("functions make the copies; test_answers and test_ingest run on both")
+@pytest.mark.one_server("functions make the copies; test_answers and test_ingest run on both servers")
 def test_a_shard_without_slots_copies_each_reader_once(server_binary: Path, tmp_path: Path) -> None:
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with tiny_shards(server_binary, tmp_path, 1) as shards, Server(server_binary, settings, worker=WORKER) as young:

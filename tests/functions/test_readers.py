@@ -22,7 +22,7 @@ from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
 
-pytestmark = pytest.mark.one_server("which reader answers is decided in the worker; tests/system fails over on both")
+pytestmark = pytest.mark.one_server("the worker chooses the reader; tests/system fails over on both servers")
 
 
 @pytest.fixture(scope="module")

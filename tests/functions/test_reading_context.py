@@ -18,7 +18,7 @@ from tests.harness.polling import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
 
-pytestmark = pytest.mark.one_server("what is read is computed in the worker")
+pytestmark = pytest.mark.one_server("the worker computes the readings")
 
 MANIFEST_TEXT = (MODEL / "manifest.json").read_text()
 MANIFEST = json.loads(MANIFEST_TEXT)

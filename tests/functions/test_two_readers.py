@@ -16,7 +16,7 @@ from qa_cluster.types import AskResult
 from tests.functions.tiny_shards import LAST, TinyShards, tiny_shards
 from tests.harness.polling import eventually_async
 
-pytestmark = pytest.mark.one_server("the plan is of the process that asks; each stage is a call of qa.read")
+pytestmark = pytest.mark.one_server("the client runs the plan; each stage is a call of qa.read")
 QUESTION = "Who discovered radium?"
 
 

@@ -60,7 +60,7 @@ def check_idle(server: Server) -> None:
     try:
         eventually(lambda: not leftovers(server), PATIENCE_SECONDS, ignore=redis.RedisError)
     except AssertionError as error:
-        raise Finding(f"everybody has left, but {leftovers(server)}") from error
+        raise Finding(f"all clients have left, but {leftovers(server)}") from error
 
 
 def leftovers(server: Server) -> str:

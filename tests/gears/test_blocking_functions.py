@@ -227,7 +227,7 @@ GB('ShardsIDReader').foreach(hold).run()
     assert execute(shard, "RG.PYEXECUTE", other) == [["3"], []]
 
 
-@pytest.mark.one_server("the worker ends the block; the other tests here have both")
+@pytest.mark.one_server("the worker ends the block; the other tests of this file run on both servers")
 def test_a_timeout_in_an_atomic_block_releases_the_server(server_binary: Path) -> None:
     script = """
 import time

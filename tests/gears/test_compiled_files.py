@@ -244,7 +244,7 @@ def test_a_model_that_openvino_refuses_always_runs_in_onnx_runtime(tmp_path: Pat
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.mark.one_server("the server only passes the setting on")
+@pytest.mark.one_server("the server only passes the setting to the worker")
 @pytest.mark.parametrize("inference_workers", [0, 1])
 def test_a_restarted_worker_loads_its_model_from_the_file(
     server_binary: Path, tmp_path: Path, inference_workers: int

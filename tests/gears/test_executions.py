@@ -10,7 +10,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 
-pytestmark = pytest.mark.one_server("executions are kept in the worker")
+pytestmark = pytest.mark.one_server("the worker stores executions")
 
 SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').map(slow).run()"
 

@@ -11,7 +11,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 
-pytestmark = pytest.mark.one_server("futures are the worker's")
+pytestmark = pytest.mark.one_server("futures exist only in the worker")
 
 SCRIPT = """
 import threading

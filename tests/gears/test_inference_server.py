@@ -112,7 +112,7 @@ def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
     eventually(lambda: shard.field("worker_functions_running") == 0)
 
 
-@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
+@pytest.mark.one_server("the worker restarts inference workers; other tests here run on both servers")
 def test_all_requests_are_answered_when_inference_workers_are_killed(shard: Server) -> None:
     store(shard, "double", double_model())
     before = shard.field("inference_restarts")
@@ -139,7 +139,7 @@ def test_all_requests_are_answered_when_inference_workers_are_killed(shard: Serv
     assert shard.field("inference_restarts") == before + 3
 
 
-@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
+@pytest.mark.one_server("the worker restarts inference workers; other tests here run on both servers")
 def test_the_shard_continues_when_all_inference_workers_are_killed_repeatedly(shard: Server) -> None:
     store(shard, "double", double_model())
     with shard.client(socket_timeout=PATIENCE_SECONDS) as client:
@@ -152,7 +152,7 @@ def test_the_shard_continues_when_all_inference_workers_are_killed_repeatedly(sh
         all_up(shard)
 
 
-@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
+@pytest.mark.one_server("the worker restarts inference workers; other tests here run on both servers")
 def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(shard: Server) -> None:
     store(shard, "loop", loop_model())
     for name, kind, value in (("n", "INT64", np.array([1 << 60])), ("x", "FLOAT", np.ones(1, "<f4"))):
@@ -171,7 +171,7 @@ def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(sh
     assert "WORKERLOST 2 inference workers died during this run" in str(asked.exception())
 
 
-@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
+@pytest.mark.one_server("the worker restarts inference workers; other tests here run on both servers")
 def test_an_inference_worker_that_hangs_is_replaced(server_binary: Path) -> None:
     settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself has the same limit
     with (

@@ -14,7 +14,7 @@ from qa_cluster.topology import Address, Shard, Topology
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
 
-pytestmark = pytest.mark.one_server("the limits are the worker's")
+pytestmark = pytest.mark.one_server("the limits apply to the worker")
 
 
 def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -> None:

@@ -11,7 +11,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import WORKER
 
-pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
+pytestmark = pytest.mark.one_server("the limits apply to the worker; tests/module restarts workers on both servers")
 
 # long enough for a worker on a busy machine, which the module would otherwise replace
 GRACE = {"qa.cancel-grace-ms": 20_000, "qa.worker-backoff-ms": 1}

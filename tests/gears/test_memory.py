@@ -11,7 +11,7 @@ from tests.gears.onnx_file import add_model, table_model
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
 
-pytestmark = pytest.mark.one_server("the limit is the worker's")
+pytestmark = pytest.mark.one_server("the limit applies to the worker")
 
 LIMIT_MB = 450
 SETTINGS = {"qa.worker-memory-mb": LIMIT_MB, "qa.model-processes": 0}

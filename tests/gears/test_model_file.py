@@ -48,4 +48,4 @@ def test_the_parts_are_joined_to_the_file() -> None:
 def test_a_model_that_is_deleted_meanwhile(error: str, kind: type[Exception], told: str) -> None:
     shard: Any = Shard(bytes(3 * PART_BYTES), 2, error)
     with pytest.raises(kind, match=told), temporary_model_file(fetch(shard, 7, 3 * PART_BYTES)):
-        raise AssertionError("half a file was handed out")
+        raise AssertionError("an incomplete file was returned")

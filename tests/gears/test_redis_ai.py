@@ -14,7 +14,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
-pytestmark = pytest.mark.one_server("models run in the worker; tests/module stores and runs them on both")
+pytestmark = pytest.mark.one_server("models run in the worker; tests/module stores and runs models on both servers")
 
 SCORE = """
 import redisAI

@@ -35,7 +35,7 @@ def again(folder: Path, options: Sequence[str] = ()) -> int:
         return 1
     print("failed in the whole run:", *names, sep="\n  ", flush=True)
     if len(names) > MOST:
-        print(f"more than {MOST} tests failed: this is not chance")
+        print(f"more than {MOST} tests failed: too many to be flaky")
         return 1
     for _ in range(TIMES):
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *names]

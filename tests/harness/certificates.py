@@ -23,7 +23,7 @@ _NUMBERS = itertools.count(1)
 def without_tls(program: Path) -> str:
     """Why a server program cannot be tested with TLS; empty if it can."""
     if shutil.which("openssl") is None:
-        return "there is no openssl to make certificates with"
+        return "openssl is not installed"
     try:
         need_tls(str(program))
     except ConfigError as error:
@@ -51,7 +51,7 @@ class Authority:
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         if shutil.which("openssl") is None:
-            pytest.skip("there is no openssl to make certificates with")
+            pytest.skip("openssl is not installed")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.name = folder, name
         self.cert, self._key = folder / f"{name}.crt", folder / f"{name}.key"

@@ -17,7 +17,7 @@ BEFORE = {
     "slow model: wait of a question": "4.3 s",
     "writes of others, failed after SET": "50 of 50",
     "workers that a text ends": "6 in 80 s",
-    "time until it is given up": "never",
+    "time until the document fails": "never",
     "longest wait of a question": "504 each time",
     "fake primary: times": "4 times",
     "fake primary: servers": "2 servers",

@@ -91,7 +91,7 @@ class Hosts:
 
     def __init__(self, count: int) -> None:
         if not sys.platform.startswith("linux") or shutil.which("ip") is None:
-            pytest.skip("several hosts are network namespaces: they need Linux and `ip` (iproute2)")
+            pytest.skip("this test needs network namespaces: Linux and `ip` (iproute2)")
         mark = secrets.token_hex(2)
         network = f"10.{int(mark[:2], 16) % 100 + 100}.{int(mark[2:], 16)}"
         self._bridge, self._own = f"qa{mark}br", f"{network}.254"
@@ -106,7 +106,7 @@ class Hosts:
                 host.make(self._bridge)
         except subprocess.CalledProcessError as error:
             self._remove()
-            pytest.skip(f"no network namespaces can be made here: {error.stderr.strip()}")
+            pytest.skip(f"cannot create network namespaces: {error.stderr.strip()}")
         except BaseException:
             self._remove()
             raise

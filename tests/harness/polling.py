@@ -44,7 +44,7 @@ def unwatch(server: object) -> None:
 def _need_living_servers() -> None:
     for ended in list(_watched.values()):
         if text := ended():
-            raise AssertionError(f"the condition cannot come true: {text}")
+            raise AssertionError(f"the condition cannot become true: {text}")
 
 
 def eventually(
@@ -74,7 +74,7 @@ def eventually(
         _need_living_servers()
         now = time.monotonic()
         if now > deadline:
-            raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
+            raise AssertionError(f"the condition was not true within {seconds} s, last value: {last!r}")
         time.sleep(max(pause, min(_LONGEST_PAUSE, max(_SHARE * (now - checked), _GROWTH * (now - begun)))))
 
 
@@ -90,5 +90,5 @@ async def eventually_async(
             return value
         _need_living_servers()
         if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {seconds} s, last seen: {value!r}")
+            raise AssertionError(f"the condition was not true within {seconds} s, last value: {value!r}")
         await asyncio.sleep(pause)

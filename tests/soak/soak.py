@@ -157,7 +157,7 @@ class Soak:
         try:
             self.watch.look(calm=calm)
         except OSError as error:
-            print(f"no look: {error}", flush=True)
+            print(f"no measurement: {error}", flush=True)
 
     def is_idle(self) -> bool:
         """Waits until all shards are idle; otherwise records a problem and returns False."""
@@ -193,12 +193,12 @@ class Soak:
             counts = {name: int(fields[name]) for name in BUSY_FIELDS}
             counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
             counts["worker not ready"] = int(fields["qa_worker_state"] != "ready")
-            counts["worker stands still"] = int(stands_still(int(fields["qa_worker_pid"])))
+            counts["stopped worker"] = int(stands_still(int(fields["qa_worker_pid"])))
             models = inference_workers(int(fields["process_id"]))
-            counts["inference workers that stand still"] = sum(map(stands_still, models))
+            counts["stopped inference workers"] = sum(map(stands_still, models))
             counts["inference workers not ready"] = INFERENCE_WORKERS - int(fields["qa_inference_ready"])
-            counts["models that they lack"] = int(fields["qa_inference_missing"])
-            counts["functions at work"] = int(fields["qa_worker_functions_running"])
+            counts["models that inference workers lack"] = int(fields["qa_inference_missing"])
+            counts["running functions"] = int(fields["qa_worker_functions_running"])
             found |= {f"shard {index}: {name}": count for name, count in counts.items() if count}
         if some := registered[0].union(*registered) - registered[0].intersection(*registered):
             found[f"registrations that not every shard has: {', '.join(sorted(some))}"] = len(some)
@@ -212,7 +212,7 @@ class Soak:
         print(f"\n{'request':<14}{'outcome':<32}{'count':>9}")
         for (kind, verdict), count in sorted(self.load.verdicts.counts.items()):
             print(f"{kind:<14}{verdict:<32}{count:>9}   {(ALLOWED_CODES | ALLOWED_TEXTS).get(verdict, '')}")
-        heading = f"at rest, {len(self.watch.looks)} looks"
+        heading = f"at rest, {len(self.watch.looks)} measurements"
         print(f"\n{heading:<22}{'first':>12}{'last':>12}{'growth':>12}{'limit':>12}")
         for row in self.watch.judge():
             scale = 1 << 20 if row.name.endswith(("RSS", "memory")) else 1
