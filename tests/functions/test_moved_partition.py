@@ -42,7 +42,7 @@ def end_move(shards: Shards, slot: int, source: Server, target: Server) -> None:
     shards.client.nodes_manager.initialize()
 
 
-def test_a_moved_partition_is_ranked_and_read_where_it_is_now(shards: Shards) -> None:
+def test_a_moved_partition_is_ranked_and_read_on_its_new_shard(shards: Shards) -> None:
     shards.put("nomad", "Axolotls regrow their legs.")
     shards.wait_tokenized("nomad")
     slot = keys.slot(tag("nomad"))

@@ -201,7 +201,7 @@ def test_unregister(server: Server) -> None:
         assert client.get("hook:x") is None
 
 
-def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> None:
+def test_a_replica_of_an_empty_primary_deletes_its_registrations(server_binary: Path) -> None:
     with (
         Server(server_binary, worker=fake_worker("functions", "--bare")) as primary,
         Server(server_binary, worker=fake_worker("functions", "--bare")) as replica,

@@ -182,7 +182,7 @@ def test_tombstones_alone_survive(server_binary: Path) -> None:
         assert eventually(lambda: buried(server, "r0", "r2500"), ignore=redis.ResponseError) == ["r0"]
 
 
-def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
+def test_a_promoted_replica_has_tombstones_and_orders(server_binary: Path) -> None:
     with Server(server_binary, worker=FUNCTIONS) as primary, Server(server_binary, worker=FUNCTIONS) as replica:
         primary.wait_ready()
         replica.wait_ready()

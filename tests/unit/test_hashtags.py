@@ -23,7 +23,7 @@ def first_tags() -> dict[int, str]:
     return found
 
 
-def test_no_string_before_it_hashes_to_the_slot(first_tags: dict[int, str]) -> None:
+def test_the_tag_is_the_first_string_that_hashes_to_the_slot(first_tags: dict[int, str]) -> None:
     numbers = [*range(0, SLOTS, 31), *range(0, SLOTS, 256), *range(255, SLOTS, 256)]
     assert [hashtag_for_slot(number) for number in numbers] == [first_tags[number] for number in numbers]
 

@@ -25,7 +25,9 @@ def test_ids_survive_encoding(document_id: str) -> None:
 
 
 @given(ids, tags, st.integers(0, 10**9), questions)
-def test_answer_keys_are_taken_apart_as_they_were_built(document_id: str, tag: str, index: int, question: str) -> None:
+def test_answer_keys_are_parsed_into_the_parts_that_built_them(
+    document_id: str, tag: str, index: int, question: str
+) -> None:
     sentence = SentenceRef(document_id, tag, index)
     assert keys.parse_answer_key(keys.answer_key(sentence, question)) == (sentence, question, "")
     named = keys.answer_key(sentence, question, "org/{a} 50%@0")
@@ -54,7 +56,7 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
 
 
 @given(ids, tags)
-def test_tagged_keys_are_taken_apart(document_id: str, tag: str) -> None:
+def test_tagged_keys_are_parsed(document_id: str, tag: str) -> None:
     key = keys.paragraphs_key(document_id, tag)
     assert keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) == (keys.DocumentName.of(document_id), tag)
     assert keys.parse_tagged(key, keys.SENTENCE_PREFIX) is None

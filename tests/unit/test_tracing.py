@@ -83,7 +83,7 @@ async def test_a_step_is_part_of_the_step_that_starts_it_also_in_other_tasks() -
     assert {part.ended for part in (wave, *wave.parts)} == {1}
 
 
-def test_a_step_learns_how_it_has_failed() -> None:
+def test_a_step_gets_the_error_that_ended_it() -> None:
     top = Recorded()
     with recording(top), pytest.raises(ValueError, match="no"), step("a"):
         raise ValueError("no")

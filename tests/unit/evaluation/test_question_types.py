@@ -31,6 +31,6 @@ from qa_cluster.evaluation.question_types import QUESTION_TYPES, question_type
         ("", "other"),
     ],
 )
-def test_type_is_that_of_the_question_word(question: str, expected: str) -> None:
+def test_the_question_word_determines_the_type(question: str, expected: str) -> None:
     assert question_type(question) == expected
     assert expected in QUESTION_TYPES

@@ -107,7 +107,7 @@ def test_a_file_that_is_damaged_or_missing_is_refused(
 
 
 @pytest.mark.usefixtures("unread")
-def test_a_tokenizer_may_be_named_if_it_is_the_readers(copy: Path, tmp_path: Path) -> None:
+def test_the_readers_own_tokenizer_may_be_named(copy: Path, tmp_path: Path) -> None:
     for place in (copy, str(copy), copy / "tokenizer.json", bundled_reader()):
         assert pipeline(model=copy, tokenizer=place).task == "question-answering"
     (tmp_path / "tokenizer.json").write_text("{}")

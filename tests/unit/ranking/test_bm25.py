@@ -56,7 +56,7 @@ QUESTIONS = ["word3 word50", "word0 word1 word2", "word390", "word0 word120 word
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_three_indexes_are_one(question: str) -> None:
+def test_three_indexes_rank_like_one(question: str) -> None:
     sentences = corpus(3000)
     whole = ranked([Index(sentences)], question, 3000, 10)
     names = list(sentences)

@@ -18,7 +18,7 @@ SENTENCES = [" ".join(chooser.choices(WORDS, k=chooser.randint(3, 12))) for _ in
 
 
 @pytest.mark.parametrize("question", ["word3 word50", "word0 word1 word2 unheard", "word7"])
-def test_best_sentences_are_those_of_all(question: str) -> None:
+def test_the_best_sentences_are_the_best_of_all_sentences(question: str) -> None:
     terms = question_terms(question)
     rows = [[row.get(term, 0.0) for term in terms] for row in map(weights_of, SENTENCES)]
     frequencies = [sum(term in analyze(sentence) for sentence in SENTENCES) for term in terms]

@@ -81,7 +81,7 @@ def test_places_with_the_same_words_are_one_answer_with_their_total_probability(
     assert [place.reading.sentence.document_id for place in choice.places] == ["a", "b", "c"]
 
 
-def test_agreement_can_come_before_one_better_place() -> None:
+def test_several_equal_answers_can_rank_before_one_better_answer() -> None:
     readings = [reading("z", (100, 103, 1.5)), *(reading(name, (100, 103, 1.0), words="x") for name in "abc")]
     assert documents(choices(readings)) == ["a", "z"]
 
@@ -94,7 +94,7 @@ def test_extreme_scores_give_probabilities(score: float) -> None:
     assert found.reaches(0.0, PLAIN) is (score > 0)
 
 
-def test_without_spans_no_answer_is_certain() -> None:
+def test_without_spans_the_probability_of_no_answer_is_one() -> None:
     found = choose([], PLAIN)
     assert (found.choices, found.none) == ((), 1.0)
     assert not found.reaches(-1e9, PLAIN)

@@ -56,7 +56,7 @@ def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, fam
     assert arrays["attention_mask"][0].tolist() == [1] * length + [0] * (arrays["attention_mask"].shape[1] - length)
 
 
-def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> None:
+def test_an_empty_text_does_not_shift_the_answers_of_other_texts(encoder: TextPairEncoder) -> None:
     """Haystack dropped documents without content but kept their questions, so answers belonged to other documents."""
     texts = ["The cat sat.", "", " ", "The dog sat."]
     windows = [encoder.windows("Who sat?", text) for text in texts]

@@ -81,7 +81,7 @@ def test_passages_equal_the_document_except_for_the_kind_of_white_space(
     assert len(tokens.ids) <= max(budget, len(parts[index].tokens.ids))
     for token, (start, end) in enumerate(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)):
         assert document[passage.start + start : passage.start + end] == passage.text[start:end]
-        # the breaks show the sentence of each token
+        # the number of breaks up to a token shows the token's sentence
         number = passage.first + sum(token >= at for at in passage.breaks)
         assert parts[number].start <= passage.start + start <= parts[number].start + len(parts[number].text)
         if start < end:
@@ -136,7 +136,7 @@ def test_distant_sentences_do_not_join_the_passage(start: int, joined: bool) -> 
     assert len(around(own, [], [far, made(start + 4)], index=0, budget=100).breaks) == (2 if joined else 0)
 
 
-def test_white_space_is_kept_in_length() -> None:
+def test_white_space_keeps_its_length() -> None:
     passage = around(made(10), [made(3)], [made(17)], index=5, budget=3)
     assert (passage.text, passage.start, passage.first) == ("xxxx" + "   " + "xxxx" + "   " + "xxxx", 3, 4)
     assert (passage.begins, passage.breaks) == ((0, 7, 14), (1, 2))

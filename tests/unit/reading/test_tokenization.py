@@ -76,7 +76,7 @@ def test_tokens_take_few_bytes() -> None:
     assert len(pack_tokens(tokens, 1)) <= 3 * size + 2 * 64 + 16
 
 
-def test_a_block_of_another_tokenizer_gives_none_and_a_damaged_one_is_refused() -> None:
+def test_a_block_of_another_tokenizer_is_ignored_and_a_damaged_block_is_refused() -> None:
     block = pack_tokens(small_tokenizer().encode_texts(["the cat sat"] * 3), 1)
     assert unpack_tokens(block, 2) is None
     for end in range(len(block)):

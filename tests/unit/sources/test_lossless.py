@@ -95,7 +95,7 @@ def test_a_stray_byte_changes_no_other_letter(name: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["latin-1", "ISO-8859-1", "iso8859-1", "us-ascii", "windows-1252"])
-def test_a_label_means_what_browsers_take_it_for(label: str) -> None:
+def test_a_label_has_the_meaning_that_browsers_give_it(label: str) -> None:
     words = "It costs 9 € – “dear”."
     meta = (
         f'<html><head><meta http-equiv="Content-Type" content="text/html; charset={label}"></head><p>{words}</p></html>'
@@ -138,7 +138,7 @@ def test_prose_about_an_encoding_declares_none(label: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_word_shows_is_text(body: str, wanted: str, unwanted: str) -> None:
+def test_text_that_word_shows_is_extracted(body: str, wanted: str, unwanted: str) -> None:
     check("a.docx", docx(body), (wanted,), (unwanted,) if unwanted else ())
 
 
@@ -185,7 +185,7 @@ def test_the_title_of_an_office_file() -> None:
          ("Ask us.", "At the desk."), ("Ask1", "1At")),
     ],
 )  # fmt: skip
-def test_what_writer_shows_is_text(body: str, wanted: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
+def test_text_that_writer_shows_is_extracted(body: str, wanted: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
     check("a.odt", odt(body), wanted, unwanted)
 
 
