@@ -53,7 +53,7 @@ async def test_the_first_failure_prevents_later_steps(store: ModelStore) -> None
     other.gate.clear()
     a, bad = pair(1)[0], pair(1, POISON)[0]
     steps = [
-        DagStep(1, [0, 0], [2]),  # runs while the next fails
+        DagStep(1, [0, 0], [2]),  # runs while the next step fails
         DagStep(2, [1, 1], [3]),  # fails
         DagStep(1, [0, 0], [4]),  # is queued behind the first step
         DagStep(1, [3, 3], [5]),  # never gets its inputs

@@ -60,7 +60,7 @@ def test_processes_of_the_worker_do_not_have_secrets_either(shared_binary: Path)
         assert_clean([pid, *inference_workers(pid), *descendants(pid)])
 
 
-def test_an_administrator_names_more(shared_binary: Path) -> None:
+def test_an_administrator_can_add_variables(shared_binary: Path) -> None:
     settings = {"qa.worker-environment": "AWS_SECRET_ACCESS_KEY,X,NOT_SET"}
     with Server(shared_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
