@@ -460,7 +460,7 @@ TOLD_BY_NAME = 500
 
 
 def many(scene: Scene, count: int) -> int:
-    """Watch many questions that one document answers; return the memory of one question."""
+    """Watch many questions with the same answering document; return the memory of a question."""
     asked = scene.ask("q0", ["a", "b"], 1)
     before = scene.watch.memory
     for number in range(count):
