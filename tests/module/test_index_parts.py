@@ -67,7 +67,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
 
 
 def test_no_search_finds_a_document_before_its_commit(twins: Twins) -> None:
-    """Searches find the earlier version until the commit. The document's position is that of its BEGIN."""
+    """Searches find the earlier version until the commit. The document keeps the position of its BEGIN."""
     chance, name = random.Random(1), next(iter(twins.oracle.live))
     before = twins.digest()
     parts = Parts(twins, name, {"tag": ["x"]})
