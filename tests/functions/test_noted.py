@@ -295,7 +295,7 @@ def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
     for node, state, other in ((target, "IMPORTING", source), (source, "MIGRATING", target)):
         corpus.on(node, "CLUSTER", "SETSLOT", slot, state, corpus.on(other, "CLUSTER", "MYID"))
     layout = keys.layout_key(tag(name))
-    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # without a change of a text
+    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # no text has changed
     corpus.write(name, "Axolotls regrow their legs.")
     eventually(lambda: corpus.on(source, "RG.DUMPREGISTRATIONS") and source.field("queued_events") == 0, SECONDS)
     for node in (source, target):

@@ -70,7 +70,7 @@ class Shard:
     def registrations(self) -> RegistrationList:
         return RegistrationList(tuple(self.entries.values()))
 
-    # ---- as the host ----
+    # ---- calls of the host ----
 
     def execute(self, command: str, *words: Any) -> Any:
         assert command == "QA.SEND"
@@ -85,7 +85,7 @@ class Shard:
         rows = [(one.session.encode(), one.id.encode(), one.order) for one in self.entries.values()]
         return [1, *(field for row in rows for field in row)]
 
-    # ---- as the registrar ----
+    # ---- calls of the registrar ----
 
     def stored(self, session_id: str) -> StoredSession | None:
         ids = [entry.id for entry in self.entries.values() if entry.session == session_id]
@@ -110,7 +110,7 @@ class Shard:
         for name, order in orders.items():
             self.entries[name] = RegistrationEntry(self.entries[name].session, name, order)
 
-    # ---- as a client ----
+    # ---- actions of clients ----
 
     def register(self, session: str, *ids: str) -> None:
         for name in ids:

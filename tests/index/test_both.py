@@ -228,7 +228,7 @@ def test_many_windows_and_long_documents(histories: list[History], distinct: boo
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_too_many_vectors_are_not_read(histories: list[History], distinct: bool) -> None:
-    """With too many vectors, only the best 1,000 sentences by words are ranked by both."""
+    """With too many vectors, only the best 1,000 sentences by words get a score by meaning."""
     history = History(6, 32)
     histories.append(history)
     corpus_of(history, 8, 300)

@@ -32,7 +32,7 @@ UNREGISTERED_ID_BYTES = 125
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The allowed growth of a resource over all shards. `calm`: only measurements without faults count."""
+    """The allowed growth of a resource over all shards. `calm`: measurements during faults do not count."""
 
     growth: float
     calm: bool = False
