@@ -188,7 +188,7 @@ def test_no_parts_include_each_other() -> None:
 
 
 def strayed(files: Sources) -> list[str]:
-    """Return the includes of the library's files that are not files of the library."""
+    """Return the library's includes of files outside the library."""
     return [
         f"{name} includes {target}" for name, text in files.items() for target in included(text) if target not in files
     ]

@@ -315,7 +315,7 @@ class Sequences:
             raise Finding(told)
 
     def _rest(self, shard: Shard) -> str:
-        """The remaining jobs, clients and differences of an idle shard, as text; empty without any."""
+        """The remaining jobs, clients and differences of an idle shard, as text; empty if nothing remains."""
         try:
             roles = sorted(map(_role, shard.servers))
             if roles != ["master", "slave"]:

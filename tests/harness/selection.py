@@ -166,7 +166,7 @@ QUICK_ON_ALL = (
 )
 
 
-# Clusters as servers form them, failover, migrating slots, rights, TLS, Lua, keyspace events and stored data.
+# Formation of clusters, failover, migrating slots, rights, TLS, Lua, keyspace events and stored data.
 ON_ALL = (
     *QUICK_ON_ALL,
     "tests/client/test_key_scripts.py",
@@ -237,7 +237,7 @@ class Run:
     has_torch: bool = False
 
     def leaves_out(self, test: str, *, one_server: bool = False) -> bool:
-        """Whether the run leaves a test out, from its id; `one_server`: it has that mark."""
+        """Whether the run leaves out the test with this id. `one_server`: whether the test has this mark."""
         if (self.quick and test.startswith(LONG)) or (not self.has_torch and test.startswith(MODEL_SUITE)):
             return True
         if server_of(test) not in self.further:

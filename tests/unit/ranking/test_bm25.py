@@ -72,7 +72,7 @@ def test_scores_are_bm25_and_edges() -> None:
 
 
 def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
-    """Each index has this order of its own sentences. Sentences of several partitions have the order of the tags."""
+    """Within an index, sentences have this order. Across partitions, the order of the tags decides."""
     order = [("z:{a}:9", 3), ("a:{a}:2", 7), ("a:{a}:10", 7), ("b:{b}:0", 1)]
     rows = [FoundSentence(sentence, [1.0], place) for sentence, place in order]
     for count in range(1, 5):
