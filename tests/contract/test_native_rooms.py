@@ -230,7 +230,7 @@ def test_the_files_of_the_library_have_layers() -> None:
     names = {part(path).rpartition("/")[2] for path in files}
     assert names == {*LAYERS} and len(LAYERS) == len(names)
     assert called_upward(files) == []
-    call = "\nvoid f(Index *index) { index_counts(index); }\n"  # needs no further include
+    call = "\nvoid f(Index *index) { index_counts(index); }\n"  # needs no other include
     planted = {**files, "index/open.c": files["index/open.c"] + call}
     assert called_upward(planted) == ["open calls index"]
     planted = {**files, "index/runs.h": files["index/runs.h"] + '#include "index/documents.h"\n'}

