@@ -129,7 +129,7 @@ class Walkthrough:
             time.sleep(0.05)
 
     def _here(self, text: str) -> str:
-        """The text with the ports of this run."""
+        """Return the text with the ports of this run."""
         text = re.sub(r"\b700(\d)\b", lambda found: str(self._port + int(found[1])), text)
         return re.sub(r"\b8080\b", str(self._http_port), text)
 

@@ -1,4 +1,4 @@
-"""The bundled reader on a GPU: its answers are those of the CPU."""
+"""The bundled reader on a GPU has the same answers as on the CPU."""
 
 from __future__ import annotations
 

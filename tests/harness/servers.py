@@ -282,7 +282,7 @@ class Server:
         finally:
             before = beats(self.observer)
             resume(pid)
-            eventually(lambda: beats(self.observer) > before)  # until its next beat, its silence exceeds the limit
+            eventually(lambda: beats(self.observer) > before)  # until this beat, the worker's silence exceeds the limit
             execute(self, "CONFIG", "SET", setting, patience)
 
     def let_go(self, name: str = "go") -> None:
