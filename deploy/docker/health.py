@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks whether the server or the service in this container is alive. The exit status is 0, or 1 with the reason.
 
-    qa-health          the server of QA_DATA_DIR if it exists, else the service
-    qa-health ready    the same, and also that it can answer now
+    qa-health          is the server in QA_DATA_DIR alive? Without a server: is the service alive?
+    qa-health ready    is it also ready to answer?
 
-A server is alive if it answers, even while it loads its data. It is ready when it has loaded its data. (The module
-supervises the worker.) A service is alive if it answers /livez. It is ready if /readyz succeeds.
+A server is alive if it answers, even while it loads its data. It is ready when it has loaded its data. The check does
+not test the worker, because the module supervises it. A service is alive if it answers /livez. It is ready if /readyz
+succeeds.
 """
 
 import os
@@ -51,7 +52,7 @@ def service_problem(port: str, ready: bool) -> str:
 
 
 def main() -> int:
-    """Check, and print the problem."""
+    """Check the server or the service, print the problem, and return the exit status."""
     ready = sys.argv[1:] == ["ready"]
     path = Path(os.environ.get("QA_DATA_DIR", "/data")) / "node" / "server.sock"
     try:

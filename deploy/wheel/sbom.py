@@ -41,7 +41,7 @@ def dependencies(lock: Path) -> dict[str, Any]:
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--short-PURLs", str(lock)]
     document: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     for component in document["components"]:
-        component.pop("description", None)  # this field would only repeat the line of the lock file
+        component.pop("description", None)  # repeats the line of the lock file
     return document
 
 

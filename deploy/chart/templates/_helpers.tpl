@@ -1,4 +1,4 @@
-{{/* What all names begin with. */}}
+{{/* The prefix of all names. */}}
 {{- define "qa.name" -}}
 {{- printf "%s-%s" .Release.Name "qa-cluster" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
@@ -16,7 +16,7 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* How the service is asked. */}}
+{{/* The URL scheme of the service. */}}
 {{- define "qa.scheme" -}}
 {{ if .Values.service.tls.existingSecret }}HTTPS{{ else }}HTTP{{ end }}
 {{- end -}}
@@ -29,7 +29,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ .Values.auth.existingSecret | default (include "qa.name" .) }}
 {{- end -}}
 
-{{/* All servers, primaries first: the form that `qa-cluster up --form` takes. */}}
+{{/* The addresses of all servers for `qa-cluster up --form`. The primaries come first. */}}
 {{- define "qa.url" -}}
 {{- $name := include "qa.name" . -}}
 {{- $servers := list -}}
@@ -63,7 +63,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   valueFrom: {secretKeyRef: {name: {{ include "qa.secret" . }}, key: replication-password, optional: true}}
 {{- end -}}
 
-{{/* The certificate of servers and their clients; the key only for the user of the container, through its group. */}}
+{{/* The certificate of servers and their clients. Only the group of the container's user can read the key. */}}
 {{- define "qa.clusterTlsMount" -}}
 {{- if .Values.shards.tls.existingSecret }}
 - {name: cluster-tls, mountPath: /cluster-tls, readOnly: true}
