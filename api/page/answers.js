@@ -17,7 +17,7 @@ function fact(name, value) {
   return element("li", {}, `${name} `, element("b", {}, String(value)));
 }
 
-// The passage, starting a few words before the answer. A row shows as much of it as fits.
+// The passage from a few words before the answer on. The style cuts it at the end of the row.
 function line(answer) {
   const text = with_lines(answer.context);
   const start = units(text, answer.start - answer.context_start);
@@ -34,7 +34,7 @@ function origin(found, collection) {
     link_to_text(found, collection));
 }
 
-// Links to other documents with the same answer.
+// Links to other documents that contain the same answer.
 function also(answer, collection) {
   const others = mentions(answer);
   if (!others.length) return null;
@@ -81,7 +81,7 @@ async function hits_of(question, collection, count, fields = {}, signal = undefi
   return response.ok ? (await response.json()).hits : null;
 }
 
-// The box in which the user replies to the first answer, or to a result without answers.
+// The feedback box of the first answer, or of a result without answers.
 function reply_to(found, answer, more, collection) {
   return feedback(found.question, answer, collection,
     (body) => ask_service("/feedback", { method: "POST", headers: { "content-type": "application/json" }, body }),
@@ -133,7 +133,7 @@ function times(found, seen) {
       fact("reader", `${found.model.id}, ${found.model.precision}`)));
 }
 
-// A shard that did not answer may have a better answer.
+// A note that some shards did not answer; null if all did.
 function partial(index) {
   if (!index.partial) return null;
   return element("div", { class: "partial", role: "note" },
@@ -154,7 +154,7 @@ export async function result(found, seen, collection, signal) {
     }
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",
-      `${counted(found.usage.sentences_read, "passage")} read; none answers the question.`));
+      `The reader found no answer in the best ${counted(found.usage.sentences_read, "passage")}.`));
     const closest = await closest_passages(found.question, collection, new Set(), "The closest passages", signal);
     shown.push(closest && reply_to(found, null, [], collection), closest);
   } else {

@@ -7,7 +7,7 @@ import { ask_service } from "/page/key.js";
 import { passage } from "/page/passage.js";
 import { failed, state } from "/page/states.js";
 
-// A longer document is not loaded to show a passage of it.
+// To show a passage, the page does not load a larger document.
 const MAX_BYTES = 1_000_000;
 const MAX_DOCUMENTS = 8;
 const TEXT_MS = 1500;
@@ -34,13 +34,14 @@ export function link_to(found, collection) {
   return element("a", { href: address_of(found, collection), "data-here": "" }, path_of(found));
 }
 
-// The link to the text of a document whose title links to its own page.
+// The link to the stored text, for a document whose title links to its own page. Null for other documents.
 export function link_to_text(found, collection) {
   if (!page_of(found.url)) return null;
   return element("span", {}, " · ", element("a", { href: address_of(found, collection), "data-here": "" }, "stored text"));
 }
 
-// An answer's document, with its lines. Null if the document cannot be read, is long or slow, or has changed. The passage in the answer has spaces between sentences in place of the lines.
+// The document of an answer, which has the line breaks that the answer's passage lacks. Null if the document cannot be
+// read, is large or slow, or has changed.
 export async function document_of(answer, collection, signal) {
   const name = JSON.stringify([collection, answer.document_id, answer.document_version]);
   if (!texts.has(name)) {
@@ -84,7 +85,7 @@ export async function show_document(wanted, signal) {
   const shown = new Map([...places].filter(([, heading]) => heading.is_there)
     .map(([at, heading]) => [at, { id: heading.id, level: Math.min(TOP_LEVEL + heading.depth, 6) }]));
   const title = found.title || found.id;
-  // the title is not shown twice
+  // leaves out the title at the start of the text, because the heading shows it
   const start = found.text.startsWith(title) && /^\s*\n/.test(found.text.slice(title.length)) && (!spans.length || first > title.length)
     ? title.length : 0;
   const text = element("div", { class: "text" }, ...passage(found.text, { spans, from: start, headings: shown }));

@@ -7,8 +7,8 @@ export function element(name, attributes = {}, ...children) {
   return node;
 }
 
-// Converts a number of code points, which the service counts, to UTF-16 units, which JavaScript counts. A text may have
-// millions of them, so this function copies nothing.
+// Converts an offset in code points, which the service counts, to UTF-16 units, which JavaScript counts. A text may have
+// millions of code points, so this function does not copy the text.
 export function units(text, points) {
   let at = 0;
   for (let left = points; left > 0 && at < text.length; left -= 1) at += text.codePointAt(at) > 0xffff ? 2 : 1;

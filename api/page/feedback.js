@@ -1,4 +1,4 @@
-// Asks whether an answer was right or which place is better, and sends the reply to the service.
+// Asks whether an answer was right or which passage is better, and sends the reply to the service.
 
 import { element } from "/page/dom.js";
 import { path_of } from "/page/found.js";
@@ -7,12 +7,12 @@ const MAX_CONTEXT = 8000;
 const MAX_ANSWER = 2000;
 const MAX_PLACES = 8;
 
-// A place that may be better: an answer with its passage, or a sentence of a search.
+// A passage that may be better: the passage of another answer, or a sentence of a search.
 function place_of(found) {
   return { answer: found.answer || found.text, context: found.context || found.text, document_id: found.document_id, path: path_of(found) };
 }
 
-// The places that can be sent, each passage once.
+// The passages that the service accepts, without duplicates.
 function usable(places) {
   const seen = new Set();
   return places.filter(({ answer, context, document_id }) => {
@@ -48,7 +48,7 @@ class Feedback {
   }
 
   question() {
-    const better = this.button([this.has_answer ? "Another place is better" : "Show the right place"], () => this.offer());
+    const better = this.button([this.has_answer ? "Another passage is better" : "Show the right passage"], () => this.offer());
     if (!this.has_answer) return [element("p", {}, "Do the documents have the answer? ", better)];
     return [element("p", {}, "Was this right? ", this.button(["Yes"], () => this.reply({ verdict: "right" })), " ",
       this.button(["No"], () => this.reply({ verdict: "wrong" })), " ", better)];
@@ -60,7 +60,7 @@ class Feedback {
     try {
       sent = (await this.send(JSON.stringify({ ...this.body, ...given }))).ok;
     } catch {
-      // the message says it
+      // the message below reports the failure
     }
     this.say(sent ? "Thank you." : "Your reply could not be sent.");
   }
@@ -72,19 +72,19 @@ class Feedback {
     try {
       places = usable((await this.find()).map(place_of));
     } catch {
-      // the message says it
+      // the message below also covers a failed search
     }
     if (!places.length) {
-      this.say("There is no other place.");
+      this.say("No other passage was found.");
       return;
     }
     const rows = places.map((place) => element("li", {},
       this.button([element("span", { class: "path" }, place.path), " ", place.context], () => this.shorten(place))));
-    this.show(element("p", {}, "Which place answers the question?"), element("ul", { class: "places" }, ...rows),
+    this.show(element("p", {}, "Which passage answers the question?"), element("ul", { class: "places" }, ...rows),
       this.button(["Cancel"], () => this.show(...this.question())));
   }
 
-  // Asks for the words of a place that are the answer.
+  // Asks the user to shorten a passage to the words of the answer.
   shorten(place) {
     const field = element("textarea", { rows: "3", "aria-label": "Answer", spellcheck: "false" });
     field.value = place.answer;
@@ -95,15 +95,15 @@ class Feedback {
         if (answer && place.context.includes(answer)) {
           this.reply({ verdict: "better", better_document_id: place.document_id, better_answer: answer, better_context: place.context });
         } else {
-          wrong.textContent = "Please keep words of this place as they are.";
+          wrong.textContent = "Please use only words of this passage, without a change.";
           field.focus();
         }
       }), " ", this.button(["Cancel"], () => this.show(...this.question())));
   }
 }
 
-// The box below an answer, or below a result without an answer (null). `send` posts a body and returns the response.
-// `find` finds places that may be better: answers, and hits of a search.
+// Returns the feedback box of an answer, or of a result without an answer (null). `send` posts a body and returns the
+// response. `find` returns other answers and hits of a search, whose passages may be better.
 export function feedback(question, answer, collection, send, find) {
   if (answer && answer.answer.length > MAX_ANSWER) return null;
   const body = { question };

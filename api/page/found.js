@@ -1,4 +1,4 @@
-// What the page and the widget say about a result: its title, its source, its address, and how sure it is.
+// The texts and addresses of a result on the page and in the widget: title, source, address and confidence.
 
 import { percent } from "/page/dom.js";
 
@@ -6,14 +6,14 @@ import { percent } from "/page/dom.js";
 const MIN_SCORE = 0.01;
 const WORDS = { sure: "Sure", likely: "Likely", unsure: "A guess" };
 
-// The title of a document and the headings above a place in it. A heading that repeats the one before it is left out.
+// The title of a document and the headings above a passage. A heading that repeats the heading before it is left out.
 export function path_of(found) {
   const path = [found.title, ...(found.section || [])].filter(Boolean);
   const same = (a, b) => a.trim().toLowerCase() === b.trim().toLowerCase();
   return path.filter((each, at) => !at || !same(each, path[at - 1])).join(" › ") || found.document_id || page_of(found.url);
 }
 
-// Whether a result leads somewhere: the answer of an editor may have no document and no page.
+// Whether a result has a page or a document. The answer of an editor may have neither.
 export function has_page(found) {
   return Boolean(found.document_id || page_of(found.url));
 }
@@ -48,7 +48,7 @@ export function confidence_words(confidence, score) {
   return `${WORDS[confidence]} (${percent(score)})`;
 }
 
-// The further answers that say more than the first: each from another sentence, and none that is very improbable.
+// The other possible answers: at most one from each sentence, without very improbable answers.
 export function alternatives(answers) {
   const sentences = new Set(answers.slice(0, 1).map((answer) => answer.passage_id));
   return answers.slice(1).filter((answer) => {
@@ -58,7 +58,7 @@ export function alternatives(answers) {
   });
 }
 
-// The further places of an answer, without places that look the same.
+// The other documents that contain an answer, without documents that would have the same text on the page.
 export function mentions(answer) {
   const seen = new Set([path_of(answer)]);
   return (answer.also_in || []).filter((mention) => {

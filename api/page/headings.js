@@ -2,7 +2,7 @@
 
 const MAX_HEADINGS = 2000;
 
-// The headings in the source map of a document, as `ingest` stores it: { from, depth, title } with `from` in code points.
+// The headings in the source map of a document: { from, depth, title } with `from` in code points.
 export function headings_of(metadata) {
   const found = [];
   const packed = metadata && metadata._source && metadata._source.sections;
@@ -21,7 +21,7 @@ export function headings_of(metadata) {
   return found;
 }
 
-// The headings of a text by their offset in UTF-16 units. `is_there` says whether the text has the heading there.
+// The headings of a text by their offset in UTF-16 units. `is_there`: the text contains the heading at this offset.
 export function placed(text, headings) {
   const found = new Map();
   let at = 0;
@@ -37,7 +37,7 @@ export function placed(text, headings) {
   return found;
 }
 
-// The headings for a passage: small ones, by offset.
+// The headings of a document by their offset, with a small level for use in a passage.
 export function small_headings(document) {
   const found = placed(document.text, headings_of(document.metadata));
   return new Map([...found].filter(([, heading]) => heading.is_there).map(([at]) => [at, { level: 3 }]));

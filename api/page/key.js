@@ -4,7 +4,7 @@ import { element } from "/page/dom.js";
 
 const NAME = "qa-cluster-key";
 
-// Called when the user has entered a key, to load the page again.
+// The callback after the user has entered a key. It loads the page again.
 let given = () => {};
 
 export function when_given(callback) {
@@ -35,8 +35,8 @@ export function ask_service(path, options = {}) {
   return fetch(path, { ...options, headers });
 }
 
-// A form for a key, instead of an answer: the service requires a key (401), or a key with more rights (403). After a
-// 403, the current key is kept, because it may be valid for other requests.
+// A form that asks for a key instead of showing an answer: the service requires a key (401), or a key with more rights
+// (403). After a 403, the page keeps the current key, because it may be valid for other requests.
 export function key_form(problem) {
   const field = element("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: "" });
   const form = element("form", { class: "key" },

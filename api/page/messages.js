@@ -1,4 +1,4 @@
-// Words for readers about the errors of the service. The cause, for operators, is in the problem document.
+// Texts for users about errors of the service. Operators find the cause in the problem document.
 
 const BY_STATUS = {
   404: ["Not found", "This document does not exist any more."],

@@ -98,7 +98,7 @@ function submit(question) {
   refresh.checked = false;
 }
 
-// Readers learn whether the search works; operators open the cause.
+// Shows whether the service is ready. Operators can open the cause.
 async function show_status() {
   let why = "";
   try {
@@ -113,7 +113,7 @@ async function show_status() {
     ? element("details", { class: "cause" }, element("summary", {}, "not ready"), element("p", {}, why)) : "ready");
 }
 
-// Offers the collections if there are several. The default collection has no name in an address.
+// Offers the collections if there are several. The address of the page does not contain the name of the default collection.
 async function show_collections(wanted) {
   try {
     const found = (await (await ask_service("/collections")).json()).data.filter((each) => each.state !== "deleting");
@@ -182,7 +182,7 @@ function begin() {
     .then(() => show(location.pathname + location.search));
 }
 
-// The earlier results belong to another key.
+// The stored results belong to another key.
 when_given(() => {
   results.clear();
   begin();

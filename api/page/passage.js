@@ -2,7 +2,7 @@
 
 import { element, units } from "/page/dom.js";
 
-// Code is indented; a table in plain text has lines of fixed width.
+// A line of code is indented. A table in plain text is shown as code, because its lines have a fixed width.
 const CODE = /^(?: {4}|\t|\|.*\|\s*$|\+[-=+]{3})/;
 const ITEM = /^ {0,3}(?:[-*•–]|\d{1,3}[.)])\s/;
 // Lines of these lengths were wrapped by an editor.
@@ -11,8 +11,8 @@ const WRAPPED_MAX = 100;
 const RAGGED = 6;
 const HEADING_MAX = 80;
 
-// The blocks of a text: { kind, from, to } with kind "paragraph", "item" or "code". White space between them is in no
-// block. A blank line ends a block. Code is indented by four spaces or a tab; blank lines within code belong to it.
+// The blocks of a text: { kind, from, to } with kind "paragraph", "item" or "code". White space between two blocks is in
+// no block. A blank line ends a paragraph or an item. Code is indented by four spaces or a tab, and can have blank lines.
 export function blocks(text) {
   const found = [];
   let last = null;
@@ -35,17 +35,17 @@ export function blocks(text) {
   return found;
 }
 
-// A passage of the service has spaces in place of the white space between sentences. This function guesses where the
-// lines ended: at two and more spaces, and before the mark of a list item. It joins a sentence that was broken between
-// two words. The length stays.
+// In a passage of the service, spaces replace the white space between sentences. This function guesses the line ends: at
+// two or more spaces, and before the mark of a list item. It joins the lines of a sentence that has a line end between two
+// words. The length of the text does not change.
 export function with_lines(context) {
   return context.replace(/(?<=[a-z,;])\n(?=[a-z])/g, " ").split("\n").map((line) => (CODE.test(line) ? line : line
     .replace(/(?<=\S) {2,}(?=\S)/g, (gap) => (gap.length === 5 ? "\n    " : `\n\n${gap.slice(2)}`))
     .replace(/(?<=[.:;!?]) (?=(?:[-•]|\d{1,2}[.)]) \S)/g, "\n"))).join("\n");
 }
 
-// The part of a text around a span, of about `limit` units: { from, to }. It has whole blocks if they fit. Otherwise it
-// starts and ends between two words.
+// The part of a text around a span, of about `limit` units: { from, to }. If whole blocks fit, the part consists of whole
+// blocks. Otherwise it starts and ends between two words.
 export function around(text, start, end, limit) {
   const all = blocks(text);
   let first = all.findIndex((block) => block.to > start);
@@ -77,7 +77,8 @@ function is_heading(block, kind) {
   return kind === "paragraph" && block.length <= HEADING_MAX && !block.includes("\n") && !/[.!?:;,]["”’)]?$/.test(block);
 }
 
-// The same text with spaces for those line ends in a block that an editor has made: the next word had no room.
+// The text with spaces in place of the line ends at which an editor has wrapped the lines of a block: the line ends before
+// words that would not have fitted into the line.
 function unwrapped(text, block) {
   const lines = text.slice(block.from, block.to).split("\n");
   const width = Math.max(...lines.map((line) => line.length));
@@ -141,7 +142,7 @@ function pieces(text, from, to, spans) {
   return [...parts, text.slice(at, to)];
 }
 
-// Code without the spaces that all its lines start with. The spans move with the text.
+// An element with code, without the common indentation of its lines. `spans` are marked.
 function code(text, block, spans) {
   const lines = text.slice(block.from, block.to).split("\n");
   const margin = Math.min(...lines.filter((line) => line.trim()).map((line) => line.search(/\S/)));
@@ -155,7 +156,7 @@ function code(text, block, spans) {
   return element("pre", {}, node);
 }
 
-// The elements of a part of a text. `headings` maps the offset of a block to { level, id }. `spans` are marked.
+// The elements of a part of a text. `headings` maps offsets of blocks to { level, id }. `spans` are marked.
 export function passage(text, { spans = [], from = 0, to = text.length, headings = new Map() } = {}) {
   const nodes = [];
   for (const block of blocks(text)) {
@@ -184,14 +185,15 @@ export function passage_around(text, start, end, limit, headings = new Map()) {
   return passage(text, { spans: [[first, last]], headings, ...around(text, first, last, limit) });
 }
 
-// The elements of the passage around an answer: from its document, or from the answer if the document is null.
+// The elements of the passage around an answer. The passage comes from the document of the answer, or from the answer if
+// the document is null.
 export function passage_of(answer, document, headings, limit) {
   if (document) return passage_around(document.text, answer.start, answer.end, limit, headings);
   const start = answer.start - answer.context_start;
   return passage_around(with_lines(answer.context), start, start + answer.end - answer.start, limit);
 }
 
-// Scrolls wide lines of code to the answer in them.
+// Scrolls code with wide lines to the answer.
 export function show_marks(root) {
   for (const mark of root.querySelectorAll("pre mark")) {
     const pre = mark.closest("pre");

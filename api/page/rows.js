@@ -26,8 +26,8 @@ export function option(number, attributes, ...children) {
   return element("a", { role: "option", id: `option-${number}`, tabindex: "-1", "aria-selected": "false", ...attributes }, ...children);
 }
 
-// The rows of the hits of a search, each sentence once, without the sentences `shown`, which are on the screen already.
-// `attributes_of` gives the attributes of the link of a hit.
+// The rows of the hits of a search, without duplicate sentences. `shown` has the ids of the sentences that are already on
+// the screen; they get no row. `attributes_of` returns the attributes of the link to a hit.
 export function rows(hits, attributes_of, shown = []) {
   const seen = new Set();
   const is_new = (hit) => {
@@ -40,7 +40,7 @@ export function rows(hits, attributes_of, shown = []) {
       element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS))));
 }
 
-// Selects one row of a list, or none (-1).
+// Selects one row of a list, or no row (-1).
 export function choose(input, list, number) {
   [...list.children].forEach((row, at) => row.setAttribute("aria-selected", String(at === number)));
   const row = list.children[number];

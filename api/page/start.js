@@ -1,4 +1,4 @@
-// The start page: what the documents are, with examples of questions, collections and titles.
+// The start page: the number of documents, with example questions, collections and titles.
 
 import { counted, element } from "/page/dom.js";
 import { ask_service } from "/page/key.js";
@@ -17,7 +17,7 @@ function list(title, items) {
   return element("section", {}, element("h2", {}, title), element("ul", { class: "examples" }, ...items));
 }
 
-// The collections with their sizes, and the collection that is shown without a link.
+// The list of collections with their sizes. The current collection has no link.
 function listed_collections(all, collection) {
   if (all.length < 2) return null;
   return list("Collections", all.slice(0, COLLECTIONS).map((each) => {
@@ -33,7 +33,7 @@ export async function start_page(collection, all, signal) {
   const [counted_all, listed_some] = await Promise.all(
     [`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
       .map((address) => ask_service(address, { signal })));
-  // A key that may not count documents may still ask.
+  // With status 403, the key may not count documents, but may be able to ask.
   if (!counted_all.ok) return counted_all.status === 403 ? [] : [failed(await counted_all.json())];
   const count = await counted_all.json();
   const listed = listed_some.ok ? (await listed_some.json()).data : [];

@@ -1,4 +1,4 @@
-// Messages instead of an answer: nothing found, a failure, or a wait. Readers get words; operators open the cause.
+// Messages instead of an answer: nothing found, a failure, or a wait. Users get plain words. Operators can open the cause.
 
 import { element } from "/page/dom.js";
 import { key_form } from "/page/key.js";
@@ -14,7 +14,7 @@ export function state(title, text, wrong = false, lines = []) {
     element("h2", {}, title), element("p", {}, text), lines.length ? cause(lines) : null);
 }
 
-// The message for a problem document of the service. If a key, or another key, is needed, a form asks for it.
+// The message for a problem document of the service. If the request needs a key or another key, this is a form for a key.
 export function failed(problem, retry_seconds = null) {
   const needs_key = problem.status === 401 || (problem.status === 403 && problem.code !== "CROSS_SITE");
   if (needs_key) return key_form(problem);
@@ -26,7 +26,7 @@ export function unreachable(error) {
     [`The browser says: ${error.message || error}`]);
 }
 
-// Shows how long the page has waited and for what, until `end` is called.
+// Shows the time that the page has waited, and the shards for which it waits, until `end` is called.
 export class Waiting {
   constructor(output, seconds = () => performance.now() / 1000) {
     this.begun = seconds();
@@ -49,7 +49,7 @@ export class Waiting {
     if (passed === 2 || passed % 5 === 4) this.find_reason();
   }
 
-  // Finds the shards that are not ready, if any.
+  // Finds the reason for the wait, for example shards that are not ready.
   async find_reason() {
     let reason = "the service does not answer";
     try {
@@ -59,7 +59,7 @@ export class Waiting {
         ? `waiting for ${missing.map((shard) => `${shard.address} (${shard.missing.join(", ")})`).join("; ")}`
         : found.detail;
     } catch {
-      // the service does not answer
+      // `reason` already says that the service does not answer
     }
     if (reason === this.reason || this.note === null) return;
     this.reason = reason;

@@ -25,7 +25,7 @@ export class TypedResults {
     this.timer = 0;
     this.running = null;
     input.addEventListener("input", () => this.on_input());
-    // a click on a row does not take the focus from the field
+    // keeps the focus in the field when the user clicks on a row
     list.addEventListener("mousedown", (event) => event.preventDefault());
     list.addEventListener("click", () => this.close());
     input.addEventListener("blur", () => this.close());
@@ -53,13 +53,13 @@ export class TypedResults {
     choose(this.input, this.list, number);
   }
 
-  // Uses a key for the list, if it is open; returns whether it did.
+  // If the list is open, handles the keys of the list. Returns whether it has handled the key.
   on_key(event) {
     if (!this.is_open || event.isComposing) return false;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const count = this.list.children.length;
     if (step !== undefined) {
-      // -1 is the field itself
+      // -1: the field itself is selected
       this.choose((this.active + 1 + step + count + 1) % (count + 1) - 1);
     } else if (event.key === "Escape") {
       this.close();
@@ -88,7 +88,7 @@ export class TypedResults {
     if (collection) query.set("collection", collection);
     try {
       const response = await ask_service(`/search?${query}`, { signal: controller.signal });
-      // a key that may only ask has no results while the user types
+      // a key with only the scope `ask` may not search; then there are no results
       const hits = response.ok ? (await response.json()).hits : [];
       if (this.running === controller) this.show(rows(hits, (hit) => link_of(hit, collection)));
     } catch {

@@ -1,5 +1,5 @@
-// The widget: a search box on a page of another site, and a dialog with results and answers. It lives in a shadow tree
-// with its own style, sets all strings as text, and needs nothing but the service.
+// The widget: a search box on a page of another site, and a dialog with results and answers. It is in a shadow tree with
+// its own style, never inserts strings as HTML, and sends requests only to the service.
 
 import { element } from "/page/dom.js";
 import { document_path } from "/page/found.js";
@@ -12,7 +12,7 @@ const MIN_CHARS = 2;
 const RESULTS = 8;
 const ANSWERS = 5;
 const MAX_CHARS = 1000;
-// A longer or slower document is not loaded to show a passage of it.
+// To show a passage, the widget does not load a document that is larger or slower.
 const MAX_BYTES = 300_000;
 const TEXT_MS = 1000;
 const NAME = "qa-cluster-search";
@@ -26,7 +26,7 @@ function options_of(tag) {
   if (!/^https?:$/.test(service.protocol)) throw new Error(`data-service is not a web address: ${service}`);
   return {
     service: `${service.origin}${service.pathname.replace(/\/+$/, "")}`,
-    // a search covers all of them; a question, and the document of its answer, belong to the first
+    // a search covers all collections; a question is asked in the first collection
     collections: (given.collection || "").split(",").map((each) => each.trim()).filter(Boolean),
     key: given.key || "",
     title: given.title || "Search",
@@ -99,7 +99,7 @@ class Search {
     this.dialog.removeAttribute("aria-busy");
   }
 
-  // `/` and Ctrl-K anywhere on the page, unless the user is typing text.
+  // Handles Ctrl-K, and `/` outside of text fields, on the whole page.
   on_page_key(event) {
     const target = event.composedPath()[0];
     const typing = target instanceof HTMLElement && (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
@@ -130,7 +130,7 @@ class Search {
     }
   }
 
-  // The focus goes round in the dialog.
+  // Keeps the focus in the dialog: Tab on the last element moves it to the first.
   keep_focus(event) {
     const all = [...this.dialog.querySelectorAll("input, button, a[href]:not([role=option]), summary")]
       .filter((each) => each.getClientRects().length);
@@ -165,7 +165,7 @@ class Search {
     });
   }
 
-  // Runs `work` in place of the work that is running, and shows its failure.
+  // Stops the running work, runs `work`, and shows its failure.
   async run(work) {
     this.stop();
     const controller = this.running = new AbortController();
@@ -200,12 +200,12 @@ class Search {
     const response = await this.request("/search", this.prefix ? { ...fields, prefix: "true" } : fields, signal, collections);
     if (response.status !== 422 || !this.prefix) return response;
     const again = await this.request("/search", fields, signal, collections);
-    // an older service has no search by prefix
+    // a service of an older version does not support `prefix`
     if (again.ok) this.prefix = false;
     return again;
   }
 
-  // Results while the user types.
+  // Searches and shows results while the user types.
   async find(text, signal) {
     const { service } = this.options;
     const { collection } = this;
@@ -214,7 +214,7 @@ class Search {
     signal.throwIfAborted();
     if (!response.ok) {
       this.show_rows([ask_row(text)]);
-      // a key that may only ask has no results while the user types
+      // a key with only the scope `ask` may not search; then the dialog shows no results
       if (response.status !== 403) this.answer.replaceChildren(refused(body, response.headers.get("retry-after")));
       return;
     }
@@ -223,7 +223,8 @@ class Search {
     this.status.textContent = body.hits.length ? "" : "No results. Press Enter to ask.";
   }
 
-  // An answer's document, for its lines. Null if the key may not read it, or if it is long, slow or changed.
+  // The document of an answer, which has the line breaks of the passage. Null if the key may not read the document, or if
+  // the document is large, slow or changed.
   async document_of(answer, signal) {
     try {
       const limited = AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]);
@@ -239,7 +240,7 @@ class Search {
     }
   }
 
-  // The sentences of the collection that may answer a question better.
+  // Sentences of the collection that may be a better answer to a question.
   async places(question) {
     const response = await this.request("/search", { q: question, top_k: String(RESULTS), retriever: "both" });
     return response.ok ? (await response.json()).hits : [];
@@ -277,7 +278,7 @@ class Search {
     }
     this.answer.replaceChildren(...answered(body, document, service, collection,
       (reply) => this.fetch("/feedback", undefined, reply), () => this.places(question)));
-    // Enter asks again, and the arrows start at the first result
+    // no row is selected, so Enter asks again, and the arrow keys start at the first row
     this.show_rows(rows(this.hits, link_at(service, collection), shown.map((each) => each.passage_id)), -1);
     show_marks(this.answer);
     this.answer.scrollIntoView({ block: "nearest" });
@@ -290,7 +291,7 @@ function place(search) {
   try {
     found = target ? document.querySelector(target) : null;
   } catch {
-    // the text is no selector
+    // data-target is not a valid selector
   }
   if (target && !found) console.warn(`${NAME}: no element matches data-target ${target}`);
   if (found) {
@@ -304,7 +305,7 @@ function place(search) {
 }
 
 function start() {
-  // with several boxes on a page, the keys open the first
+  // if a page has several boxes, the keys open the first box
   place(new Search(options_of(script), document.querySelector(NAME) === null));
 }
 

@@ -11,7 +11,7 @@ import { option, quote, QUOTE_CHARS } from "/page/rows.js";
 const ANSWER_CHARS = 360;
 const OTHER_ANSWERS = 2;
 
-// The page of a result: its own, or its text on the page of the service.
+// The address of a result: its own page, or its text on the page of the service.
 function address_at(service, found, asked) {
   const own = page_of(found.url);
   if (own) return own;
@@ -33,7 +33,7 @@ export function link_at(service, collection) {
   return (hit) => ({ href: address_at(service, hit, collection), rel: "noopener noreferrer" });
 }
 
-// The answers of a result that are shown: the best, and quotes with others.
+// The answers of a result that the dialog shows: the best answer and other possible answers.
 export function shown_answers(found) {
   return found.answerable ? [found.answers[0], ...alternatives(found.answers).slice(0, OTHER_ANSWERS)] : [];
 }
@@ -43,15 +43,15 @@ function origin(found, service, collection) {
     element("a", { href: address_at(service, found, collection), rel: "noopener noreferrer" }, path_of(found)));
 }
 
-// The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `document` is
-// the answer's document, or null. `send` and `find` are those of the feedback.
+// The elements of a result: the best answer with its passage, and quotes with other answers; or a message that there is no
+// answer. `document` is the document of the best answer, or null. `send` and `find` are the arguments of `feedback`.
 export function answered(found, document, service, collection, send, find) {
   const nodes = [];
   if (found.index.partial) {
     nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
   }
   if (!found.answerable) {
-    nodes.push(element("p", { class: "note" }, "No answer in these documents. These are the closest results."),
+    nodes.push(element("p", { class: "note" }, "The documents do not answer this question. These are the closest results."),
       feedback(found.question, null, collection, send, find));
     return nodes;
   }
@@ -79,7 +79,7 @@ function message(title, text, lines) {
     element("details", {}, element("summary", {}, "Cause, for the operator"), ...lines.map((line) => element("p", {}, line))));
 }
 
-// A problem document of the service in words.
+// The message for a problem document of the service.
 export function refused(problem, retry_seconds) {
   const needs_key = problem.status === 401 || (problem.status === 403 && problem.code !== "CROSS_SITE");
   const [title, text] = needs_key ? ["Not available", "This site may not use the search."] : words_of(problem, retry_seconds);

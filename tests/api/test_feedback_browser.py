@@ -75,7 +75,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
         chromium.click(named(PAGE_BOX, name))
         said(chromium, PAGE_BOX)
     show(chromium, f"{service}/?question={QUESTION.replace(' ', '+')}")
-    chromium.run(f"{named(PAGE_BOX, 'Another place')}.focus()")
+    chromium.run(f"{named(PAGE_BOX, 'Another passage')}.focus()")
     chromium.press("Enter")
     chromium.wait(f"{PAGE_BOX}.querySelectorAll('.places button').length === 2")
     # the focus is on the first place
@@ -98,7 +98,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
     # a question without an answer
     show(chromium, f"{service}/?question=Cold+winter%3F")
     chromium.wait(DONE)
-    chromium.click(named(PAGE_BOX, "Show the right place"))
+    chromium.click(named(PAGE_BOX, "Show the right passage"))
     chromium.wait(f"{PAGE_BOX}.querySelector('.places button')")
     chromium.click(named(PAGE_BOX, COLD))
     chromium.wait(f"{PAGE_BOX}.querySelector('textarea')")
@@ -110,7 +110,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
 
 def reply_in_the_widget(chromium: Browser, address: str) -> None:
     """Reply right, wrong and better with the mouse."""
-    for name in ("Yes", "No", "Another place"):
+    for name in ("Yes", "No", "Another passage"):
         chromium.open(address)
         chromium.press("/")
         chromium.type(QUESTION)
@@ -118,7 +118,7 @@ def reply_in_the_widget(chromium: Browser, address: str) -> None:
         chromium.press("Enter")
         chromium.wait(named(WIDGET_BOX, name))
         chromium.click(named(WIDGET_BOX, name))
-        if name == "Another place":
+        if name == "Another passage":
             chromium.wait(f"{WIDGET_BOX}.querySelectorAll('.places button').length === 2")
             assert chromium.run(f"{FOCUS}.closest('.places') !== null")
             chromium.click(named(WIDGET_BOX, BOB))
