@@ -95,7 +95,7 @@ class Feedback {
         if (answer && place.context.includes(answer)) {
           this.reply({ verdict: "better", better_document_id: place.document_id, better_answer: answer, better_context: place.context });
         } else {
-          wrong.textContent = "Please use only words of this passage, without a change.";
+          wrong.textContent = "Please use only words of this passage, and do not change them.";
           field.focus();
         }
       }), " ", this.button(["Cancel"], () => this.show(...this.question())));

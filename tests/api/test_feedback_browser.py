@@ -78,7 +78,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
     chromium.run(f"{named(PAGE_BOX, 'Another passage')}.focus()")
     chromium.press("Enter")
     chromium.wait(f"{PAGE_BOX}.querySelectorAll('.places button').length === 2")
-    # the focus is on the first place
+    # the focus is on the first passage
     assert chromium.run(f"document.activeElement === {PAGE_BOX}.querySelector('.places button')")
     while BOB not in chromium.run("document.activeElement.textContent"):
         chromium.press("Tab")
@@ -89,7 +89,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
     chromium.type("Robert")
     chromium.press("Tab")
     chromium.press("Enter")
-    chromium.wait(f"{PAGE_BOX}.querySelector('[role=alert]').textContent.includes('as they are')")
+    chromium.wait(f"{PAGE_BOX}.querySelector('[role=alert]').textContent.includes('do not change them')")
     chromium.run("document.activeElement.select()")
     chromium.type("Bob")
     chromium.press("Tab")
