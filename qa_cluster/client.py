@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
     from .clients.cluster_client import ClusterClient
 
-# Maps each name that needs the whole distribution to its module. They are imported on first use, so a program that only
-# uses REST does not load them.
+# The names that need the whole distribution, with their modules. A module is imported when a program first uses its
+# name, so a program that only uses REST does not load it.
 _OF_CLUSTER_CLIENTS = {
     "ApiKey": "access.records",
     "AsyncClusterClient": "clients.async_cluster_client",

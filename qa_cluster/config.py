@@ -7,10 +7,10 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. A later
 - the environment: ``QA_<NAME>``
 - command-line flags
 
-A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. The file names
-programs, so a file in the working directory must belong to the user. If `cluster_password` is unset, and `cluster_url`
-is empty or names the local cluster, the password is the generated one of the local cluster (`local_password`). If
-`cluster_url` and `cluster_tls_ca` are unset, the certificates are those of the local cluster, if it has TLS.
+A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. The file can name
+programs to run. Therefore a file in the working directory must belong to the user. If `cluster_url` is empty or names
+the local cluster, `cluster_password` defaults to the generated password of the local cluster (`local_password`). If
+`cluster_url` and `cluster_tls_ca` are unset, the certificates of the local cluster are used, if it has TLS.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -44,8 +44,8 @@ from .shard_functions import (
 )
 
 FILE_NAME = "qa-cluster.toml"
-# In the folder of a local cluster: the authority and the certificates that `qa-cluster up --tls` creates, and the
-# settings that name the files of a client.
+# `qa-cluster up --tls` creates this folder, with the authority and the certificates, in the folder of a local cluster.
+# `CLIENT_TLS_FILES` has the names of a client's files by setting.
 TLS_FOLDER = "tls"
 CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
 # Values of `server_tls_clients`: whether a server with TLS requires a certificate from its clients.
@@ -54,7 +54,7 @@ _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 # An unknown environment variable with at least this similarity (difflib ratio) to a setting is reported as a
-# misspelling. A variable with less belongs to another program and is ignored.
+# misspelling. A less similar variable belongs to another program and is ignored.
 _MISSPELT = 0.85
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 NO_ENCODER = "none"
@@ -135,7 +135,8 @@ class Settings:
     reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
     second_reader: str = _of(
         "",
-        "folder of the second reader of the plan accurate, for a cluster that has none; empty: no second reader",
+        "folder of the second reader of the plan accurate, for a cluster that has no second reader; empty: no second "
+        "reader",
     )
     second_reader_url: str = _of(
         "",
@@ -176,8 +177,7 @@ class Settings:
     )
     shared_ahead: int = _of(
         1,
-        "number of sentences in advance for one user while other users ask; a larger number raises the total"
-        " throughput",
+        "like worker_ahead, for one user while other users ask; a larger number raises the total throughput",
         minimum=1,
         maximum=65_536,
     )
@@ -205,8 +205,8 @@ class Settings:
     )
     adopt_registrations: bool = _of(
         False,
-        "whether starting servers load stored functions without a signature of the cluster; for one start after an"
-        " upgrade (docs/upgrade.md)",
+        "whether servers, when they start, load stored functions that the cluster has not signed; set it only for the"
+        " first start after an upgrade (docs/upgrade.md)",
     )
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
@@ -296,7 +296,9 @@ class Settings:
         "image file that the service's page shows next to its name: PNG, JPEG, GIF, WebP or SVG, at most 256 KiB;"
         " empty: no image",
     )
-    question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
+    question_max_chars: int = _of(
+        1000, "length limit of a question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS
+    )
     body_max_bytes: int = _of(
         8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", minimum=1024
     )
@@ -317,7 +319,7 @@ class Settings:
     )
     async_result_ttl_s: int = _of(
         3600,
-        "time for which the REST service keeps a question that was submitted with Prefer: respond-async, and then its"
+        "time for which the REST service stores a question that was submitted with Prefer: respond-async, and then its"
         " result",
         unit="s",
         minimum=1,
@@ -325,7 +327,8 @@ class Settings:
     )
     async_results_max: int = _of(
         1000,
-        "limit of submitted questions and results of each API key; beyond it, the service responds with 429; 0: every"
+        "limit of submitted questions and their results, per API key; beyond it, the service responds with 429; 0: "
+        "every"
         " question is answered at once",
         minimum=0,
         maximum=1_000_000,
@@ -342,8 +345,8 @@ class Settings:
     )
     upload_max_requests: int = _of(
         2,
-        "limit of concurrent requests of POST /documents/upload; each may need its body twice and 1.5 GiB; beyond the"
-        " limit, the service responds with 503; 0: no uploads",
+        "limit of concurrent requests of POST /documents/upload; each request may need 1.5 GiB of memory plus twice the"
+        " size of its body; beyond the limit, the service responds with 503; 0: no uploads",
         minimum=0,
         maximum=64,
     )
@@ -363,21 +366,22 @@ class Settings:
     )
     batch_key_max_bytes: int = _of(
         256 * _MEGABYTE,
-        "limit of the sum of an API key's files, inputs and outputs of batches; all are in the memory of one shard",
+        "limit of the total size of an API key's batch files, inputs and outputs; one shard holds all of them in "
+        "memory",
         unit="bytes",
         minimum=1024,
         maximum=1024 * 1024 * _MEGABYTE,
     )
     batch_lines_max: int = _of(50_000, "limit of requests (lines) in a batch", minimum=1, maximum=10_000_000)
     batch_open_max: int = _of(
-        10, "limit of batches of an API key that have not ended; one of them runs at a time", minimum=1, maximum=1000
+        10, "limit of unfinished batches of an API key; one batch runs at a time", minimum=1, maximum=1000
     )
     batch_concurrency: int = _of(
-        8, "limit of requests of an API key's batches that run at the same time", minimum=1, maximum=256
+        8, "limit of batch requests of an API key that run at the same time", minimum=1, maximum=256
     )
     batch_retry_s: int = _of(
         300,
-        "time for which a request of a batch is repeated while shards are down or at their capacity",
+        "time for which a batch retries a request while shards are down or at capacity",
         unit="s",
         minimum=0,
         maximum=86_400,
@@ -407,7 +411,7 @@ class Settings:
     )
     waves: tuple[int, ...] = _of(
         WAVES,
-        "number of sentences that have been read after each wave of the plan balanced, ascending",
+        "total number of sentences read by the end of each wave of the plan balanced, ascending",
         minimum=1,
         maximum=64,
     )
@@ -470,8 +474,8 @@ class Settings:
 
     answer_drift: float = _of(
         0.05,
-        "limit of the drift of a term's weight while the corpus changes, before a cached answer is discarded; 0:"
-        " no drift",
+        "relative change of a term's weight above which a cached answer is discarded; changes of the corpus change the"
+        " weights; 0: any change",
         minimum=0,
         maximum=1,
     )
@@ -710,7 +714,8 @@ def _known(name: str, where: str) -> str:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
-    """Convert `value` (text or a TOML value) to the setting's type; ConfigError if it does not fit."""
+    """Convert `value` (text or a TOML value) to the setting's type; ConfigError if the setting does not allow the
+    value."""
     row = SETTINGS[name]
     parsed = _parse(row.type, value)
     numbers = parsed if isinstance(parsed, tuple) else (parsed,)

@@ -275,7 +275,7 @@ def from_reply(text: str) -> QAError:
     - another fault of the server: `ClusterError`
     - an unknown code: `InvalidInput`
 
-    The last three contain the whole text.
+    The last three classes contain the whole text of the reply.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')

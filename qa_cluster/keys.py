@@ -2,7 +2,7 @@
 
 Every key of a document has the hash tag of its partition. A partition therefore migrates between shards as one slot. A
 document is in one collection. Its keys contain a *document name*, which has the collection and the id (`DocumentName`).
-Functions take a document as such a name, or as a plain string: the id of a document in the default collection.
+A parameter `document` is a `DocumentName`, or a plain string, which is the id of a document in the default collection.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def sentence_key(document: str, tag: str) -> str:
 
 
 def answers_key(document: str, tag: str) -> str:
-    """The key of the set of the keys of a document's cached answers."""
+    """The key of the set that lists the keys of a document's cached answers."""
     return f"answers:{document_name(document)}:{{{tag}}}"
 
 
@@ -256,7 +256,7 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
 
 
 def digest_name(mark: str, digest: str) -> str:
-    """Return the digest that stands for a question in an answer's key, if `qa.answer-keys` is ``digest``.
+    """Return the text that replaces the question in an answer's key, if `qa.answer-keys` is ``digest``.
 
     `mark` identifies the secret key of the digest.
 
@@ -420,7 +420,7 @@ def failures_key(tag: str) -> str:
 
     The value of a document is one of these:
 
-    - while workers still try it: the number of workers that ended while they indexed it, and the last reason
+    - while workers retry: the number of workers that ended while they indexed the document, and the last reason
     - after the last attempt: ``failed``, the document's version and the reason
     """
     return f"{FAILURES_PREFIX}{{{tag}}}"

@@ -91,7 +91,7 @@ class FieldReader:
         return self._document[name]
 
     def text(self, name: str, *, pattern: re.Pattern[str] | None = None, expected: str = "a non-empty string") -> str:
-        """Return a text that is not empty and matches the pattern, if one is given.
+        """Return a non-empty text. If `pattern` is given, the text must match it.
 
         `expected` describes the text in errors.
         """
@@ -137,7 +137,7 @@ class FieldReader:
         return float(value)
 
     def optional_number(self, name: str, low: float, high: float, *, default: float) -> float:
-        """A number within limits; the default if the field is missing."""
+        """Return a number from `low` to `high`; `default` if the field is missing."""
         return self.number(name, low, high) if name in self._document else default
 
     def share(self, name: str) -> float | None:
@@ -157,7 +157,7 @@ class FieldReader:
         return tuple(value)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return a list of different texts; it has at least one."""
+        """Return a non-empty list of distinct texts."""
         value = self.take(name)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
             raise self.refused(name, value, "a non-empty list of strings")
@@ -166,7 +166,7 @@ class FieldReader:
         return tuple(value)
 
     def sizes(self, name: str, high: int) -> tuple[int, ...]:
-        """Return a list of different integers from 1 to `high`; it has at least one."""
+        """Return a non-empty list of distinct integers from 1 to `high`."""
         value = self.take(name)
         if (
             not isinstance(value, list)

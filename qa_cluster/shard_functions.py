@@ -45,7 +45,7 @@ MAX_READ_SENTENCES = 256
 # The limit of sentences in one ranking; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 
-# The limit of sentences in one reply of `qa.sentences`. Reading this many blocks the shard for less than 1 ms.
+# The limit of sentences in one reply of `qa.sentences`. Reading 100 sentences blocks the shard for less than 1 ms.
 MAX_SHOWN_SENTENCES = 100
 
 # Option of the module (`RG.CONFIGSET`): when a cached sentence answer expires.
@@ -62,7 +62,7 @@ EMBEDDING_SETTING = "qa.background-embedding"
 ANSWER_KEYS_SETTING = "qa.answer-keys"
 TEXT, DIGEST = "text", "digest"
 
-# The time after which a shard warms a reader again if the warm-up failed. Memory may have become free.
+# The time after which a shard retries a failed warm-up of a reader. By then, memory may be free.
 WARM_AGAIN_SECONDS = 5.0
 
 

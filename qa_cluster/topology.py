@@ -20,7 +20,7 @@ class NotServed(ClusterError):
 
 
 def split_cluster_url(url: str) -> tuple[str, str]:
-    """Split a cluster's URL into its scheme and its servers, with user and password. Both are empty if `url` is no URL.
+    """Split a cluster's URL into its scheme and its servers, with user and password; both are empty for other texts.
 
     The servers stay one text, separated by commas. `urllib` in recent Python versions refuses a list of servers that
     has an IPv6 address after the first server.

@@ -179,7 +179,7 @@ class ShardTimes:
 
     @classmethod
     def parse(cls, value: object, traceparent: str) -> ShardTimes | None:
-        """Read the times of the call with this name; return None if `value` is anything else."""
+        """Read the times of the call with this name; return None if `value` does not contain them."""
         try:
             found = orjson.loads(value) if isinstance(value, bytes | str) else value
             if not isinstance(found, dict) or found["traceparent"] != traceparent:

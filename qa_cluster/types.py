@@ -18,7 +18,7 @@ from .errors import InvalidInput
 from .keys import DEFAULT_COLLECTION
 
 CONFIDENCES = SURE, LIKELY, UNSURE = "sure", "likely", "unsure"
-"""The words for the score of an answer, `Answer.confidence`."""
+"""The values of `Answer.confidence`: words for the score of an answer."""
 
 
 class _Json:
@@ -64,7 +64,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Another span of a stored document in which the same answer was read.
+    """Another span, in the same or another document, that contains the same answer.
 
     Attributes:
         section, source, url: as in `Answer`.
@@ -94,8 +94,8 @@ class Answer(_Json, what="an answer"):
         also_in: other spans with the same answer, the best first.
         pinned: whether an editor wrote the answer. A pinned answer has the score 1, the confidence ``sure`` and the
             offsets 0.
-        confidence: a word for the score: ``sure``, ``likely`` or ``unsure``. The limits of the words are fitted with
-            the calibration of the reading plan. Empty if an earlier version of the service has answered.
+        confidence: a word for the score: ``sure``, ``likely`` or ``unsure``. The calibration of the reading plan
+            includes the thresholds between these words. Empty in results of earlier versions of the service.
     """
 
     rank: int
@@ -301,8 +301,8 @@ class Hit(_Json, what="a hit"):
 
     Attributes:
         collection: the collection of the document.
-        highlights: the spans in the document of the words that match terms of the query.
-        passage: the sentence with its neighbours; None unless the search set `context`.
+        highlights: the spans of the words that match terms of the query, as offsets in the document.
+        passage: the sentence with its neighbours; None if the search did not set `context`.
         section, source, url: as in `Answer`.
     """
 
@@ -357,7 +357,7 @@ class SearchResult(_Json, what="a result of a search"):
     Attributes:
         terms: the words of the query after analysis; the ranking compares sentences with these words.
         sentences: the number of sentences that were ranked.
-        collections: the searched collections. The statistics of all searched collections together weigh the scores.
+        collections: the searched collections. The scores use the term statistics of all these collections together.
     """
 
     id: str
@@ -503,7 +503,8 @@ class MetadataUpdate(_Json, what="an update of metadata"):
 
 @dataclass(frozen=True, slots=True)
 class FieldEntry(_Json, what="a field"):
-    """A metadata field of a collection: the documents that have it, and the numbers of its values by type.
+    """A metadata field of a collection: the number of documents that have the field, and the numbers of its values by
+    type.
 
     An array counts as several values. A value that filters cannot use counts for no type.
     """
@@ -552,7 +553,7 @@ class FieldValues(_Json, what="the values of a field"):
     Attributes:
         documents: the number of selected documents that have the field.
         missing: the number of selected documents without the field.
-        distinct: the number of distinct values; a lower bound unless `exact`.
+        distinct: the number of distinct values; a lower bound if `exact` is false.
         other: the number of distinct values that are not listed.
         minimum, maximum: the least and the greatest number; None without numbers.
         earliest, latest: the first and the last time, as text in ISO 8601; None without times.
@@ -581,8 +582,8 @@ class WriteResult(_Json, what="the result of a write"):
     """The result of a write. `changed` is false if this version was already stored.
 
     `source_before` is the source of the previous version; empty if unknown. The REST service does not send it.
-    `vectors` says what became of vectors that came with the document: ``stored``, or why the shards make their own. It
-    is empty if none came.
+    `vectors` is the result for vectors that the writer sent with the document: ``stored``, or the reason why the shards
+    compute the vectors instead. It is empty if the writer sent no vectors.
     """
 
     id: str
@@ -689,7 +690,7 @@ class Feedback(_Json, what="feedback"):
 
     Attributes:
         verdict: ``right``, ``wrong``, or ``better`` if the person names a better answer.
-        document_id, answer, context: the answer that was shown, and its sentence.
+        document_id, answer, context: the answer that the person judges, and its sentence.
         better_document_id, better_answer, better_context: the better answer, and its sentence.
     """
 
@@ -722,7 +723,7 @@ class UnansweredQuestion(_Json, what="an unanswered question"):
     """A question that got no answer, or an unsure answer.
 
     Attributes:
-        count: how often the question was computed, not answered from a cache.
+        count: how often the shards computed an answer to the question; cached answers do not count.
         score: the score of the last answer; 0 if it got no answer.
         first, last: when the question was first and last asked, in seconds since 1970.
     """

@@ -4,8 +4,8 @@ The pipeline checks a question, makes its reading plan, and then uses a cached a
 computes the answer. The steps have files of their own in `answers/`: single flight (`single_flight`), caches
 (`caching`), ranking and reading (`answering`).
 
-The constant part of an answer is one JSON object (`Outcome.body`). It leaves out what differs between requests, so a
-cached answer is not encoded again.
+The constant part of an answer is one JSON object (`Outcome.body`). It excludes the fields that differ between requests,
+so a cached answer is not encoded again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Asker:
     """Answers questions from the shards of one cluster.
 
     Args:
-        follow: reads manifests and the number of partitions again if they have changed.
+        follow: if manifests or the number of partitions have changed, reads them again.
         plan: the stages (`reading/plan.py`) for questions that do not name a plan.
     """
 

@@ -46,9 +46,9 @@ class Collections:
         self._generation = -1
 
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
-        """Raise NotFound, with a text that says what to do, unless the collection exists.
+        """Raise NotFound if the collection is missing or being deleted. The error says what to do.
 
-        The shards are asked only after one of them has reported a change. The shards in `without` are not asked.
+        The shards are asked only after a shard has reported a change. The shards in `without` are not asked.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -57,7 +57,7 @@ class Collections:
         if state is None:
             raise missing(name)
         if state == DELETING:
-            raise NotFound(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+            raise NotFound(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
         """Return the names of all collections that are not being deleted, the default collection first.
@@ -118,7 +118,7 @@ class Collections:
             found = await self._everywhere("HGET", name)
             if DELETING.encode() not in found:
                 return name not in states
-        raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+        raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def begin_removal(self, name: str) -> None:
         """Mark a collection as being deleted, so that it refuses documents and questions.

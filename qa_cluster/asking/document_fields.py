@@ -39,7 +39,8 @@ MAX_SHOWN_VALUES = 1000
 # The limits of the distinct values of one field that a process counts. Further values are not counted separately.
 MAX_DISTINCT = 200_000
 MAX_DISTINCT_BYTES = 16 * 1024 * 1024
-# The limits of partitions that are read at the same time for one field, and of fields that are counted at once.
+# The limit of partitions that are read at the same time for one field, and the limit of fields that are counted at the
+# same time.
 READ_AT_ONCE = 4
 COUNTED_AT_ONCE = 2
 FIELDS_IN_REPLY = 1000
@@ -48,7 +49,7 @@ KNOWN_SECONDS = 60.0
 MAX_KNOWN = 10_000
 CHECK_SECONDS = 1.0
 """How long a request waits for the check of its filter."""
-# Bytes of a field in the reply of an index.
+# The approximate size of a field in an index's reply, in bytes.
 FIELD_BYTES = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,7 +105,9 @@ class DocumentFields:
         if not 1 <= limit <= MAX_SHOWN_VALUES:
             raise InvalidInput(f"limit must be from 1 to {MAX_SHOWN_VALUES}, got {limit}", place="limit")
         if not 1 <= len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
-            raise InvalidInput(f"a field has a name of 1 to {MAX_NAME_BYTES} bytes, got {name[:100]!r}", place="field")
+            raise InvalidInput(
+                f"the name of a field must have 1 to {MAX_NAME_BYTES} bytes, got {name[:100]!r}", place="field"
+            )
         name = name.removeprefix("meta.")
         await self._collections.check(check_collection(collection))
         await self._check({name: False}, collection, "field")
@@ -179,9 +182,10 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """Return the first of `names` that no document has, and the names of all fields; None if all are in use."""
+        """Return the first of `names` that no document has, and the names of all fields; None if it has or may have
+        all."""
         tags = partition_tags(self.partitions)
-        # Ask for pending documents first. A document that is indexed after this question is found in the index.
+        # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(
             [
                 command
@@ -364,7 +368,7 @@ def _time(seconds: int, nanoseconds: int) -> str:
     """
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
-    except OverflowError:  # a zone leads out of the years 1 to 9999
+    except OverflowError:  # a time zone can move a time out of the years 1 to 9999
         return f"{seconds} s since 1970"
     if not nanoseconds and not seconds % 86400:
         return moment.date().isoformat()

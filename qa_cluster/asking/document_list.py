@@ -10,9 +10,9 @@ positions after a restart and after a migration of its slot. So during a listing
 
 Failed documents are in no index. A list of failed documents reads the hash of each partition (`failures_key`).
 
-Pending documents are in no index, so they are not listed. To count them, their names are read in batches from the hash
-of each partition (`pending_key`), and then their records. A partition that was never swept may have older pending
-documents that this hash lacks. A scan finds these documents.
+Pending documents are in no index, so they are not listed. To count them, this module reads their names in batches from
+the hash of each partition (`pending_key`), and then their records. A partition that was never swept may have older
+pending documents that this hash lacks. A scan finds these documents.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Position:
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
         """Parse a cursor; an empty cursor is the start of the list.
 
-        InvalidInput if the cursor is not of this selection.
+        InvalidInput if the cursor belongs to another selection.
         """
         if not cursor:
             return cls(partitions)
@@ -97,7 +97,8 @@ class _Position:
         most, partition, position = _PACKED.unpack(packed)
         if most + 1 != partitions:
             raise InvalidInput(
-                f"cursor is of a cluster with {most + 1} partitions, this cluster has {partitions}: start again without"
+                f"cursor belongs to a cluster with {most + 1} partitions, this cluster has {partitions}: start again"
+                f" without"
                 " a cursor",
                 place="cursor",
             )
@@ -182,14 +183,13 @@ class DocumentList:
                 matching = [i for i, (name, _) in enumerate(rows) if name.startswith(choice.prefix)]
                 if len(matching) <= limit - len(found):
                     break
-                # The index's cursor is after all listed rows, so ask only for as many rows as fit on the page.
+                # The index's cursor points behind all returned rows, so request only the rows that fit on the page.
                 count = matching[limit - len(found) - 1] + 1
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
         entries = await self._entries(found, choice.collection)
-        if (
-            choice.failed
-        ):  # the hash also has documents that were written again or removed, until the worker has seen it
+        if choice.failed:
+            # Until the worker updates the hash, it also lists documents that were written again or removed.
             entries = tuple(entry for entry in entries if entry.failure)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
@@ -198,7 +198,7 @@ class DocumentList:
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
-        """Count the documents and sentences from which questions are answered.
+        """Count the indexed documents and their sentences.
 
         With `waiting`, pending documents are counted, too. With a selection, all its documents are listed to count
         them. A selection together with `waiting` raises InvalidInput, because no index can filter pending documents.
@@ -207,7 +207,7 @@ class DocumentList:
         if choice:
             if waiting:
                 raise InvalidInput(
-                    "waiting counts all documents that are not ready: ask for it without prefix and filter",
+                    "waiting counts all pending documents: use it without prefix and filter",
                     place="waiting",
                 )
             if choice.failed:
@@ -288,7 +288,7 @@ class DocumentList:
                     return found
 
     async def _pending_of(self, names: list[str]) -> set[str]:
-        """Return those of the given record keys whose documents are pending."""
+        """Return the given record keys whose documents are pending."""
         replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
         return {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
 

@@ -47,8 +47,8 @@ SCAN_KEYS = 1000
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
     """Delete the selected documents for at most `seconds`; InvalidInput for a selection of all documents.
 
-    A document is deleted only at the version that was listed, because the selection may not contain another version. If
-    a client writes a document during the removal, or the time is up, the result is not complete. Another call
+    A document is deleted only if it still has the listed version, because the selection may not contain a new version.
+    If a client writes a document during the removal, or the time is up, the result is not complete. Another call
     continues.
     """
     if not choice:
@@ -82,7 +82,7 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
         page = await listing.page(cursor, limit=MAX_PAGE, choice=choice, checked=False)
         if page.documents and not removed:
             # Check the fields, because a mistyped field with != would select all documents. If nothing is selected,
-            # skip the check: a repeated removal is no error.
+            # skip the check: a repeated removal must not fail.
             await listing.check(choice)
         outcomes = await asyncio.gather(*map(remove, page.documents))
         removed += sum(outcomes)
@@ -126,7 +126,7 @@ class CollectionRemoval:
     async def _pass(self, progress: _Progress) -> bool:
         """Scan all shards once and delete what is found.
 
-        Return whether nothing was found, so that the name was deleted.
+        Return true if the scan found no key and the collection's name was deleted.
         """
         # A scan would miss a key that migrates from an unscanned shard to a shard that was already scanned.
         before = await self._wait_for_slots(progress.name)
@@ -200,7 +200,7 @@ def _texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def is_of(key: str, collection: str) -> bool:
-    """Return whether a key belongs to a collection. The question in an answer's key does not matter.
+    """Return whether a key belongs to a collection. The question in an answer's key is ignored.
 
     >>> is_of("sentence:books%/moby:{06S}", "books"), is_of("bertqa{06S}_a:{06S}:0_what is :books%/", "books")
     (True, False)

@@ -56,7 +56,7 @@ MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
-# The passages that are stored in one step, some 25 kB.
+# The number of passages whose vectors are stored in one step, about 25 kB.
 VECTORS_PER_STEP = 64
 _log = logging.getLogger(__name__)
 _WAITED_FOR = ("version", "tokenized", "failed", "failure")
@@ -101,8 +101,8 @@ class DocumentStore:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
-            vectors: vectors of its passages, which need `wait`. Vectors that do not fit are discarded, and the result
-                says why.
+            vectors: the vectors of the document's passages; they require `wait`. Vectors that do not match are
+                discarded, and the result says why.
             source: where the document comes from, for example a folder.
             if_version: the version that the document must have; ``""``: it must not exist.
             timeout: the time limit in seconds.
@@ -133,7 +133,7 @@ class DocumentStore:
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
         # If the reply is lost, the write is sent again. If the second write conflicts with its own version, the first
-        # succeeded.
+        # write succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
@@ -147,7 +147,7 @@ class DocumentStore:
         )
 
     async def _attach(self, document: DocumentInput, tag: str, vectors: PreparedVectors, timeout: float) -> str:
-        """Attach vectors to an indexed document; return what became of them (`qa_cluster.vectors.prepared`)."""
+        """Attach vectors to an indexed document; return the result, a constant of `qa_cluster.vectors.prepared`."""
         encoder = None if self._encoder is None else self._encoder.encoder
         if encoder is None or (encoder.digest, encoder.dims) != (vectors.encoder, vectors.dims):
             return OTHER_ENCODER
@@ -166,7 +166,7 @@ class DocumentStore:
                     if (await self._shards.execute(call.keys[0], *call.command()))[0] != b"stored":
                         return STALE
         except (ReplyError, TimeoutError) as error:
-            # The document is indexed, and the worker makes its vectors.
+            # The document is indexed, and the worker will compute its vectors.
             _log.warning("the vectors of document %.100r are not attached: %s", document.document_id, error)
             return REFUSED
         return STORED
@@ -203,7 +203,7 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Change the metadata of a document without its text. The text is not indexed again.
+        """Change only the metadata of a document. Its text is not indexed again.
 
         The document gets a new version, because the version covers the metadata. Filters and answers use the new
         metadata at once. The metadata of a pending document are indexed with its text.
@@ -339,7 +339,7 @@ class DocumentStore:
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
-        """Run a call; return its reply and how often the call was sent."""
+        """Run a call; return its reply and the number of times that the call was sent."""
         attempts = 0
         key = call.keys[0]
 

@@ -1,8 +1,8 @@
 """Combines what one process needs to ask and write: connections, freshness, caches, manifests of readers, documents.
 
-The REST service and the cluster client each hold one engine. When it opens, it reads the topology, the number of
-partitions and the manifest of the default reader. When a shard reports a change, it reads the number of partitions and
-the manifest again.
+The REST service and the cluster client each hold one engine. When an engine opens, it reads the topology, the number of
+partitions and the manifest of the default reader. When a shard reports a change, the engine reads the number of
+partitions and the manifest again.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class EngineOptions:
         questions_at_once: the limit of questions of this process that the shards answer at the same time.
         max_waiting_questions: the limit of questions that wait for their turn.
         pipeline_max_requests: the limit of concurrent `qa.pipeline` requests, which contain their own contexts.
-        shard_patience_seconds: the time within which a request with ``coverage=partial`` continues without a shard
-            whose server or worker is gone or stopped.
+        shard_patience_seconds: the time after which a request with ``coverage=partial`` continues without a shard whose
+            server or worker is gone or stopped.
         feedback: the limits of feedback and of unanswered questions.
     """
 
@@ -224,7 +224,7 @@ class Engine:
         try:
             partitions = await _partitions(self.shards)
         except ClusterError as error:
-            _log.warning("cannot read the number of partitions, keeping the old one: %s", error)
+            _log.warning("cannot read the number of partitions, keeping the old number: %s", error)
             return
         if partitions != self.partitions:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
@@ -251,7 +251,7 @@ async def _partitions(shards: Shards) -> int:
 
 
 async def _remembered_partitions(shards: Shards) -> bytes | None:
-    """Return the number of partitions that a worker remembers. It replaces the key while the key's shard is down."""
+    """Return the number of partitions that a worker remembers, for use while the shard of `PARTITIONS_KEY` is down."""
     for shard in shards.up:
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):

@@ -4,7 +4,8 @@ One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to 
 
 - Watched questions: if a write may change an answer, the shard deletes the question's key. The key names the answer,
   and only this answer is invalidated.
-- Epochs of partitions: an epoch changes with every write, and tells whether a computation in flight has seen the write.
+- Epochs of partitions: every write changes an epoch and increases `writes`. A question joins a running computation only
+  if `writes` has not changed since the computation started.
 - Manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
   invalidates all cached answers of this process.
 - Lists of API keys: a change increases `key_changes`.
@@ -30,8 +31,8 @@ shard out. When the shard is up again, `generation` increases.
 
 After `HUNG_SECONDS` without a reply, a server counts as hung (`qa_cluster.routing.readiness`): requests that may leave
 out shards continue without it. A server counts as hung sooner if the kernel knows that it is stopped or unreachable
-(`qa_cluster.routing.silent_server`). Only time in which this process's event loop is on time counts as silence. While
-the event loop is late, unread replies may be waiting.
+(`qa_cluster.routing.silent_server`). Time in which this process's event loop is late does not count as silence, because
+replies may be unread.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ GRACE_SECONDS = 0.5
 # A shard that does not reply for this time is down. Forks, scripts and other processes may block a server for seconds.
 SILENCE_SECONDS = 5.0
 # A server that does not reply for this time counts as hung. With 12 busy processes on 2 cores, no server was silent for
-# this time.
+# that long.
 HUNG_SECONDS = 1.0
 # A machine that does not acknowledge bytes for this time is unreachable. By then, TCP has sent the bytes three times.
 LEAST_UNACKNOWLEDGED_SECONDS = 0.3
@@ -217,7 +218,7 @@ class Freshness:
             if name.startswith(WATCHED_PREFIX):
                 if digest := name.rpartition(":")[2]:
                     self._dropped(digest)
-                else:  # too many to name each
+                else:  # too many answers to name each
                     self.generation += 1
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
@@ -279,7 +280,7 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute until when all shards, and the shards that are up, are known to report their changes."""
+        """Compute the times until which all shards, and the shards that are up, are known to report their changes."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
@@ -442,7 +443,7 @@ class Freshness:
         raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
 
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
-        """Return why a server that has been silent for `silent` seconds counts as hung; empty if it does not."""
+        """Return the reason why a server that is silent for `silent` seconds counts as hung; empty if it does not."""
         readiness, sock = self._shards.readiness, connection.socket
         if silent >= HUNG_SECONDS:
             return f"no reply for {HUNG_SECONDS:g} s"
@@ -489,8 +490,8 @@ class _ServerRefuses(ClusterError):
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"{text} (it refuses because other servers are down: set cluster-require-full-coverage to no, unless most"
-            " servers are down)"
+            f"{text} (it refuses commands because other servers are down; if most servers are up, set"
+            f" cluster-require-full-coverage to no)"
         )
 
 

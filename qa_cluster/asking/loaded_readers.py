@@ -1,4 +1,4 @@
-"""Knows the readers on the shards: the default reader, and other readers by name.
+"""Finds the readers that the shards have loaded: the default reader, and other readers by name.
 
 The manifest of the default reader is read when the engine opens, and again whenever a shard reports that a manifest has
 changed. Other manifests are read when a request or a plan names their reader. Every shard gets a question with the full
@@ -28,7 +28,8 @@ from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 # The shortest time between two reads of the shards' models for an unknown name, which may name a new reader.
 ASK_AGAIN_SECONDS = 0.2
-# The same for readers of later stages. If one is not loaded, every question would otherwise read the models.
+# The same time for readers of later stages. It is longer because every question asks for such a reader, even if it is
+# not loaded.
 STAGE_ASK_AGAIN_SECONDS = 10.0
 SHARD_TIMEOUT_SECONDS = 2.0
 
@@ -73,7 +74,7 @@ class LoadedReaders:
                     found = self._match(model)
         if found is None and any(model in (encoder.name, encoder.model_id) for encoder in self._encoders):
             raise InvalidInput(
-                f"model {model[:200]!r} is an encoder: it makes vectors and answers no question, name a reader",
+                f"model {model[:200]!r} is an encoder, which cannot answer questions: name a reader",
                 place="model",
             )
         if found is None:

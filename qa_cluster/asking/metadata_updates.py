@@ -32,8 +32,8 @@ async def update_all(
     """Change the metadata of the selected documents for at most `seconds`; InvalidInput for a selection of all
     documents.
 
-    A document is changed only at the version that was listed, because the selection may not contain another version. A
-    changed document keeps its position in the list. So each document is listed once, even if it is still selected.
+    A document is changed only if it still has the listed version, because the selection may not contain a new version.
+    A changed document keeps its position in the list. So each document is listed once, even if it is still selected.
     """
     if not choice:
         raise InvalidInput(

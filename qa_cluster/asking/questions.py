@@ -64,7 +64,7 @@ class Question:
 
     Attributes:
         chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
-        pin: the editor's answer; None if the question has none.
+        pin: the editor's answer; None if the question has no pin.
         expansion: the terms with their synonyms; None if no synonym applies.
         guide: identifies the pin and the synonyms in caches; empty without both.
     """
@@ -108,7 +108,7 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return the normalised question in lower case and without closing punctuation. Neither changes its meaning.
+    """Return the normalised question in lower case and without closing punctuation, which do not affect its meaning.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'

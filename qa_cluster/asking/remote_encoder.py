@@ -1,4 +1,4 @@
-"""Gets the vectors of questions from the shards, and knows which encoder the shards have.
+"""Gets the vectors of questions and the manifest of the encoder from the shards.
 
 The worker of any shard can compute a vector (`qa.embed`); the shards take turns. If a shard fails, for example because
 it has not loaded the encoder yet, the next shard is asked.
@@ -22,7 +22,7 @@ from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, read_encoder
 
-# While no encoder is known, the shards are asked for one at most once in this time.
+# While no encoder is known, this process asks the shards for their encoder at most once in this time.
 ASK_AGAIN_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class RemoteEncoder:
             _log.warning("the encoder's manifest cannot be read: %r", error)
 
     def retriever(self, wanted: str) -> str:
-        """Return the retriever that can be used now for the wanted one. Without an encoder, ``both`` becomes ``words``.
+        """Return the retriever to use now in place of `wanted`. Without an encoder, ``both`` becomes ``words``.
 
         Raises:
             ModelError: `wanted` is ``meaning``, and there is no encoder.
@@ -90,7 +90,9 @@ class RemoteEncoder:
                 problem = error
         if str(problem) != self._warned:
             self._warned = str(problem)
-            _log.warning("questions are ranked by their words alone, because no shard makes their vectors: %s", problem)
+            _log.warning(
+                "questions are ranked by their words only, because no shard computes their vectors: %s", problem
+            )
         return None
 
     async def _ask(self, shard: Shard, text: str) -> list[Any]:

@@ -62,7 +62,9 @@ class RemotePipeline:
             DeadlineExceeded: the time limit was reached; the shard stops reading.
         """
         if self._in_flight >= self._most:
-            raise QueueFull(f"{self._most} requests with contexts are in flight, the limit (pipeline_max_requests)")
+            raise QueueFull(
+                f"{self._most} requests with contexts are in flight, which is the limit (pipeline_max_requests)"
+            )
         self._in_flight += 1
         try:
             async with asyncio.timeout(timeout_seconds):

@@ -5,7 +5,7 @@ A document may change between ranking and fetching. So a fetched sentence is sho
 - the epoch of its partition is unchanged
 - its text still has the weights with which it was ranked
 
-Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, such sentences are left out.
+Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, changed sentences are left out.
 
 A search may use several collections. Each is ranked with the statistics of all collections together, which makes their
 scores comparable. Then the best sentences of all collections are merged.
@@ -181,7 +181,7 @@ class Searcher:
         without: Collection[Shard] = (),
         admits: Callable[[str], bool] = lambda name: True,
     ) -> tuple[str, ...]:
-        """Return the names of the collections to search. If all are to be searched, return those that `admits` accepts.
+        """Return the names of the collections to search. If the options name all collections, `admits` selects them.
 
         Raises:
             NotFound: a collection does not exist, or no collection may be searched.

@@ -29,7 +29,7 @@ class Candidate:
         sentence: its key ``<doc>:{tag}:<i>``.
         score: its score with the frequencies of the whole corpus, including the part by meaning.
         weights: its weight for each term.
-        place: the place of its document in the partition's index; every version of a document has its own place.
+        place: the position of its document in the partition's index; every version of a document has its own position.
         by_meaning: the part of the score that comes from the meaning of its passage.
     """
 
@@ -67,8 +67,8 @@ class Ranking:
         sentences: the number of sentences in the corpus.
         terms: the terms of the question.
         frequencies: the number of sentences in the corpus that contain each term.
-        weighed: the frequencies that determine the terms' weights, which differ for terms of an expansion; empty: equal
-            to `frequencies`.
+        weighed: the frequencies that determine the terms' weights. An expansion changes them for its terms. Empty: they
+            are equal to `frequencies`.
         parts: the state of each partition's index.
         reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
@@ -110,7 +110,7 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     """Return the sort key of a sentence among sentences with equal scores.
 
-    `place` is its document's place in the index.
+    `place` is its document's position in the index.
 
     Partitions are ordered by their tags; within a partition, the sentence that was written first comes first. An index
     orders its own sentences in the same way, so the order does not depend on the number of indexes.

@@ -107,7 +107,8 @@ class Typed:
 
 @lru_cache(maxsize=1000)
 def stems_of_prefix(prefix: str) -> tuple[str, ...]:
-    """Return the stems of the words that consist of a start of the prefix and a common ending. Most are not real words.
+    """Return the stems of the words that the prefix and a common ending form. The prefix may already contain the first
+    letters of the ending. Most of these words are not real words.
 
     >>> "run" in stems_of_prefix("runni"), "relat" in stems_of_prefix("relatio"), "run" in stems_of_prefix("rub")
     (True, True, False)

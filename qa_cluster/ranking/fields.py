@@ -2,9 +2,9 @@
 
 The sentence that answers "Who wrote gzip?" may not contain "gzip", but the title of the manual does. So the terms of
 these fields count for every sentence of the document or section. A term of a field counts less than an occurrence in
-the sentence, and does not make the sentence longer. An index stores whole frequencies and one length per sentence, so
-frequencies are counted in quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency is the
-same as for f and l (`scaled_length`).
+the sentence, and does not make the sentence longer. An index stores integer frequencies and one length per sentence, so
+this module counts frequencies in quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency
+is the same as for f and l (`scaled_length`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """Return the length to store with frequencies in quarters. The weights are then those of whole frequencies."""
+    """Return the length to store with frequencies in quarters. The weights then equal the weights of whole
+    frequencies."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 

@@ -1,8 +1,9 @@
 """Filters, which select documents for a question or a search by their metadata and their ids.
 
 The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, combined by ``{"operator":
-"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both forms are converted to
-the binary form of the index (``docs/inverted-index.md``). So are the metadata of documents. Values have these meanings:
+"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. This module converts both
+forms, and the metadata of documents, to the binary form of the index (``docs/inverted-index.md``). Values have these
+meanings:
 
 - Numbers, true and false are themselves.
 - A string with a date or a time of ISO 8601 is a point in time, in nanoseconds, in UTC if it has no zone (`moment_of`).
@@ -69,7 +70,7 @@ class Filter:
     place: str = "filters"
 
     def fields(self) -> dict[str, bool]:
-        """Return the fields that the filter uses, each with whether the filter only requires it to exist.
+        """Map each field that the filter uses to whether the filter only requires that the field exists.
 
         A field that the filter compares with null by ``==`` is left out, because documents may lack it.
 
@@ -169,8 +170,8 @@ def moment_of(text: str) -> tuple[int, int] | None:
     time.
 
     The forms are those of ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
-    hyphens and colons. Of a fraction, nine digits count. A date of eight digits needs a time of day, because alone it
-    could be any number.
+    hyphens and colons. Only nine digits of a fraction count. A date of eight digits needs a time of day, because alone
+    it could be any number.
 
     >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
     ((86400, 0), (0, 250000000), None, None)
@@ -227,7 +228,7 @@ class _Size:
         """Count and return the condition; InputTooLong if the filter has too many conditions or is too deep."""
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise InputTooLong(f"{where}: a filter has at most {MAX_NODES} conditions, {MAX_DEPTH} deep")
+            raise InputTooLong(f"{where}: a filter may have at most {MAX_NODES} conditions and {MAX_DEPTH} levels")
         return node
 
 
@@ -236,7 +237,7 @@ _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """Return the condition that all given conditions hold."""
+    """Return the conjunction of the given conditions."""
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]

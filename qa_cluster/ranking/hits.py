@@ -194,7 +194,8 @@ def has_weights(
 
 
 def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
-    """Return a sentence with its neighbours, up to a gap. Each white-space character between sentences becomes a space.
+    """Return a sentence with its neighbours, up to a gap of more than `MAX_GAP`. Each white-space character between
+    sentences becomes a space.
 
     >>> one, two = LocatedSentence(0, "A cat.", 3), LocatedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

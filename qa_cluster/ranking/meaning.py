@@ -20,7 +20,7 @@ class QuestionVector:
     Attributes:
         digest: identifies the encoder (8 bytes); vectors of other encoders count as missing.
         packed: the vector in the form of the indexes: its scale (float32), then its values (int8).
-        weight: what a cosine of 1 adds to the score of a sentence.
+        weight: the value that a cosine of 1 adds to the score of a sentence.
         missing: the cosine of a sentence without a vector, for example in a document that was just stored.
     """
 
@@ -40,5 +40,5 @@ class QuestionVector:
         return ("VECTOR", self.digest, repr(self.weight), repr(self.missing), self.packed)
 
     def score(self, cosine: float | None) -> float:
-        """Return what the meaning adds to the score of a sentence. `cosine` is None if the sentence has no vector."""
+        """Return the part of a sentence's score that comes from its meaning. `cosine` is None without a vector."""
         return self.weight * (self.missing if cosine is None else cosine)

@@ -117,8 +117,9 @@ class Ranker:
 
         Args:
             without: the shards that are not asked; the ranking lacks their documents.
-            unreadable: returns the shards that cannot read sentences, after the shards have ranked. If some of their
-                sentences are among the best, all their sentences are left out (`Ranking.left_out`).
+            unreadable: a function that is called after the shards have ranked; it returns the shards that cannot read
+                sentences. If a sentence of these shards is among the best, all their sentences are left out
+                (`Ranking.left_out`).
             retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
                 words are used.
             distinct: whether each passage counts once, with its best sentence.
@@ -227,7 +228,7 @@ class Ranker:
         corpus: Corpus,
         away: frozenset[Shard],
     ) -> Ranking:
-        """`ranking_of`, without the sentences of the shards `away` if one of these shards has a candidate."""
+        """Return `ranking_of`, without the sentences of the shards `away` if one of these shards has a candidate."""
         ranking = ranking_of(statistics, replies, count, vector, corpus)
         if not away:
             return ranking
@@ -269,7 +270,7 @@ class Ranker:
         warning = f"{len(stale)} partitions, {stale[0][0]} with terms of {stale[0][1]}" if stale else ""
         if warning and not self._warned:
             _log.warning(
-                "%s, this process has analyzer %s: until both are of one version, questions may miss sentences, and"
+                "%s, this process has analyzer %s: until both versions are equal, questions may miss sentences, and"
                 " their answers are not cached",
                 warning,
                 ANALYZER_VERSION,

@@ -1,7 +1,7 @@
 """The analyzer: computes terms from texts and questions. A ranking compares these terms.
 
-`analyze` returns the terms of sentences, `question_terms` those of questions. Increase `ANALYZER_VERSION` if their
-results change, or the terms that `fields` adds, or the metadata that `filters` packs. The shards then reindex their
+`analyze` returns the terms of sentences, `question_terms` the terms of questions. Increase `ANALYZER_VERSION` if their
+results change, if `fields` adds other terms, or if `filters` packs metadata differently. The shards then reindex their
 documents.
 """
 
@@ -158,7 +158,7 @@ class RareWord(NamedTuple):
 def rare_words(text: str, *, alone: bool) -> Iterator[RareWord]:
     """Yield the words of a text that may be names although they are stop words or single letters.
 
-    `alone` says that the text has no ordinary terms. If it also has no such names, all its words are yielded.
+    `alone`: the text has no ordinary terms. If it also has no rare words, all its words are yielded.
 
     >>> [word.term for word in rare_words("IT, the Who and C++ of R", alone=False)]
     ['it', 'who', 'c++', 'r']

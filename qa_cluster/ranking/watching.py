@@ -1,10 +1,10 @@
-"""Tells the indexes which later writes may change an answer that will be cached.
+"""Builds the commands that let the indexes watch for writes that may change a cached answer.
 
 An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
 last ranked sentence, and the terms keep their weights. When documents are added or removed, all weights drift a little.
 An answer stays cached while the idf of each of its terms has changed by at most `drift` times the idf (or times 1, if
 the idf is smaller). Half of this change may come from the number of sentences, half from the number of sentences with
-the term. Each partition gets an equal part of the allowed change, and watches this part without asking the others.
+the term. Each partition gets an equal part of the allowed change, and checks this part without asking other partitions.
 
 With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each change by a factor.
 """
@@ -90,7 +90,7 @@ def _idf(sentences: int, frequency: int) -> float:
 
 
 def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
-    """Return by how much one partition may decrease and increase a number whose logarithm may change by `limit`."""
+    """Return how much one partition may decrease and increase a number whose logarithm may change by `limit`."""
     return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 

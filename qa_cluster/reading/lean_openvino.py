@@ -27,7 +27,7 @@ def _imported() -> Any:
 
 
 def _imported_at_first_use(name: str) -> Any:
-    """Return an attribute that `openvino` lacks. Only the converter's function exists, and it is imported now."""
+    """Return an attribute that `openvino` lacks. Only the converter's function is available; this call imports it."""
     if name != _FUNCTION:
         raise AttributeError(f"module 'openvino' has no attribute {name!r}")
     return getattr(import_module(_CONVERTER), name)

@@ -76,7 +76,7 @@ def check_tokenizer(place: Path, manifest: Manifest) -> None:
 
 
 def read_tokenizer(path: Path, manifest: ModelFiles) -> bytes:
-    """The contents of the tokenizer of a model; ModelError unless it is the file that the manifest names."""
+    """Return the contents of a model's tokenizer file; ModelError if it is not the file that the manifest names."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -108,7 +108,7 @@ def check_model(path: Path, manifest: ModelFiles) -> None:
 
 
 def installed_runtime(device: str, precision: str) -> str:
-    """The installed runtime that suits a precision and this processor; ModelError if none is installed."""
+    """Return the installed runtime that suits a precision and this processor; ModelError if no runtime is installed."""
     if device != "cpu":
         return "onnxruntime"
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):

@@ -58,7 +58,7 @@ class Calibration:
         return LIKELY if probability >= self.likely else UNSURE
 
     def to_dict(self) -> dict[str, float]:
-        """Return the JSON form. It has limits only if one of them is not the default."""
+        """Return the JSON form. It omits `sure` and `likely` if both have their default values."""
         unfitted = (self.sure, self.likely) == (DEFAULT_SURE, DEFAULT_LIKELY)
         return {"a": self.a, "b": self.b, **({} if unfitted else {"sure": self.sure, "likely": self.likely})}
 
@@ -107,7 +107,7 @@ class WaveFit:
 
     Attributes:
         threshold: the score over null at which reading stops.
-        ends: the number of sentences that have been read after each wave.
+        ends: the total number of sentences read by the end of each wave.
         read: the mean number of sentences that were read for a question.
         f1, f1_all: the F1 with waves, and the F1 if all candidates are read.
     """
@@ -132,7 +132,7 @@ class Manifest(ModelFiles):
         window_tokens, doc_stride: a longer passage is read in windows that overlap by `doc_stride` tokens.
         context_tokens: the token budget for a sentence with its neighbours; 0: the sentence alone.
         passage_prefix: whether the reader was trained on passages with title and section before them (`prefix`). False
-            is not written; a manifest without the field means false.
+            if the field is missing.
 
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)

@@ -36,7 +36,7 @@ class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
-        text: its sentences. Between them are as many spaces as the document has white-space characters.
+        text: its sentences. Each white-space character between two sentences is a space.
         start: the offset of the text in the document, in code points.
         tokens: the tokens of all sentences, with their offsets in `text`.
         first: the number of its first sentence in the document.

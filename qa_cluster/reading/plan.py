@@ -38,7 +38,7 @@ class ReadingStage:
         rank_weight: the weight of a sentence's ranking score in the order of its spans.
         calibration: converts orders to probabilities.
         no_answer_threshold: the order that the first answer must reach.
-        earlier_weight: the weight of the previous stage's order of a span in the span's order.
+        earlier_weight: the weight with which the previous stage's order of a span is added to the span's order.
     """
 
     reader: Manifest
@@ -93,7 +93,7 @@ class StageOptions:
         candidates: as in `ReadingStage`; None: the `retriever_k` of the question.
         final_threshold: as in `ReadingStage`; by default, later stages always read.
         earlier_weight: as in `ReadingStage`.
-        fitted: the calibration and the no-answer threshold of the stage; None: those of its reader.
+        fitted: the calibration and the no-answer threshold of the stage; None: the values of its reader.
     """
 
     model: str = ""
@@ -159,7 +159,7 @@ def certainty(orders: Iterable[float]) -> float:
 
 
 def is_sure(certainty: float, threshold: float) -> bool:
-    """Return whether reading stops.
+    """Return whether the certainty reaches the threshold, so that reading stops.
 
     >>> is_sure(7.0, 7.0), is_sure(6.9, 7.0)
     (True, False)

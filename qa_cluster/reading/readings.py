@@ -205,5 +205,5 @@ def valid_answer(value: str | bytes | bytearray, version: str, revision: str) ->
 
 
 def is_valid(value: str | bytes | bytearray, version: str, revision: str) -> bool:
-    """Return whether a cached answer has this format version and this revision, as `valid_answer` checks."""
+    """Return whether `valid_answer` accepts a cached answer."""
     return valid_answer(value, version, revision) is not None

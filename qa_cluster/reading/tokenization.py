@@ -1,8 +1,9 @@
 """Converts text to a reader's tokens, and tokens to the blocks that shards store.
 
-Sentences are tokenized when they are first read, or in bulk. Their tokens have no special tokens and know the code
-points that they cover. `windows` puts the question before them. The tokenizer's own padding and truncation are turned
-off for two reasons: all callers would share that state, and truncation must be reported (`QuestionTokens.truncated`).
+Sentences are tokenized when they are first read, or in bulk. Their tokens include no special tokens, and each token has
+the code points that it covers. `windows` puts the question before them. The tokenizer's own padding and truncation are
+turned off for two reasons: all callers would share that state, and truncation must be reported
+(`QuestionTokens.truncated`).
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ class PairEncoder:
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
         room = self.window_tokens - len(head) - len(pair.tail)
         if room < 1:
-            raise InvalidInput(f"question of {len(question.ids)} tokens leaves no room in {self.window_tokens} tokens")
+            raise InvalidInput(
+                f"question of {len(question.ids)} tokens does not fit into a window of {self.window_tokens} tokens"
+            )
         if len(prefix) and room - len(prefix) > self.doc_stride:
             head = np.concatenate((head, np.asarray(prefix, dtype=np.int64)))
             room -= len(prefix)

@@ -1,7 +1,7 @@
 """Widens spans of text to whole words and whole visible characters, and decides which texts can be answers.
 
-In scripts without spaces, the edges of words cannot be found. There, only characters stay whole: a letter with its
-marks, an emoji with everything that is joined to it. The functions are pure.
+In scripts without spaces, this module cannot find the edges of words. It only keeps visible characters whole: a letter
+with its marks, or an emoji with all joined characters. The functions are pure.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None 
     """Return the span, changed so that it does not start or end with a mark (bracket, quote) whose partner is outside.
 
     If the partner is next to the span, and between `low` and `high`, the span is extended by it. Otherwise the mark is
-    removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
+    removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` is not changed.
 
     >>> text = 'He sang "Blue Sea" (1971).'
     >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]

@@ -259,7 +259,7 @@ async def test_an_interrupted_removal_refuses_writes_and_continues(engine: Engin
     assert await engine.collection_removal.run(books, seconds=0) == Removal(0, False)
     entry = await engine.collections.entry(books)
     assert (entry.state, entry.documents) == (DELETING, 20)
-    with pytest.raises(NotFound, match="'books' is being deleted: delete it again if that was interrupted"):
+    with pytest.raises(NotFound, match="'books' is being deleted: delete it again if the deletion was interrupted"):
         await ask(engine, QUESTION, collection=books)
     with pytest.raises(NotFound, match="being deleted"):
         await put(engine, "late", "Late.", books)

@@ -1,8 +1,9 @@
 """The answer cache: whole answers on the shards, shared by all processes, under the keys `answer:{t}:<digest>`.
 
 The indexes watch the questions of cached answers. A partition stops watching a question at the first write that may
-change its answer (``docs/inverted-index.md``). A cached answer contains the token that each partition gave to its
-question. It is valid only while every partition still watches the question under the same token.
+change its answer (``docs/inverted-index.md``). When a partition starts to watch a question, it returns a token. A
+cached answer contains these tokens. The answer is valid only while every partition still watches the question under the
+same token.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class StoredAnswer:
     """An answer from the cache.
 
     Attributes:
-        body: the JSON of the constant part.
+        body: the constant part of the answer (`answer_body`), as JSON.
         shards: the names of the shards that hold the documents that the answer shows.
     """
 
@@ -92,7 +93,7 @@ class Watches:
         chosen: Filter | None = None,
         collection: str = DEFAULT_COLLECTION,
     ) -> Mapping[str, int] | None:
-        """Let all partitions watch a question. Return a token per partition; None if something has just changed.
+        """Let all partitions watch a question. Return a token per partition; None if the answer must not be cached.
 
         Args:
             digest: the name of the answer.
@@ -173,7 +174,7 @@ class AnswerCache:
             async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
                 await self._shards.run(call)
         except (QAError, TimeoutError) as error:
-            _log.warning("answer cache cannot be written: %s", error or "no answer in time")
+            _log.warning("answer cache cannot be written: %s", error or "timeout")
 
     async def aclose(self) -> None:
         """Wait for the writes in flight; each has a timeout."""

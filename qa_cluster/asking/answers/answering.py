@@ -81,7 +81,8 @@ class ComputedAnswer:
         body: the constant part of the answer, as JSON.
         shards: the names of the shards that hold the documents that the answer shows.
         tokens: the tokens under which the partitions watch the question; None: the answer must not be cached.
-        unplanned: a text that names the reader that read instead of the plan's reader; empty if the plan was followed.
+        unplanned: a text that names the reader that was used instead of the plan's reader; empty if the plan's reader
+            was used.
         partial: whether shards were left out.
         score: the score of the best answer; None: there is no answer.
         unsure: whether there is no answer, or the best answer is unsure.
@@ -113,12 +114,12 @@ class StageReading:
 
     @property
     def revisions(self) -> list[str]:
-        """The reading revisions with which the shards have read. There are several while the shards change readers."""
+        """The reading revisions that the shards have used. There are several while the shards change readers."""
         return sorted({reading.model for reading in self.readings} or {self.stage.reader.reading_revision})
 
     @property
     def unplanned(self) -> str:
-        """A text that names the reader that read instead of the plan's reader; empty if the plan's reader read."""
+        """A text that names the reader that was used instead of the plan's reader; otherwise empty."""
         reader, found = self.stage.reader, self.revisions
         if found == [reader.reading_revision]:
             return ""
@@ -132,7 +133,7 @@ class StageReading:
         return bool(self.candidates) and not self.readings
 
     def best(self) -> list[Candidate]:
-        """Return the candidates that were read as candidates, not as neighbours, sorted by their best span."""
+        """Return the candidates, the best span first, without candidates that were only read as neighbours."""
         found = {str(reading.sentence): -inf for reading in self.readings}
         for item in self.spans:
             name = str(item.reading.sentence)
@@ -304,7 +305,7 @@ class Answering:
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
         may_leave_out = question.options.coverage == PARTIAL
-        if may_leave_out:  # before a read starts whose result would be lost
+        if may_leave_out:  # before a read starts, because its result would be lost
             self._shards.readiness.check([shard.address for shard in by_shard], workers=True)
         read = self._read_patiently if may_leave_out else self._read_on
         asked = [read(shard, reader, question.text, names) for shard, names in by_shard.items()]
@@ -410,13 +411,13 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Call the attempt. If a shard turns out to be unable to answer, repeat at once without it."""
+        """Call the attempt. If a shard cannot answer, call it again at once without this shard."""
         while True:
             without = shards_without(shards, coverage) | unable
             if coverage != PARTIAL:
                 return await once(without)
             if len(without) == len(shards.all):
-                unable.clear()  # one of them may be able to answer by now
+                unable.clear()  # a shard may be able to answer by now
                 raise NotWhole("no shard can answer now")
             rest = {shard.address: shard for shard in shards.all if shard not in without}
             try:

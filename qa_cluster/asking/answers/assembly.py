@@ -31,10 +31,11 @@ SHORT = 3
 """Words of at most this length are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
 
 OVERLAPPING, NOT_FOUND = 1.0, -6.0
-"""The order of an earlier stage for a span that it has not found: less than an overlapping span, or this order."""
+"""The order that a span gets from an earlier stage that did not find it: `OVERLAPPING` below the best overlapping span,
+or `NOT_FOUND` if no span overlaps."""
 
 MAX_PLACES = 5
-"""The limit of places that are shown for an answer, the answer's own place included."""
+"""The limit of spans that a result shows for an answer, including the best span."""
 
 _ARTICLES = ("the ", "a ", "an ")
 _ENDS = ".,;:!?"
@@ -71,7 +72,7 @@ class MergedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswers:
-    """The answers, the most probable first, and the probability `none` that no answer is right. The sum is 1."""
+    """The answers, the most probable first, and the probability `none` of "no answer". All add up to 1."""
 
     choices: tuple[MergedAnswer, ...]
     none: float
@@ -136,7 +137,7 @@ def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswe
     """Merge the spans of a question into answers. Of overlapping spans of a document, only the best counts."""
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
-    shift = max([0.0, *utilities])  # keeps the largest power at 1
+    shift = max([0.0, *utilities])  # prevents an overflow of `exp`
     weights = [exp(utility - shift) for utility in utilities]
     total = sum(weights) + exp(-shift)
     places: dict[str, list[tuple[ScoredSpan, float]]] = {}
@@ -184,7 +185,7 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
 
 
 def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
-    """Return the spans without those that overlap a better span of the same document, the best first.
+    """Return the spans, the best first, without spans that overlap a better span of the same document.
 
     Among equal orders, sentence names decide, so the same readings always give the same answers.
     """
@@ -239,8 +240,8 @@ def assemble(
 ) -> AssembledAnswers:
     """Return the answers of a question, by the thresholds of the last stage that read.
 
-    `records` has the documents of `cited` by id. A span is left out if its document is missing or has another version
-    than was read. An answer without spans is left out.
+    `records` has the documents of `cited` by id. A span is left out if its document was deleted or changed after it was
+    read. An answer without spans is left out.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)

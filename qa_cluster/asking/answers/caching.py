@@ -4,7 +4,7 @@ There are two caches: the near cache of this process, and the answer cache on th
 its freshness can be proved later:
 
 - It covers all shards.
-- The plan's readers have read it.
+- The plan's readers have computed it.
 - Every partition has watched the question since before the first sentence was read.
 
 While shards are down, no new answer is cached. The near cache still answers a question with ``coverage=partial`` if all
@@ -74,7 +74,7 @@ class CachedAnswers:
         self._answering = answering
 
     def near_hit(self, digest: str, coverage: str) -> SharedOutcome | None:
-        """Return the answer in the near cache; None unless it is certainly valid."""
+        """Return the answer in the near cache; None if it is missing or may be stale."""
         away: frozenset[str] = frozenset()
         if not self._freshness.drained():
             if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():

@@ -19,8 +19,7 @@ ENTRY_OVERHEAD_BYTES = 512
 class NearEntry:
     """A whole answer: the JSON of its constant part, its times, and the names of the shards with its documents.
 
-    `made` is when the shards computed the answer, `stored` when it entered this cache. All times are of the cache's
-    clock.
+    `made` is when the shards computed the answer, `stored` when it entered this cache. All times use the cache's clock.
     """
 
     body: bytes

@@ -2,8 +2,8 @@
 
 All submissions of one owner (an API key) are on one shard. A process that answers a question is its *holder* and renews
 its lease while it works. If the holder ends, its lease expires, and the next process that reads the submission becomes
-the holder. The question itself may have ended the process. So after `MAX_TRIES` expired leases, the question is marked
-as lost.
+the holder. The question itself may have crashed its holders. Therefore a question is marked as lost after `MAX_TRIES`
+expired leases.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SubmittedQuestions:
         raise error
 
     async def claim(self, owner: str, name: str, *, only_read: bool = False) -> Submission:
-        """Read a submission. If it has no holder, become its holder, unless `only_read`."""
+        """Read a submission. If it has no holder and `only_read` is false, this process becomes its holder."""
         if not _ID.match(name):
             return Submission(MISSING)
         arguments = ("" if only_read else self._holder, self._lease_ms, MAX_TRIES)

@@ -3,8 +3,8 @@
 Each collection has two streams in one partition. Both have a limit of entries; feedback also has a limit of age.
 
 A process collects unanswered questions in memory and stores them after `FLUSH_SECONDS`, so no answer is delayed. If a
-question is repeated, the process replaces its own entry with a new entry and a higher count. To list the questions, the
-entries of all processes are added up.
+question is repeated, the process replaces its own entry with a new entry and a higher count. A list of the questions
+adds up the entries of all processes.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def check_synonyms(synonyms: Synonyms) -> None:
                 place="groups",
             )
         if empty := [word for word in words if not question_terms(word)]:
-            raise InvalidInput(f"{empty[0][:100]!r} in {group[:100]!r} has no word that is searched", place="groups")
+            raise InvalidInput(f"{empty[0][:100]!r} in {group[:100]!r} has no searchable word", place="groups")
 
 
 def merged(guides: Sequence[Guide]) -> Guide:
