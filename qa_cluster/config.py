@@ -515,8 +515,8 @@ class Settings:
     )
     shard_patience_ms: int = _of(
         300,
-        "time within which a request with coverage=partial continues without a shard whose server or worker is gone or"
-        " stopped; for a server or worker that hangs otherwise it is 1 s or 1.5 s",
+        "longest wait of a request with coverage=partial for a shard whose server or worker is gone or stopped; the"
+        " wait is 1 s for a server that hangs otherwise, and 1.5 s for such a worker",
         unit="ms",
         minimum=10,
         maximum=600_000,

@@ -26,7 +26,7 @@ _PRINTED = {"id", "created", "revoked"}
 
 
 def given_keys(text: bytes, now: float) -> list[ApiKey]:
-    """Return the records of the keys; InvalidInput names the line of an invalid one.
+    """Return the records of the keys; InvalidInput names the line of an invalid key.
 
     >>> given_keys(b'{"key": "qac_0123456789ab_' + b"s" * 43 + b'", "name": "the shop", "scopes": ["ask"]}', 0)[0].name
     'the shop'

@@ -164,7 +164,7 @@ class KeyUse:
             try:
                 await self._run(ScriptCall("count_sentences", (api_use_key(key.id),), (0, more, reserved.day)))
             except QAError:
-                return  # the earlier count is at least as high
+                return  # the reserved number, which is at least as high, then counts
 
     async def _run(self, call: ScriptCall) -> Any:
         try:

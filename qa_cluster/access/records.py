@@ -247,7 +247,7 @@ def parse(text: bytes) -> tuple[str, bytes] | None:
 def find(keys: Mapping[str, ApiKey], text: bytes) -> ApiKey | None:
     """Return the key with this text, whether valid or not; None if no key has this text.
 
-    The time does not show whether the id or the secret is wrong.
+    The duration of the call does not reveal whether the id or the secret is wrong.
     """
     parts = parse(text)
     if parts is None:

@@ -26,9 +26,10 @@ from qa_cluster.routing.shards import Shards
 from .records import ApiKey, check_id
 
 MAX_KEYS = 1000
-# How long a list stays in memory while no shard reports changes.
+# The time for which a list in memory is used while shards cannot report changes.
 KEEP_SECONDS = 1.0
-# The timeout for the first list, and the timeout for the remaining lists after that. Each list has all keys.
+# `READ_SECONDS` is the timeout for reading the keys. After `PATIENCE_SECONDS`, one list is enough: each list has all
+# keys.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 
@@ -79,7 +80,7 @@ class ApiKeys:
     def at_hand(self) -> KeyList | None:
         """Return the list in memory; None if the stored list may be newer.
 
-        Before they next await, callers check whether the shards have reported more changes (`Freshness.drained`).
+        Before their next `await`, callers check `Freshness.drained`, because reports may be unread.
         """
         return self.last if self._seen == self._reports.key_changes else None
 
@@ -111,7 +112,7 @@ class ApiKeys:
         failed = await self._everywhere("HSETNX", key.id, key.to_json())
         if failed:
             left = await self._everywhere("HDEL", key.id)
-            then = f", then revoke {key.id}, of which a part may be stored" if left else ""
+            then = f", then revoke {key.id}, which some shards may have stored" if left else ""
             raise ClusterError(
                 f"key {key.id} could not be stored on every shard, so it is not returned ({failed}): repeat the"
                 f" command when all shards are up{then}"

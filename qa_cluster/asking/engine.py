@@ -69,8 +69,8 @@ class EngineOptions:
         questions_at_once: the limit of questions of this process that the shards answer at the same time.
         max_waiting_questions: the limit of questions that wait for their turn.
         pipeline_max_requests: the limit of concurrent `qa.pipeline` requests, which contain their own contexts.
-        shard_patience_seconds: the time after which a request with ``coverage=partial`` continues without a shard whose
-            server or worker is gone or stopped.
+        shard_patience_seconds: the longest time that a request with ``coverage=partial`` waits for a shard whose server
+            or worker is gone or stopped.
         feedback: the limits of feedback and of unanswered questions.
     """
 

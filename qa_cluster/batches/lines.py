@@ -57,7 +57,7 @@ async def read_lines(parts: AsyncIterator[bytes], skip: int = 0, offset: int = 0
         pieces = data.split(b"\n")
         for piece in pieces[:-1]:
             number += 1
-            end = start + len(rest) + len(piece) + 1  # `start` is after the part of a long line that is discarded
+            end = start + len(rest) + len(piece) + 1  # `start` includes the discarded part of a long line
             text = (rest + piece).removeprefix(UTF8_MARK if may_have_mark else b"")
             line = _line(number, text, end, too_long=too_long)
             rest, too_long, start, may_have_mark = b"", False, end, False

@@ -15,7 +15,8 @@ from qa_cluster.errors import InvalidInput
 
 # The owner of files and batches that clients create without an API key.
 ANONYMOUS_OWNER = "anonymous"
-# All parts of an uploaded file but the last have this size. A part of a result file has at least this size.
+# Each part of an uploaded file, except the last, has this size. Each part of a result file, except the last, has at
+# least this size.
 PART_BYTES = 256 * 1024
 BATCH, BATCH_OUTPUT = "batch", "batch_output"
 QA, SEARCH = "/qa", "/search"
@@ -198,13 +199,13 @@ class ResultFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """The stored batches of all owners in numbers.
+    """The numbers of the stored batches and their requests, for all owners.
 
     Attributes:
         batches: the number of batches, by status.
         oldest_open: when the oldest open batch was created, in seconds since 1970; None without an open batch.
-        pending: the requests of open batches that have no result yet.
-        completed, failed: the requests of all batches that have a result, and those that failed.
+        pending: the number of requests of open batches that have no result yet. completed, failed: the numbers of
+            successful and of failed requests of all batches.
     """
 
     batches: Mapping[str, int]

@@ -1,8 +1,8 @@
 """Stores the files and batches of all owners in the cluster.
 
 An owner is an API key. All keys of an owner have the same hash tag, so each change is one atomic script. The keys have
-no TTL of the server, because a server at its memory limit evicts keys with a TTL first. Instead, each record has a time
-of expiry: reads ignore expired records, and `prune` deletes them.
+no TTL, because a server at its memory limit evicts keys with a TTL first. Instead, each record has a time of expiry:
+reads ignore expired records, and `prune` deletes them.
 
 If a shard has a replica, a change is acknowledged after a replica has it, or at the latest after `REPLICA_WAIT_MS`.
 """
@@ -70,7 +70,7 @@ class StoreFull(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The reply to a record of results: the number of lines that are done, and the status of the batch."""
+    """The reply of the script that records results: the number of done lines, and the status of the batch."""
 
     done: int
     status: str
@@ -216,7 +216,8 @@ class BatchStore:
         made = await self._acknowledged(ScriptCall("create_batch", names, args))
         if made == 0:
             raise LimitReached(
-                f"the key has {self.limits.open} batches that have not ended, the limit (batch_open_max): wait for one"
+                f"the key has {self.limits.open} unfinished batches, which is the limit (batch_open_max): wait for the"
+                f" end of one"
             )
         if made == -2:
             raise LimitReached(f"the key has {MAX_BATCHES} batches, the limit: the oldest expire first")

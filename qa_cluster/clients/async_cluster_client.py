@@ -86,8 +86,8 @@ def _settings_of(cluster_url: str) -> Settings:
 class AsyncClusterClient:
     """Asks the shards and writes to them. Use it in ``async with``, or call `open` and `aclose`.
 
-    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. If the URL is of a local cluster and the
-    cluster's data folder is in the working directory, the client reads the password from that folder.
+    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. If the URL names a local cluster whose
+    data folder is in the working directory, the client reads the password from that folder.
     """
 
     def __init__(self, cluster: str | Settings) -> None:
@@ -397,7 +397,7 @@ class AsyncClusterClient:
         return key, text
 
     async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store those of the given keys that the cluster lacks.
+        """Store the given keys that the cluster lacks.
 
         Returns:
             the new keys, and the given keys that are revoked in the cluster.
@@ -478,9 +478,9 @@ class AsyncClusterClient:
 async def run_together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines at the same time. The first error ends all of them and is raised without its exception group.
 
-    The block of the group waits for the tasks. If the end of the group waited, an error would leave the calling task
-    marked as cancelled (before Python 3.13), and a later `asyncio.timeout` in that task would raise CancelledError
-    instead of TimeoutError (Python 3.11.2).
+    The body of the `async with` block waits for the tasks. If the end of the block waited instead, an error would leave
+    the calling task marked as cancelled (before Python 3.13). A later `asyncio.timeout` in that task would then raise
+    CancelledError instead of TimeoutError (Python 3.11.2).
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -294,7 +294,7 @@ class ClusterClient(ClientThread):
         )
 
     def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store those of the given keys that the cluster lacks.
+        """Store the given keys that the cluster lacks.
 
         Returns:
             the new keys, and the given keys that are revoked in the cluster.

@@ -146,7 +146,8 @@ class RestCall:
 def ask_call(question: str, arguments: AskArguments) -> RestCall:
     """Return the request that asks a question."""
     options = ask_options(arguments)
-    # The service has defaults for options that are not sent. It refuses an empty model, which here means the default.
+    # The service has defaults for options that are not sent. It refuses an empty model, but in the options an empty
+    # model means the default.
     given = _given(options, arguments)
     if not options.model:
         given.pop("model", None)

@@ -100,7 +100,7 @@ class Client:
         api_key: the key, if the service requires one.
         tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service. By default, the
             authorities that the system trusts. ConfigError if the file cannot be used.
-        timeout: the timeout in seconds of calls that are given no timeout.
+        timeout: the default timeout of calls, in seconds.
         retry: when a call is retried; ``RetryPolicy(attempts=1)`` never retries.
         transport: a transport of httpx, for tests and proxies.
     """

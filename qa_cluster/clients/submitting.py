@@ -115,5 +115,6 @@ class Submissions:
 def _check(unfinished: int) -> None:
     if unfinished >= MAX_SUBMITTED:
         raise QueueFull(
-            f"{unfinished} submitted questions have no result yet, the limit of a client: wait for some of the futures"
+            f"{unfinished} submitted questions have no result yet, which is the limit of a client: wait for some of the"
+            f" futures"
         )

@@ -60,7 +60,5 @@ class PageAddresses:
         return self.base + quote((folder + slash + name).encode("utf-8", "surrogateescape"))
 
     def join(self, own: str) -> str:
-        """Return the absolute address of an address that a file states for itself, which may be relative to the
-        base.
-        """
+        """Return the address that a file states for itself as an absolute address. It may be relative to the base."""
         return urljoin(self.base, own)

@@ -151,7 +151,7 @@ def read_given(
         _refuser(on_error, seen),
         seen,
         chosen,
-        SiteTitles([]),  # the files come one after the other
+        SiteTitles([]),  # shared titles are found only if all files are known
         max_bytes=max_bytes,
         prefix=id_prefix,
         extractor=extractor,
@@ -435,8 +435,8 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    """Yield attempts for the documents of a SQuAD or CORD-19 file. The fields show which of the two it is."""
-    del max_bytes  # it limits each document, and the file contains many
+    """Yield attempts for the documents of a SQuAD or CORD-19 file. The fields identify the format."""
+    del max_bytes  # the limit applies to each document, and the file contains many
     try:
         value = json.loads(_read_text(file, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:

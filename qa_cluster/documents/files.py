@@ -1,13 +1,13 @@
 """Finds and opens users' files safely: inside the folder that the user names, regular files only, with a known size.
 
 A folder may come from another user, and may change while it is read. So each file in a folder is opened one path
-component at a time, starting at the folder, and no component may be a symbolic link. Links are resolved before that.
-Without `follow_links`:
+component at a time, starting at the folder, and no component may be a symbolic link. Links are resolved first. Without
+`follow_links`:
 
 - A link to a file in the same folder is read.
 - A link that leads out of the folder, to a hidden file, or to a folder is left out.
 
-With `follow_links`, links are read wherever they lead. Each folder is read once, so loops end.
+With `follow_links`, all links are followed, even out of the folder. Each folder is read once, so loops end.
 
 Paths that the user names are opened even if they are links. `folders` says which files of a folder are left out.
 """
@@ -28,12 +28,12 @@ from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 from .folders.rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules
 from .unicode import name_of
 
-# Why a file is left out. The command line counts these.
+# The reasons why a file is left out. The command line counts the files by reason.
 LINK = "a link that leads out of the folder, to a hidden file, or to a folder"
 FOLLOWED = "a link that was followed"
 SPECIAL = "not a regular file but a pipe, a device or a socket"
 
-# Opening a pipe must not wait for its other end, and opening a terminal must not attach it.
+# Opening a pipe must not wait for its other end, and opening a terminal must not make it the controlling terminal.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _READ = 1 << 20
@@ -154,7 +154,7 @@ class FolderListing:
     Attributes:
         folder: the folder.
         wanted: returns whether a file with this name is wanted.
-        follow_links: whether links are read wherever they lead.
+        follow_links: whether all links are followed, even out of the folder.
         on_left_out: called with the path and the reason for each file and folder that is left out. The path of a folder
             stands for all files in it.
         on_unlisted: called with the path, within the folder, of each folder that cannot be listed, and with the error.
@@ -176,7 +176,7 @@ class FolderListing:
     def files(self) -> list[SourceFile]:
         """Return the files, sorted by their paths. A broken link is included, so that reading it reports the error."""
         found: list[SourceFile] = []
-        # Links to folders come last, so that a folder that is also found without a link keeps the path without a link.
+        # Follow links to folders last. A folder that is also found without a link then has the path without a link.
         folders, linked = deque([""]), deque[str]()
         while folders or linked:
             within = folders.popleft() if folders else linked.popleft()

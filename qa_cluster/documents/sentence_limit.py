@@ -23,7 +23,7 @@ _LEAST_PIECE = 64
 
 
 def most_sentences(text: str, limit: int = MAX_SENTENCES) -> int:
-    """Return an upper bound of the number of sentences; a bound above `limit` may be `limit` + 1.
+    """Return an upper bound of the number of sentences. The count stops above `limit`.
 
     >>> most_sentences("A cat. No!") >= 2
     True
@@ -40,9 +40,8 @@ def end_of_limit(text: str, limit: int = MAX_SENTENCES) -> int | None:
     """
     if len(text) <= limit or most_sentences(text, limit) <= limit:
         return None
-    from .sentences import (
-        sentence_spans,  # a late import: the rules take long to load, and few texts need them
-    )
+    # A late import: the rules take long to load, and few texts need them.
+    from .sentences import sentence_spans
 
     ends = [end for _, end in islice(sentence_spans(text), limit + 1)]
     return ends[limit - 1] if len(ends) > limit else None

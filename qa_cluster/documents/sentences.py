@@ -21,14 +21,14 @@ import nupunkt
 
 from qa_cluster.errors import InvalidInput
 
-# The first number is the version of this module; the package's version covers its rules and abbreviations.
+# The first number is the version of this module. The version of the package nupunkt covers its rules and abbreviations.
 SPLITTER_VERSION = f"1-nupunkt-{nupunkt.__version__}"
 MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
 MAX_BLOCK_LENGTH = 10_000
 BUDGET_SECONDS = 2.0
 BUDGET_SECONDS_PER_MILLION = 5.0
-"""The processor time for a text: `BUDGET_SECONDS`, and this for each million code points."""
+"""The processor time for a text is `BUDGET_SECONDS`, plus this time for each million code points."""
 
 SentenceSpan = tuple[int, int]
 
@@ -188,7 +188,7 @@ def _limit(text: str, start: int, end: int) -> int:
     tokens = 0
     part = text[start:end]
     if part.isascii():
-        # Most sentences are short enough, so the word ends need not be computed.
+        # Most sentences are short enough. For them, the ends of words are not computed.
         found = _WORD_OR_MARK.findall(part)
         if len(found) + sum([(len(word) - 1) // 4 for word in found if len(word) > 8]) <= MAX_SENTENCE_TOKENS:
             return end

@@ -8,8 +8,8 @@ Starts are counted in code points of the text. The fields are delta-encoded:
 - An entry of `sections` has three parts: the distance from the previous start, the number of headings that it shares
   with the previous path, and its further headings. An entry without headings ends all sections.
 - `places` are pairs of numbers for paragraphs: the distance from the start of the previous paragraph, and the
-  difference from its line or page. Each number takes seven bits a byte, the lowest first. The second number has a sign:
-  n is stored as 2 n, and -n as 2 n - 1.
+  difference from its line or page. Each number is a varint: seven bits a byte, the lowest bits first. The second number
+  has a sign: n is stored as 2 n, and -n as 2 n - 1.
 
 Any client may store such metadata. A source map that cannot be read is ignored. A source map that is too large is
 reduced: the deepest headings are removed first, then every second position.

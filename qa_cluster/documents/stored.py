@@ -328,7 +328,7 @@ def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> M
 
 
 def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields: bytes) -> ModuleCall:
-    """Replace the metadata of a document; its text stays.
+    """Replace the metadata of a document without changing its text.
 
     `metadata` is canonical JSON, `fields` the binary form of the index.
     """
@@ -386,8 +386,8 @@ def index_document(
 ) -> ScriptCall:
     """Index a version and store its sentence offsets, so that questions find it. The reply is ``[stored | stale]``.
 
-    A document that was sent in parts is open at `place` in the index. The script commits it; if it is stale, the script
-    aborts it. The document is no longer pending unless it has changed since the change note `note` (`read_note`).
+    If the document was sent in parts, `place` is its open entry in the index. The script commits this entry, or aborts
+    it if the version is stale. The document stays pending if it has changed since the change note `note` (`read_note`).
     """
     args = (version, made.splitter, made.analyzer, made.sentences, made.offsets, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
@@ -396,7 +396,7 @@ def index_document(
 def fail_document(document: str, tag: str, version: str, reason: str, *, note: str = ANY_NOTE) -> ScriptCall:
     """Mark a version as failed, so that no worker tries to index it again. The reply is ``[failed | stale]``.
 
-    The document is no longer pending unless it has changed since the change note `note`. Every write removes the mark.
+    The document stays pending if it has changed since the change note `note`. Every write removes the mark.
     """
     names = (*document_keys(document, tag), keys.failures_key(tag))
     return ScriptCall("fail_document", names, (version, reason, note))
@@ -443,7 +443,7 @@ def embed_document(document: str, tag: str, version: str, splitter: str, made: E
 
 
 def attach_vectors(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ModuleCall:
-    """`embed_document` for a client that may write the document, and not its internal keys."""
+    """Return `embed_document` for a client that may write the document, but not its internal keys."""
     args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
     return ModuleCall("QA.EMBEDDOCUMENT", (keys.paragraphs_key(document, tag),), args)
 
@@ -569,7 +569,7 @@ def store_answer(
     """Cache the answer of a sentence if its text is still ``text`` and its document has ``version``. The reply is 1 or
     0.
 
-    The cached answers of the partition take about ``most_bytes`` at most. The oldest are evicted.
+    The cached answers of the partition take about ``most_bytes`` at most. The oldest answers are evicted.
     """
     name = (sentence.document, sentence.tag)
     own = keys.answer_key(sentence, question, model)

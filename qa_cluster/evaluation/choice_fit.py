@@ -30,10 +30,11 @@ UNANSWERABLE_SHARE = 0.2
 """The assumed share of questions without an answer for `best_threshold`."""
 
 NEAR = 0.005
-"""Thresholds whose gain is within this distance of the best are equivalent; the lowest of them answers the most."""
+"""Thresholds with a gain within this distance of the best gain are equivalent. The lowest is used: it answers
+most."""
 
 _STEPS, _HALVINGS = 200, 20
-_RIDGE = 1e-4  # keeps the fit finite if all right answers have a higher order than all wrong ones
+_RIDGE = 1e-4  # keeps the fit finite if all right answers have a higher order than all wrong answers
 
 FloatArray = NDArray[np.float64]
 
@@ -96,7 +97,7 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
 
 
 def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
-    """Return the probability of each answer of a question. What is missing from 1 is the probability of "no answer"."""
+    """Return the probability of each answer of a question. The probability of "no answer" is 1 minus their sum."""
     return [float(value) for value in _shares(calibration.a * orders + calibration.b)[:-1]]
 
 

@@ -29,7 +29,8 @@ _DIGITS = 1e4
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceLimits:
-    """The fitted limits. For each word, the number of its answers and the share of right ones; None without answers."""
+    """The fitted limits. For each word: the number of its answers, and their share of right answers (None without
+    answers)."""
 
     sure: float
     likely: float
@@ -53,7 +54,7 @@ def fit_confidence(scores: Sequence[float], right: Sequence[bool]) -> Confidence
         right: whether each answer is right.
 
     Raises:
-        InvalidInput: there are fewer than `MIN_ANSWERS` answers, or not as many judgements as scores.
+        InvalidInput: there are fewer than `MIN_ANSWERS` answers, or the numbers of judgements and scores differ.
     """
     if len(scores) != len(right):
         raise InvalidInput(f"there are {len(scores)} scores, but {len(right)} judgements")
@@ -66,7 +67,7 @@ def fit_confidence(scores: Sequence[float], right: Sequence[bool]) -> Confidence
     counts = len(ranked) - starts
     good = np.flatnonzero((above >= SURE_RIGHT * counts) & (counts >= MIN_SURE))
     sure = _limit(ranked[starts[good[0]]]) if len(good) else 1.0
-    # the sum of (right - 1/2) from the limit on is greatest where the errors on both sides are fewest
+    # The errors on both sides of a limit are fewest where the sum of (right - 1/2) above the limit is greatest.
     gain = above - counts / 2
     best = int(np.argmax(gain))
     likely = min(sure, _limit(ranked[starts[best]]) if gain[best] > 0 else 1.0)

@@ -1,4 +1,4 @@
-"""Question sets: SQuAD-format JSON and labelled JSON lines, read strictly.
+"""Reads question sets strictly: SQuAD-format JSON and labelled JSON lines.
 
 A JSON-lines file (plain or `.gz`) has one object per line with `question`, `context`, `answer` and `answer_start` (-1:
 the context has no answer). As in SQuAD's own evaluation, an answer without text does not count. This module uses no
@@ -108,7 +108,7 @@ def _from_squad(path: Path) -> Iterator[Example]:
 
 def _squad_example(context: Any, entry: Any, where: str) -> Example:
     answers = _list(_inner(entry, "answers", where), f"{where}.answers")
-    if entry.get("is_impossible") is True:  # some files then list a false answer
+    if entry.get("is_impossible") is True:  # some files list a wrong answer for such a question
         answers = []
     texts = tuple(_inner(answer, "text", f"{where}.answers") for answer in answers)
     starts = tuple(answer.get("answer_start") for answer in answers)

@@ -1,8 +1,9 @@
-"""Turns feedback about answers into question sets: SQuAD-format JSON for evaluation, JSON lines for training. Pure.
+"""Turns feedback about answers into question sets: SQuAD-format JSON for evaluation, JSON lines for training.
 
 Only entries with the sentence of the answer are used. The verdict `right` makes an example with the answer, and `wrong`
-an example without an answer. `better` makes two: the sentence that was shown, without an answer, and the better
-sentence with the better answer. If several entries are about the same question and sentence, the last one counts.
+an example without an answer. `better` makes two examples: the sentence that was shown, without an answer, and the
+better sentence with the better answer. If several entries are about the same question and sentence, the last entry
+counts.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Compares the probabilities of given answers with the shares of right answers. An F1 of 0.5 or more is right."""
+    """Compares the probabilities of given answers with the shares of right answers. An answer with an F1 of 0.5 or more
+    is right."""
 
     calibration_error: float
     bins: list[Bin]

@@ -64,8 +64,8 @@ def difference_interval(
 
 
 def resampled_means(values: FloatArray, *, seed: int = 0, samples: int = SAMPLES) -> FloatArray:
-    """Return the means of `samples` random draws of questions, with replacement: [samples, columns] of [questions,
-    columns].
+    """Return the means of `samples` random draws of questions, with replacement, as [samples, columns]. `values` has
+    the shape [questions, columns].
     """
     count = len(values)
     random = np.random.default_rng(seed)

@@ -60,7 +60,7 @@ class GivenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlainFigures:
-    """The figures of a set of questions. A share is None if it is a share of nothing.
+    """The figures of a set of questions. A share is None if it has no questions or answers.
 
     Attributes:
         without_answer: the number of questions without an answer in the documents.
@@ -72,7 +72,7 @@ class PlainFigures:
         answered_without: share of the questions without an answer that got an answer.
         answered_without_sure: share of the questions without an answer that got an answer with a score above 0.5.
         very_sure: the number of first answers with a score of at least 0.8.
-        very_sure_right: share of right answers among them.
+        very_sure_right: share of right answers among these answers.
         calibration_error: calibration error of the first answers' scores, 0 to 1.
         risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
     """
@@ -154,7 +154,7 @@ def costs(given: Sequence[GivenAnswers], *, seed: int = 0) -> dict[str, Any]:
 
 
 def right_within(question: PlainQuestion, found: GivenAnswers, first: int) -> bool:
-    """Whether one of the first `first` returned answers is right; False if "no answer" was returned."""
+    """Return whether one of the first `first` returned answers is right; False if "no answer" was returned."""
     return found.answerable and any(_right(question, span) for span in found.spans[:first])
 
 

@@ -1,9 +1,9 @@
 """Plain questions with their accepted answers, for documents outside the file: JSON lines, read strictly.
 
 A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
-document answers the question. An answer is right if the regular expression `pattern` matches a part of it, in any case.
-A line may have `document`: the id of the document that the answer must come from, or the end of the id after a `/` or
-`:`. Further fields with texts are labels: figures can be grouped by a label.
+document answers the question. An answer is right if the regular expression `pattern` matches a part of it, regardless
+of case. A line may have `document`: the id of the document that the answer must come from, or the end of the id after a
+`/` or `:`. Further fields with texts are labels: figures can be grouped by a label.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PlainQuestion:
         return bool(self.answers) or self.pattern is not None
 
     def is_right(self, answer: str, document_id: str) -> bool:
-        """Whether this answer, from this document, is right.
+        """Return whether an answer from a document is right.
 
         The answer is right if one of these holds:
 
@@ -95,7 +95,7 @@ def _holds(given: list[str], accepted: list[str]) -> bool:
 
 
 def holds_plain_questions(path: Path) -> bool:
-    """Whether a JSON-lines file has plain questions. Its first line decides; questions with a context are not plain."""
+    """Return whether a JSON-lines file has plain questions, without a context. Its first line decides."""
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         return False
     for _, line in _lines(path):
@@ -138,7 +138,7 @@ def _parse(line: str, where: str) -> PlainQuestion:
         raise InvalidInput(f"{where} must have either answers or pattern")
     answers = row.get("answers", [])
     if not isinstance(answers, list) or not all(isinstance(answer, str) and answer.strip() for answer in answers):
-        raise InvalidInput(f"{where}: answers must be a list of texts that are not empty; an empty list for no answer")
+        raise InvalidInput(f"{where}: answers must be a list of non-empty texts; an empty list means no answer")
     texts = {name: row.get(name, "") for name in ("question", "document")}
     if not all(isinstance(text, str) for text in texts.values()) or not texts["question"].strip():
         raise InvalidInput(f"{where}: question and document must be texts, and the question not empty")

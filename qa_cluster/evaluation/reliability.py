@@ -15,7 +15,7 @@ import numpy.typing as npt
 from qa_cluster.errors import InvalidInput
 
 BINS = 15
-# A bin of fewer answers is too noisy.
+# A bin with fewer answers is too noisy.
 MIN_BIN = 10
 RIGHT = 0.5
 """The least F1 of a right answer."""

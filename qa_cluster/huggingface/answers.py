@@ -77,7 +77,7 @@ class Preparer:
         if max_windows is not None and len(cuts) > max_windows:
             raise InputTooLong(
                 f"context of {len(tokenized.tokens.ids)} tokens takes {len(cuts)} windows, the limit is {max_windows}: "
-                "a smaller doc_stride or a larger max_seq_len makes fewer of them"
+                "a smaller doc_stride or a larger max_seq_len reduces their number"
             )
         pair = self._manifest.pair
         head = np.array((*pair.head, *asked.ids, *pair.middle), dtype=np.int64)
@@ -108,8 +108,8 @@ class Preparer:
         return asked
 
     def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
-        """Return the first and last bound of each window, in tokens of the context. As in release 4.57.6, the last
-        window may be short.
+        """Return the start and end of each window, in tokens of the context. As in release 4.57.6, the last window may
+        be short.
         """
         longest = self._manifest.max_tokens
         asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len

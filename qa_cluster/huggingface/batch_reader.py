@@ -1,4 +1,4 @@
-"""`qa_cluster.BatchReader`: reads questions on contexts, column by column, for frameworks that process batches.
+"""`qa_cluster.BatchReader`: answers the questions of a batch from its contexts, for frameworks that process batches.
 
 >>> from qa_cluster import BatchReader
 >>> reader = BatchReader()
@@ -7,7 +7,7 @@
 (['Ada Lovelace'], [0], [False])
 
 A batch is a mapping of column names to columns: the dictionary of NumPy arrays that Ray's `map_batches` passes, a table
-of pandas, or lists. The class knows no framework.
+of pandas, or lists. The class depends on no framework.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _loading = threading.Lock()
 class BatchReader:
     """Reads answers from the contexts of a batch. A reader is loaded once per process, when it is first needed.
 
-    An object is small and can be pickled: it has the arguments only, so a driver sends it to its workers.
+    An object is small and can be pickled, because it only has the arguments. A driver can therefore send it to workers.
 
     Args:
         model: the folder of an exported reader; default: the bundled reader. It must exist on every worker.
@@ -110,7 +110,7 @@ class BatchReader:
 
 
 def _texts(batch: Mapping[str, Any], name: str) -> list[str]:
-    """The texts of a column; an empty text for null."""
+    """Return the texts of a column; an empty text for a null value."""
     if name not in batch:
         raise InvalidInput(f"the batch has no column {name!r}, its columns are {', '.join(map(str, batch))}")
     found: list[str] = []
@@ -125,5 +125,5 @@ def _texts(batch: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _is_null(value: Any) -> bool:
-    """Whether a value stands for null: None, NaN, or the NA of pandas, which has no truth value."""
+    """Return whether a value is null: None, NaN, or the NA of pandas, which has no truth value."""
     return value is None or (isinstance(value, float) and isnan(value)) or type(value).__name__ == "NAType"

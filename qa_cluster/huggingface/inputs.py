@@ -141,7 +141,7 @@ def _checked(question: Any, context: Any) -> Sample:
 
 
 def _is_dataset(value: Any) -> bool:
-    """Whether the value is a dataset of torch. The check is by name, because torch may not be installed."""
+    """Return whether the value is a dataset of torch. The check is by name, because torch may not be installed."""
     return any(
         base.__name__ in ("Dataset", "IterableDataset") and base.__module__.startswith("torch.utils.data")
         for base in type(value).__mro__

@@ -31,7 +31,7 @@ def _flag(default: bool, help: str) -> Any:
 class Parameters:
     """The parameters of reading a context. `Parameters.of` checks and creates them."""
 
-    top_k: int = _integer(1, 1, "most answers returned")
+    top_k: int = _integer(1, 1, "limit of answers")
     doc_stride: int | None = _integer(
         None, 0, "tokens that neighbouring windows share; default: half of max_seq_len, at most 128"
     )
@@ -45,7 +45,7 @@ class Parameters:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, default: Self | None = None) -> Self:
-        """Return the parameters in `given`, None for the default; InvalidInput names the first wrong one."""
+        """Return the parameters in `given`; None means the default. InvalidInput names the first wrong parameter."""
         known = {item.name: item for item in fields(cls)}
         values = {name: getattr(default, name) for name in known} if default is not None else {}
         for name, value in given.items():

@@ -29,7 +29,7 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# The number of batches prepared in advance. Windows of similar length in them are then read in the same batch.
+# The number of batches prepared in advance. Windows of similar length from all these batches are then read together.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
 # Arguments of transformers.pipeline that controlled how it fetched or ran a checkpoint.
@@ -68,7 +68,7 @@ def pipeline(
 
     Raises:
         ValueError, KeyError: an argument is wrong; both are also `qa_cluster.errors.InvalidInput`.
-        ModelError: the folder has no reader, or a damaged one.
+        ModelError: the folder has no reader, or the reader is damaged.
     """
     if task != TASK:
         raise InvalidKey(f"unknown task {task!r}: the pipeline of qa-cluster has only {TASK!r}")
@@ -106,8 +106,8 @@ class QuestionAnsweringPipeline:
 
         Args:
             question, context: two strings, two lists of the same length, or a list of questions and one context. Two
-                strings may also be positional. Instead of both, the only argument, `data` or `X` may be a dictionary
-                with these keys, a list of dictionaries or of samples, a generator, or a dataset of torch.
+                strings may also be positional. Instead of both, `data`, `X` or the only positional argument may be a
+                dictionary with these keys, a list of dictionaries or of samples, a generator, or a dataset of torch.
             top_k: limit of answers, default 1.
             doc_stride: tokens that neighbouring windows of a long context share, default min(max_seq_len // 2, 128).
             max_answer_len: limit of tokens in an answer, default 15.
@@ -169,7 +169,7 @@ def _folder(model: str | PathLike[str] | None) -> Path:
         raise InvalidValue(f"model must be the folder of an exported reader, got {type(model).__name__}")
     folder = Path(model)
     if not (folder / MANIFEST_FILE).is_file():
-        what = "has no manifest.json" if folder.is_dir() else "is no folder"
+        what = "has no manifest.json" if folder.is_dir() else "is not a folder"
         raise ModelError(
             f"model {str(model)!r} {what}: export the checkpoint first, `qa-cluster model export {model} FOLDER`, and "
             "give that folder"

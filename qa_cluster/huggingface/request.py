@@ -29,8 +29,8 @@ class PipelineLimits:
     """The limits of one request.
 
     Attributes:
-        pairs: limit of pairs of question and context. question_chars, context_chars: limits of code points in a
-        question and in a context.
+        pairs: limit of pairs of question and context.
+        question_chars, context_chars: limits of code points in a question and in a context.
         top_k: limit of answers for a pair.
         windows: limit of windows of a pair.
     """
@@ -42,7 +42,7 @@ class PipelineLimits:
     windows: int = 1024
 
 
-# The limits of the shards for every client; a service may set lower ones.
+# The limits of the shards for every client; a service may set lower limits.
 SHARD_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
 
 
@@ -56,9 +56,7 @@ class InvalidRequest(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """A checked request. `single` says that the inputs were one object, not a list; then the response is also one
-    result.
-    """
+    """A checked request. If `single` is true, the inputs were one object, and the response is one result."""
 
     samples: list[Sample]
     parameters: Parameters
@@ -75,7 +73,7 @@ def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
 
     Raises:
         InvalidRequest: the body has faults; the exception has all of them.
-        InputTooLong: a text or list is over its limit; the message names the first one.
+        InputTooLong: a text or list exceeds its limit; the message names the first such value.
     """
     if not isinstance(document, Mapping):
         raise InvalidRequest([("#", f"must be an object with inputs, got {_kind(document)}")])
@@ -91,7 +89,7 @@ def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
     else:
         for number, item in enumerate(items):
             faults += _faults(item, "#/inputs" if item is inputs else f"#/inputs/{number}", limits)
-    # options are accepted, because clients of Hugging Face send them, and ignored
+    # `options` are accepted and ignored, because clients of Hugging Face send them.
     given = {name: {} if document.get(name) is None else document[name] for name in ("parameters", "options")}
     faults += [
         (f"#/{name}", f"must be an object, got {_kind(value)}")
@@ -148,7 +146,7 @@ def _parameter_faults(given: Mapping[str, Any], limits: PipelineLimits) -> list[
 
 
 def _unknown(given: Mapping[Any, Any], known: Sequence[str]) -> list[Any]:
-    """Return the first `_MOST_ERRORS` unknown names. The limit matters because a body can contain a million of them."""
+    """Return the first `_MOST_ERRORS` unknown names. A body can contain a million unknown names."""
     return list(islice((name for name in given if name not in known), _MOST_ERRORS))
 
 

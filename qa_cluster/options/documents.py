@@ -15,7 +15,7 @@ from qa_cluster.types import DocumentEntry, DocumentPage
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-# The number of values of a field that a client gets unless it asks for more.
+# The default limit of listed values of a field.
 DEFAULT_SHOWN_VALUES = 100
 
 
@@ -43,7 +43,7 @@ class DocumentChoice:
     """A selection of a collection's documents: ids that start with `prefix`, and metadata that satisfy the filter
     `chosen`.
 
-    With `failed`, it selects failed documents instead of indexed documents. As a condition, a selection of all
+    With `failed`, it selects failed documents instead of indexed documents. In a condition, the selection of all
     documents (the default) is false.
     """
 
@@ -65,7 +65,7 @@ class DocumentChoice:
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         if failed and chosen is not None:
             raise InvalidInput(
-                "failed documents are in no index, so no filter can choose among them: leave the filter out",
+                "failed documents are in no index, so filters cannot select them: leave the filter out",
                 place="failed",
             )
         return cls(prefix, chosen, check_collection(collection), failed)

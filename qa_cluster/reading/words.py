@@ -227,7 +227,7 @@ def _extends(character: str) -> bool:
 def _in_word(character: str) -> bool:
     """Return whether a letter or digit may follow this character within a word.
 
-    True also for vowel signs and accents.
+    Vowel signs and accents count, too.
     """
     if character.isalnum():
         return True

@@ -4,7 +4,8 @@
 
 - Each asker (an API key, see `on_behalf`) has a queue. The next question comes from the asker with the fewest running
   questions. An asker's questions are taken in the order of their arrival.
-- An asker without a running question need not wait for others: up to `SPARE_TURNS` questions start in addition.
+- An asker without a running question need not wait for other askers: up to `SPARE_TURNS` such questions start in
+  addition to the `at_once` questions.
 - If all queues together are full, the asker with the most queued questions loses its newest question to an asker with
   fewer questions.
 
@@ -27,8 +28,8 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# The rate is computed from this many of the last ended questions. Fewer are too noisy; older questions ran under
-# another load.
+# The rate is computed from the `LEAST_ENDS` to `MOST_ENDS` questions that ended last. Fewer questions are too noisy;
+# older questions ran under another load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8
@@ -117,7 +118,7 @@ class Admission:
         """Refuse the newest question of the asker with the most queued questions; QueueFull if that would be the new
         question.
         """
-        full = f"{self.working} questions are being answered and {self.waiting} are queued, the limit"
+        full = f"{self.working} questions are being answered and {self.waiting} are queued, which is the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)
         if most is None or len(most) <= len(self._queues.get(mine, ())) + 1:
@@ -125,7 +126,7 @@ class Admission:
         last = most[-1]
         self._remove(last)
         if not last.turn.done():
-            last.turn.set_exception(QueueFull(f"{full}, and others have fewer"))
+            last.turn.set_exception(QueueFull(f"{full}, and other users have fewer questions"))
 
     def _remove(self, waiting: _Waiting) -> bool:
         queue = self._queues.get(waiting.asker)
@@ -146,7 +147,7 @@ class Admission:
         self._refuse_late()
         while self._queues and self.working < self._at_once:
             waiting = self._next()
-            if not waiting.turn.done():  # else the asker has cancelled and will notice
+            if not waiting.turn.done():  # otherwise, its task was cancelled
                 self._working[waiting.asker] += 1
                 waiting.turn.set_result(None)
         if not self._queues:

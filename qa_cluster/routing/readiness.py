@@ -1,7 +1,7 @@
 """Checks, while a request waits, whether the servers and the workers of its shards can answer.
 
 A shard is detected as down only after some time (`qa_cluster.asking.freshness`), because a server may be back soon. A
-request that may leave out shards does not wait that long. While its work is not done, it probes the shards with ``INFO
+request that may leave out shards does not wait that long. Until its work is done, it probes the shards with ``INFO
 qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of these cases:
 
 - The server refuses connections, or loads its data.
@@ -12,11 +12,12 @@ qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of 
 - The worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for this time.
 
 A late reply to the request is no such case, because a long job may be in front of the request. Heartbeats and checks do
-not wait behind jobs. The service measures the silence of a server, and a server the silence of its worker, only while
-its own event loop is on time. So on a busy host, on which all processes are late, no shard is left out by mistake.
+not wait behind jobs. The service measures the silence of a server only while its own event loop is on time. In the same
+way, a server measures the silence of its worker. So on a busy host, on which all processes are late, no shard is left
+out by mistake.
 
-The *patience* is the time within which a request continues without a shard that is gone or stopped. The request probes
-its shards after one third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
+The *patience* is the longest time that a request waits for a shard that is gone or stopped. The request probes its
+shards after one third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
 
 A shard that cannot answer is probed in the background until it can.
 """
@@ -63,10 +64,10 @@ class ReadyShards:
     """Tracks which shards of one cluster can answer now.
 
     Attributes:
-        patience_seconds: the time within which a request continues without a shard that is gone or stopped.
+        patience_seconds: the longest time that a request waits for a shard that is gone or stopped.
         hung_seconds: the time after which a stopped process counts as hung.
-        servers: why each server cannot answer, by its address.
-        workers: why each worker cannot answer, by the address of its server.
+        servers: the reasons why servers cannot answer, by their addresses.
+        workers: the reasons why workers cannot answer, by the addresses of their servers.
     """
 
     def __init__(self, connect: Callable[[Address], Awaitable[Connection]], patience_seconds: float) -> None:
@@ -152,7 +153,7 @@ class ReadyShards:
                     changed.set_result(None)
 
     async def probe(self, shards: Collection[Address]) -> None:
-        """Probe the servers and workers of these shards, until one is found whose server cannot answer."""
+        """Probe the servers and workers of these shards, until a server that cannot answer is found."""
         pending = {self._begin_probe(address) for address in shards}
         while pending and not self.servers.keys() & set(shards):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -219,7 +220,7 @@ class ReadyShards:
                 return str(reply), _Worker()
         worker, cluster = (reply if isinstance(reply, bytes) else b"" for reply in replies)
         if b"cluster_state:fail" in cluster:
-            return "for this server, the cluster is down", _Worker()
+            return "this server reports that the cluster is down", _Worker()
         return "", _Worker.parse(worker)
 
     def _begin_following(self) -> None:

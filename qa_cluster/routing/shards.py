@@ -173,7 +173,7 @@ class ShardPool:
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
             raise QueueFull(
-                f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
+                f"{self._size} questions are running on shard {self.address} and {self._waiting} wait for a connection"
             )
         await self._turn()
         connection: Connection | None = None
@@ -244,7 +244,7 @@ class Shards:
         patience_seconds: float = 0.3,
     ) -> None:
         if not seeds:
-            raise ClusterError("no address of the cluster is given: set cluster nodes to host:port")
+            raise ClusterError("no address of the cluster is given: name at least one server as host:port")
         self._seeds = tuple(seeds)
         self.login = login
         self._size = connections_per_shard
@@ -279,7 +279,7 @@ class Shards:
     def up(self) -> tuple[Shard, ...]:
         """The primaries that are not known to be down.
 
-        Primaries that are not ready are included only if no other is left.
+        Primaries that are not ready are included only if all others are down.
         """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
@@ -363,7 +363,7 @@ class Shards:
                     connection = await self.pool(address).shared()
                     found = parse_slots(await connection.execute("CLUSTER", "SLOTS"), address)
             except (ClusterError, ReplyError, TimeoutError) as error:
-                problems.append(f"{address}: {error or 'no answer in time'}")
+                problems.append(f"{address}: {error or 'timeout'}")
                 continue
             if best is None or found.covered > best.covered:
                 best = found
@@ -568,8 +568,8 @@ class Shards:
         lost = self.lost()
         if error.code == "CLUSTERDOWN" and lost:
             raise ShardDown(
-                f"{self.why_down(lost)}; the other shards refuse all commands meanwhile (set"
-                f" cluster-require-full-coverage to no, unless most shards are down): {error}"
+                f"{self.why_down(lost)}; the other shards therefore refuse all commands (if most shards are up, set"
+                f" cluster-require-full-coverage to no): {error}"
             ) from error
 
     @staticmethod

@@ -2,7 +2,8 @@
 -- creation; the score also holds the size in bytes. Another key has the sum of the sizes. `kept:{t}` and
 -- `kept-bytes:{t}` are the list and the sum of a partition's sentence answers.
 local UNIT = 1048576
--- So many of the smallest answers make room for the largest one: the loop can always bring the sum below the limit.
+-- The limit of evictions in one call. This many of the smallest answers are as large as the largest answer, so the loop
+-- can always bring the sum below the limit.
 local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
@@ -14,8 +15,8 @@ local function discard(why, ...)
   redis.call('UNLINK', ...)
 end
 
--- Takes answers that are no longer cached out of a list. There are at most some hundreds of names. A damaged list is
--- removed: answers that no list names still expire.
+-- Removes answers that are no longer cached from a list. There are at most some hundred names. A damaged list is
+-- removed; its answers still expire.
 local function unlist(list, sum, names)
   if #names == 0 then
     return
@@ -62,7 +63,7 @@ local function append(list, sum, answer, bytes)
 end
 
 -- Appends an answer that is about to be stored to a list. While the list exceeds its limit, this function evicts the
--- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each.
+-- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each evicted answer.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)
   local total, why = append(list, sum, answer, bytes)

@@ -1,6 +1,5 @@
 -- Deletes cached answers of one partition (of sentences, or whole answers) and their entries in the lists.
--- KEYS: kept, kept bytes, flight, then the answers. There are at most some hundreds.
--- Reply: number of deleted answers.
+-- KEYS: kept, kept bytes, flight, then at most some hundred answers. Reply: number of deleted answers.
 local TAG = KEYS[1]:match('{[^{}]+}$')
 local names, whole, removed = {}, {}, 0
 for i = 4, #KEYS do

@@ -1,11 +1,11 @@
--- Takes a collection from the list of a partition after its documents are removed, with its index and its epoch.
--- KEYS: list of collections, index, epoch, flight. ARGV: name.
--- Reply: 1 if the collection is no longer in the list or was created again, 0 if its index still has documents.
+-- Removes a collection from the list of a partition, with its index and its epoch, after its documents were removed.
+-- KEYS: list of collections, index, epoch, flight. ARGV: name. Reply: 1 if the collection is no longer in the list or
+-- was created again, 0 if its index still has documents.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= 'deleting' then
   return 1
 end
--- The first value is the number of documents. An index without documents may still have one that a worker has not
--- finished.
+-- The first value is the number of documents. An index with 0 documents may still have an open document that a worker
+-- has not committed.
 if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('QA.INDEX.INFO', KEYS[2])[2] > 0 then
   return 0
 end

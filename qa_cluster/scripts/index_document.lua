@@ -1,8 +1,7 @@
 -- Indexes a document and stores its sentence offsets if its version is still current. Questions then find it.
 -- ARGV: version, splitter, analyzer, number of sentences, sentence offsets, fields and sentences as QA.INDEX.PUT takes
--- them; for a document that came in parts, its place in the index instead of the last two; then the change note that
--- the text includes (keys.lua).
--- Reply: status (stored, stale).
+-- them, place, change note that the text includes (keys.lua). For a document that was sent in parts, `place` is its
+-- open entry in the index, and fields and sentences are not used. Reply: status (stored, stale).
 local version, splitter, offsets, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then
@@ -14,7 +13,7 @@ end
 if place == '' then
   redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[6], ARGV[7])
 else
-  -- The open document is missing if it was written or removed meanwhile, or was discarded for others.
+  -- The open entry is missing if the document was written or removed meanwhile, or if other open entries replaced it.
   local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, ID, place, ARGV[4])
   if reply.err then
     return string.find(reply.err, 'is not open', 1, true) and {'stale'} or reply
@@ -27,7 +26,7 @@ if record[2] ~= splitter and redis.call('GET', OFFSETS) ~= offsets then
 end
 
 redis.call('SET', OFFSETS, offsets)
--- These sentences and fields were written by a client that stores sentences without a document.
+-- Remove the sentences and fields of a client that has stored sentences without a document.
 redis.call('UNLINK', SENTENCE)
 redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt', 'failed', 'failure')
 redis.call('HSET', DOCUMENT, 'sentences', ARGV[4], 'splitter', splitter, 'analyzer', ARGV[3], 'tokenized', version)

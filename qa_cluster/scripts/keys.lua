@@ -1,6 +1,7 @@
 -- Shared by all document scripts: their keys, which are in one slot, and the removal of what was derived from a
 -- version.
--- KEYS are the result of `documents.stored.document_keys`. No removal takes longer for a longer document.
+-- KEYS are the result of `documents.stored.document_keys`. The time for a removal does not depend on the length of the
+-- document.
 local PARAGRAPHS, DOCUMENT, OFFSETS, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ANSWERS, INDEX, PENDING, EPOCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 -- The name of the document in keys and in the hash of pending documents.
@@ -9,10 +10,11 @@ local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
 local COLLECTION, ID = NAME:match('^([^%%]+)%%/(.*)$')
 ID = ID or NAME
 local CHUNK = 500
--- What follows `bertqa`, or `bertqa@<model>`, in the keys of the document's cached answers.
+-- The part of the keys of the document's cached answers after `bertqa` or `bertqa@<model>`.
 local MARK = TAG .. '_' .. NAME .. ':' .. TAG .. ':'
 
--- Returns the reply to a command, or fails with an error that names the key. For keys whose removal would lose data.
+-- Returns the reply to a command, or fails with an error that names the key. Use it for keys whose removal would lose
+-- data.
 local function named(key, reply)
   if type(reply) == 'table' and reply.err then
     error({err = reply.err:match('^%u+') .. ' ' .. key .. ' cannot be used, remove it: ' .. reply.err})
@@ -26,7 +28,7 @@ local function collection_stands()
   return not COLLECTION or named(list, redis.pcall('HGET', list, COLLECTION)) == 'ready'
 end
 
--- An epoch starts at the time of its creation, so that no value occurs twice, not even after FLUSHALL.
+-- The first value of an epoch is the time of its creation, so that no value occurs twice, even after FLUSHALL.
 local function move_epoch()
   local epoch = redis.pcall('INCR', EPOCH)
   if type(epoch) == 'table' then
@@ -39,7 +41,7 @@ local function move_epoch()
   end
 end
 
--- The set of answers has the names of keys that this script deletes with the rights of the module.
+-- Checks a name from the set of answers, because this script deletes the named keys with the rights of the module.
 local function is_answer(name)
   local at = name:sub(1, 6) == 'bertqa' and name:find('{', 1, true)
   return at and name:sub(at, at + #MARK - 1) == MARK
@@ -69,12 +71,13 @@ local function drop_answers()
 end
 
 -- The pending documents are the fields of a hash; the field with the empty name has the sum of their bytes. The module
--- adds 1 for every change of a text by another way than these scripts (native/corpus/notes.h). A worker therefore
--- passes the change note that it read before the text: if the note differs, the text has changed again and the document
--- stays pending. `*` matches any note.
+-- adds 1 for every change of a text that these scripts did not make (native/corpus/notes.h). A worker therefore passes
+-- the change note that it read before the text: if the note differs, the text has changed again and the document stays
+-- pending. `*` matches any note.
 
--- Removes damaged notes. Without them the worker does not know what is pending, so its next sweep must scan all documents
--- of the partition: it does so if the layout is unknown (gears/functions/indexing/marks.py).
+-- Removes damaged notes. Without notes, the worker does not know which documents are pending. This function therefore
+-- removes the layout, too: if the layout is unknown, the next sweep scans all documents of the partition
+-- (gears/functions/indexing/marks.py).
 local function discard_notes(why)
   discard(why, PENDING)
   redis.pcall('HDEL', 'layout:' .. TAG, 'layout')

@@ -3,8 +3,9 @@
 -- duration of the lease (ms), lines done before, lines done now, limit of the sum of the owner's files, time until which
 -- the results are kept, ids of output and error file, their new sizes, number of arguments with fields of the record,
 -- these fields, one text for each part.
--- Reply: {1, lines done, status}: recorded, also if it was before. {0, lines done, status}: other lines are done.
--- {-1, 0, ''}: another worker has the lease, or the batch is missing. {-2, sum, status}: the limit of the sum is reached.
+-- Reply: {1, lines done, status}: recorded, by this call or an earlier call. {0, lines done, status}: other lines are
+-- done. {-1, 0, ''}: another worker has the lease, or the batch is missing. {-2, sum, status}: the limit of the sum is
+-- reached.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {-1, 0, ''}
 end
@@ -18,7 +19,7 @@ local before, now = tonumber(ARGV[3]), tonumber(ARGV[4])
 if done ~= before then
   return {done == now and 1 or 0, done, status}
 end
--- a batch that is being cancelled takes the results of lines that have run, and nothing else
+-- A batch that is being cancelled accepts only the results of lines that have run.
 if status ~= 'validating' and status ~= 'in_progress' and not (status == 'cancelling' and now > before) then
   return {1, done, status}
 end

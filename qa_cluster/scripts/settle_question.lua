@@ -1,7 +1,6 @@
--- Changes a question that is answered later.
--- KEYS: list, record. ARGV: action, holder, and more:
---   renew: milliseconds for which the holder may be silent
---   release: the reason; any process may become the holder from now on
+-- Changes the state of a submitted question. KEYS: list, record. ARGV: action, holder, and more:
+-- renew: duration of the lease (ms)
+-- release: the reason; any process can then become the holder
 --   finish: id, milliseconds for which the result is kept, status, headers and body of the response
 -- Reply: 1, or 0 if the record has expired, is finished or has another holder.
 local action = ARGV[1]
@@ -12,7 +11,7 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 if action == 'finish' then
-  -- the first result counts, also if two processes have answered
+  -- The first result counts, even if two processes answer.
   redis.call('HDEL', KEYS[2], 'question', 'request', 'holder', 'until', 'tries', 'detail')
   redis.call('HSET', KEYS[2], 'status', ARGV[5], 'headers', ARGV[6], 'body', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[4])

@@ -5,7 +5,7 @@
 -- Reply: 1 if stored, 0 if the document has changed.
 -- The set of answers has no TTL: if the set were evicted before the answers, a changed document could not invalidate
 -- them. Instead, each call removes a few names of expired answers, and evicts answers before there are too many. While
--- the answers of the partition exceed their limit, the oldest are evicted.
+-- the answers of the partition exceed their limit, the oldest answers are evicted.
 local PRUNE = 2
 local ANSWER, ANSWERS, KEPT, KEPT_BYTES = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TAG = KEPT:match('{[^{}]+}$')

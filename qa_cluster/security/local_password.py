@@ -1,7 +1,7 @@
 """Finds the password of a local cluster, which is stored in the cluster's folder.
 
-Commands that use the folder read the password from it. So does a client that gets only the cluster's address and runs
-in the directory that contains the folder. The password is sent to no other address. It is never read from a folder or
+Commands that use the folder read the password from it. A client that gets only the cluster's address reads it, too, if
+the working directory contains the folder. The password is sent to no other address. It is never read from a folder or
 file that another user may have created or can read.
 """
 
@@ -50,7 +50,8 @@ class LocalServers:
     """The servers that may receive the password of a local cluster: the servers in its folder, and servers that the
     user named.
 
-    Another program could join the cluster without a password. Clients would then follow the cluster to its address.
+    Another program could join the cluster without a password. The cluster would then redirect clients to the address of
+    that program.
     """
 
     data_dir: Path
@@ -59,7 +60,7 @@ class LocalServers:
     def include(self, host: str, port: int) -> bool:
         """Return whether the server at this address may receive the password.
 
-        `scale` may have added it since the start.
+        The state file is read on each call, because `scale` may have added servers.
         """
         return f"{host}:{port}" in self.named or f"{host}:{port}" in _recorded(self.data_dir)
 

@@ -1,4 +1,4 @@
-"""Hides passwords from other users of the machine, who can see parts of a process.
+"""Hides passwords from other users of the machine, who can read the arguments of a process.
 
 Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``), but only the same
 user can read its environment. So child processes get passwords in their environment or in a file, and only if they need

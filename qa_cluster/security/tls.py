@@ -2,7 +2,7 @@
 
 All programs get their contexts here: clients of the cluster (blocking, asynchronous and redis-py's), workers and the
 REST service. So all require TLS 1.2 and refuse the same files with the same messages. Only OpenSSL verifies
-certificates, in a handshake in memory.
+certificates. A check without a connection runs a handshake in memory.
 """
 
 from __future__ import annotations

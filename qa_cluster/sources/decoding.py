@@ -151,7 +151,7 @@ def decode_as(data: bytes, label: str) -> str | None:
     try:
         name = codecs.lookup(label).name
         name = _WEB_NAMES.get(name, name)
-        if "<a".encode(name) != b"<a":  # then a declaration in the file itself could not be read
+        if "<a".encode(name) != b"<a":  # in such an encoding, the declaration itself would be unreadable
             return None
         return data.decode(name) if name != "cp1252" else data.decode(name, errors=_AS_WINDOWS)
     except (LookupError, UnicodeError):

@@ -124,7 +124,8 @@ class Extracted:
     remarks: tuple[str, ...] = ()
 
     def named(self, title: str, metadata: dict[str, Any] | None = None) -> Self:
-        """Return a copy with the title and the metadata that the file states. An empty value keeps the current one."""
+        """Return a copy with the title and the metadata that the file states. An empty value keeps the current
+        value."""
         return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
     def remarked(self, *remarks: str) -> Self:
@@ -242,7 +243,7 @@ class TextBuilder:
         self.definition(term, text, at)
 
     def end_entries(self, depth: int) -> None:
-        """End all entries of this depth and of deeper ones."""
+        """End all entries of this depth and of deeper depths."""
         self._headings = [entry for entry in self._headings if entry[0] < _ENTRY_LEVEL + depth]
 
     def row(self, cells: Sequence[str], headers: Sequence[str] = (), at: int = 0) -> None:

@@ -40,7 +40,7 @@ _ENDINGS = {
 # `gzip.1`, `printf.3posix`, `config.5ssl`. A release number such as `1.2` also matches; then the contents decide.
 _MANUAL = re.compile(r"\.[1-9n][a-z]{0,6}\Z")
 _CHANGELOG = re.compile(r"(change(s|log)?|news|history|releases?)([._-].*)?\Z", re.IGNORECASE)
-# Names without an ending, such as README: letters, digits and dashes, or a known word with more after it:
+# Names without an ending, such as README: letters, digits and dashes, or a known word followed by other characters:
 # `README.Debian`.
 _BARE = re.compile(r"[\w+-]+\Z|(readme|news|faq|todo|changelog|copying|install|history|authors|notes?)[.\w+-]*\Z", re.I)
 

@@ -57,7 +57,7 @@ def read(source: str) -> Extracted:
     left_out = content.page_size - content.size
     if left_out <= content.page_size * MOST_LEFT_OUT:
         return found
-    remark = f"{left_out} of its {content.page_size} characters were left out as navigation or the like"
+    remark = f"{left_out} of its {content.page_size} characters were left out as navigation or similar parts"
     return found.remarked(remark)
 
 
@@ -71,7 +71,7 @@ def parsed(source: str) -> Any:
     try:
         root = etree.fromstring(source.encode("utf-8", "replace"), parser)
     except etree.XMLSyntaxError as error:
-        raise InvalidInput(f"no HTML: {error}") from error
+        raise InvalidInput(f"is not HTML: {error}") from error
     if root is None:
         raise InvalidInput("is not HTML: it contains no element")
     return root
@@ -99,10 +99,10 @@ class _Walker:
         self._words: list[str] = []
         self._at = 0
         self._lead = ""  # precedes the next paragraph: `Note:`
-        self._marker: str | None = None  # of a list item without text so far
+        self._marker: str | None = None  # the mark of a list item that has no text yet
         self._depth = 0
         self._entries = 0
-        self._level = 0  # of the last heading
+        self._level = 0  # the level of the last heading
         self._term: list[str] = []
         self._term_at = 0
 
@@ -138,7 +138,7 @@ class _Walker:
             return
         self.flush()
         if name in _HEADINGS or (name == "p" and element.get("class") == "rubric"):
-            level = _HEADINGS.get(name) or self._level + 1  # a rubric is a heading below the last one
+            level = _HEADINGS.get(name) or self._level + 1  # a rubric is one level below the last heading
             self._level = _HEADINGS.get(name, self._level)
             self._heading(element, level)
         elif name in ("pre", "listing", "xmp"):
@@ -236,7 +236,7 @@ class _Walker:
         self.builder.entry(self._entries, ", ".join(filter(None, map(clean, terms))), text, before or at)
 
     def _write_lead(self) -> None:
-        """Write pending text that introduces a block and got no paragraph of its own."""
+        """Write the pending text or term before a block starts."""
         self.flush()
         if self._term:
             self._write_term()

@@ -40,7 +40,7 @@ _LEADER = re.compile(r"(?<![. \t])(?:[ \t]*+\.{3,}+[ \t]*+\d*+|[ \t]{2,}+\d++|(?
 _PAGE_NUMBER = re.compile(r"\A\d{1,5}(?= |\Z)|(?<![^ ])(?:\[?Page )?\d{1,5}\]?\Z", re.IGNORECASE)
 _PAGE_END = re.compile(r"\[Page \d{1,5}\][ \t]*\Z", re.IGNORECASE)
 _MANUAL_HEAD = re.compile(r"\s*(\S{1,60}\(\w{1,9}\)) {2,}(\S.*?) {2,}\1\s*\Z", re.IGNORECASE)
-# A head or foot is on at least this many pages, and at most this many blank lines away from the page break.
+# A head or foot is on at least `_MIN_PAGES` pages, with at most `_MOST_BLANK` lines between it and the page break.
 _MIN_PAGES = 2
 _MOST_BLANK = 12
 _MAX_TITLE = 150
@@ -144,7 +144,7 @@ class _Reader:
         if lines and _CONTENTS.match(lines[0]):
             self._in_contents = True
             rest = [line for line in lines[1:] if not _RULE.match(line)]
-            if not rest:  # the entries follow, or else the line is a heading
+            if not rest:  # the entries follow; otherwise, the line is a heading
                 self._pending = lines
                 return []
         elif not self._in_contents or not lines or _title_key(lines[0]) in self._entries:
@@ -469,8 +469,8 @@ def _is_head(line: str, repeated: int, breaks: int) -> bool:
 
 
 def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
-    """Return the position of the first line from here that is not blank, within some lines; None without such a
-    line.
+    """Return the position of the first line from here that is not blank, within `_MOST_BLANK` lines; None without such
+    a line.
     """
     places = range(start, max(-1, start - _MOST_BLANK) if step < 0 else min(len(lines), start + _MOST_BLANK), step)
     return next((place for place in places if 0 <= place < len(lines) and lines[place].strip()), None)

@@ -1,7 +1,7 @@
 """Reads reStructuredText. docutils converts it to HTML with line numbers, and `html` reads that HTML.
 
-Before a file is parsed, the roles and directives in it that docutils does not know are registered by their names. Files
-that include directives name are not read, and raw HTML is dropped.
+Before it parses a file, this module registers the roles and directives that docutils does not know. It does not read
+the files that include directives name, and it ignores raw HTML.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _check_shape(source: str) -> None:
 
 
 class _ExpansionLimit(Transform):
-    """Refuses a document whose substitutions expand to too much text. Each substitution may contain another one
-    twice.
+    """Refuses a document whose substitutions expand to too much text. Each substitution may contain another
+    substitution twice.
     """
 
     default_priority = 210  # before docutils expands them
@@ -121,7 +121,7 @@ class _ExpansionLimit(Transform):
         opened: list[str] = []
 
         def size(name: str) -> int:
-            if name not in definitions or name in opened:  # docutils reports a circle
+            if name not in definitions or name in opened:  # docutils reports a circular definition
                 return 0
             if name not in sizes:
                 opened.append(name)
@@ -192,7 +192,7 @@ def _register(source: str) -> None:
     for name in {match[1] for match in _ROLE.finditer(source)}:
         key = name.lower()
         if f"role {key}" not in _REGISTERED and key not in _DOCUTILS_ROLES:
-            roles.register_local_role(key, _role)  # type: ignore[arg-type]  # its stubs know references only
+            roles.register_local_role(key, _role)  # type: ignore[arg-type]  # its type stubs only allow references
             _REGISTERED.add(f"role {key}")
     for name in {match[1].lower() for match in _DIRECTIVE.finditer(source)}:
         if name not in _REGISTERED and (name in _OVERRIDDEN or name not in _known_directives()):
@@ -229,7 +229,7 @@ def _resolved_labels(source: str) -> str:
     return re.sub(r":ref:`([^`<>]+)`", title, source)
 
 
-def _role(  # noqa: PLR0917 - docutils calls it so
+def _role(  # noqa: PLR0917 - the signature that docutils requires
     name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
     words = words_of_role(name, text.replace("\x00", ""))

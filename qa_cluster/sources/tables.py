@@ -88,9 +88,8 @@ def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator
         if above:
             for column, cell in slots:
                 above_it = headers.setdefault(column, [])
-                if (
-                    not above_it or above_it[-1] is not cell
-                ):  # a header that spans rows is in rows that follow each other
+                # A header that spans rows is in consecutive rows.
+                if not above_it or above_it[-1] is not cell:
                     above_it.append(cell)
             continue
         if headers:

@@ -1,4 +1,4 @@
-"""Makes the encoder's inputs for the passages of a document. Workers and clients use this code, so they agree. Pure."""
+"""Builds the encoder's inputs for the passages of a document, in the same way for workers and clients, without I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_cluster.reading.tokenization import IntArray, ReaderTokenizer
 from .encoder_manifest import EncoderManifest
 from .passage_cut import CutPassage, cut_document
 
-# How many sentences are tokenized at once: the tokenizer needs some kilobytes for each until the portion is done.
+# The number of sentences that are tokenized at once. The tokenizer needs some kilobytes of memory for each.
 TOKENIZED_AT_ONCE = 1000
 
 LongArray = npt.NDArray[np.int64]
@@ -62,13 +62,13 @@ def document_passages(
 
 
 def encoder_row(tokens: IntArray | Sequence[int], manifest: EncoderManifest) -> IntArray:
-    """The input of a text with these tokens, of which it keeps as many as the budget of a passage allows."""
+    """Return the encoder's input for a text with these tokens. Tokens beyond the budget of a passage are cut off."""
     limit = manifest.context_tokens - manifest.special_tokens
     return np.array([*manifest.head, *tokens[:limit], *manifest.tail], np.int32)
 
 
 def encoder_arrays(rows: Sequence[IntArray], manifest: EncoderManifest) -> dict[str, LongArray]:
-    """The inputs of a run by their names, padded to the longest row."""
+    """Return the inputs of a run by name, padded to the longest row."""
     longest = max(map(len, rows))
     arrays = {
         "input_ids": np.full((len(rows), longest), manifest.pad_id, np.int64),
@@ -82,7 +82,7 @@ def encoder_arrays(rows: Sequence[IntArray], manifest: EncoderManifest) -> dict[
 
 
 def _prefix(title: str, section: str, manifest: EncoderManifest, tokenizer: ReaderTokenizer) -> list[int]:
-    """The tokens before a passage: title and section path."""
+    """Return the tokens of the title and the section path, which precede a passage."""
     if not manifest.passage_prefix:
         return []
     return prefix_ids(title, section, lambda text: tokenizer.encode_text(text).ids.tolist())

@@ -110,7 +110,7 @@ class EncoderManifest(ModelFiles):
 
     @property
     def special_tokens(self) -> int:
-        """The number of tokens in an input that do not belong to the text."""
+        """The number of special tokens in an input."""
         return len(self.head) + len(self.tail)
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""Loads an encoder into this process and makes the vectors of documents with it, for clients that write many documents.
+"""Loads an encoder into this process and computes the vectors of documents, for clients that write many documents.
 
 >>> encoder = LocalEncoder()
 >>> (vectors,) = encoder.prepare([Document("ada", "Ada Lovelace wrote the first program.")])
@@ -50,7 +50,7 @@ class LocalEncoder:
         self._running = threading.Lock()
 
     def prepare(self, documents: Sequence[Document]) -> list[PreparedVectors | None]:
-        """The vectors of documents; None for a document without sentences or with too many passages.
+        """Return the vectors of documents; None for a document without sentences or with too many passages.
 
         Passages of similar lengths run together, so many documents at once take less time.
 

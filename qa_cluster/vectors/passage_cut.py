@@ -60,7 +60,7 @@ def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Return the passages if each takes as many sentences as fit."""
+    """Return the passages if each gets as many sentences as the budget allows."""
     found: list[tuple[int, int]] = []
     first = tokens = 0
     for number, length in enumerate(lengths):
@@ -74,7 +74,7 @@ def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _sections(starts: Sequence[int], source_map: SourceMap) -> Iterator[tuple[int, int, str]]:
-    """Yield the first sentence of each section, the sentence after its last, and its path of headings."""
+    """Yield for each section its first sentence, the sentence after its end, and its path of headings."""
     first, section = 0, ""
     for number, start in enumerate(starts):
         path = SEPARATOR.join(source_map.section_at(start))

@@ -1,7 +1,7 @@
-"""Vectors of a document's passages that a client has made, and what they were made from.
+"""Vectors of a document's passages that a client has computed.
 
-A shard uses them only if its encoder, its version of the document and its sentences are the same. The module runs no
-model; `local_encoder` makes the vectors.
+A shard uses such vectors only if it has the same encoder, the same version of the document and the same sentences. This
+module runs no model; `local_encoder` computes the vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .packing import packed_bytes
 MAX_PREPARED_PASSAGES = 4096
 MAX_SPLITTER_CHARS = 200
 
-# The states of vectors after a write.
+# The results for vectors after a write (`WriteResult.vectors`).
 STORED, OTHER_ENCODER, OTHER_DOCUMENT, OTHER_SENTENCES, STALE, REFUSED = (
     "stored",
     "other_encoder",
@@ -46,12 +46,12 @@ class PreparedVectors:
     """The vectors of all passages of a document.
 
     Attributes:
-        encoder: the digest of the encoder, which also names how it cuts documents.
+        encoder: the digest of the encoder, which also identifies the rules that cut documents.
         dims: the number of values in a vector.
         version: the version of the document, a hash of its title, metadata and text.
         splitter: the version of the splitter.
         sentences: the number of sentences of the document.
-        passages: packed passages (`packing`): each sentence is in exactly one, in order.
+        passages: packed passages (`packing`), in order. Each sentence is in exactly one passage.
     """
 
     encoder: bytes
@@ -71,11 +71,11 @@ class PreparedVectors:
         return 8 + packed_bytes(self.dims)
 
     def part(self, first: int, count: int) -> bytes:
-        """Packed passages from number `first`."""
+        """Return `count` packed passages, starting with number `first`."""
         return self.passages[first * self._size : (first + count) * self._size]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON-ready form, which `from_dict` reads."""
+        """Return the JSON-ready form, which `from_dict` reads."""
         return {
             "encoder": self.encoder.hex(),
             "dims": self.dims,
@@ -119,16 +119,17 @@ class PreparedVectors:
         return found
 
     def _check_passages(self) -> None:
-        """Check that the passages have each sentence once, in order, with finite scales."""
+        """Check that the passages contain each sentence once and in order, and that their scales are finite."""
         if not self.passages or len(self.passages) % self._size:
             raise _wrong(
                 "passages",
-                f"has {len(self.passages)} bytes, must have a multiple of {self._size}: 12 and {self.dims} dimensions",
+                f"has {len(self.passages)} bytes, must have a multiple of {self._size} bytes: 12, and 1 for each of"
+                f" {self.dims} dimensions",
             )
         if self.count > MAX_PREPARED_PASSAGES:
             raise InputTooLong(
                 f"vectors.passages has {self.count} passages, the limit is {MAX_PREPARED_PASSAGES}: leave the vectors"
-                " out, the shards make them"
+                f" out, the shards then compute them"
             )
         at = 0
         for number in range(self.count):
@@ -136,7 +137,7 @@ class PreparedVectors:
             if first != at or not sentences:
                 raise _wrong("passages", f"has passage {number} with the first sentence {first}, must be {at}")
             if not np.isfinite(scale) or scale < 0:
-                raise _wrong("passages", f"has passage {number} with the scale {scale}, must be finite and from 0")
+                raise _wrong("passages", f"has passage {number} with the scale {scale}, must be finite and at least 0")
             at += sentences
         if at != self.sentences:
             raise _wrong("sentences", f"is {self.sentences}, the passages have {at} sentences")

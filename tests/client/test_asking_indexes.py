@@ -234,7 +234,7 @@ async def test_rankings_at_a_shard_are_bounded_and_those_that_wait_are_finished(
         with frozen(node):
             asked = [asyncio.create_task(engine._ranker.rank(QUERY, count)) for count in range(1, 5)]
             await eventually_async(lambda: pool._waiting == 2)
-            with pytest.raises(QueueFull, match="2 questions are at shard"):
+            with pytest.raises(QueueFull, match="2 questions are running on shard"):
                 await engine._ranker.rank(QUERY, 8)
         assert [len(ranking.candidates) for ranking in await asyncio.gather(*asked)] == [1] * 4
 

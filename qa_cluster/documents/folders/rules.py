@@ -4,7 +4,7 @@ match the user's patterns.
 Patterns have the form of `.gitignore`, with the folder as their root. As in git:
 
 - The last pattern that matches decides.
-- A `.gitignore` of a subfolder has priority over those of the folders above it.
+- The `.gitignore` of a subfolder has priority over the `.gitignore` files of the folders above it.
 - A pattern cannot include a file of a folder that is left out.
 
 In a git checkout, the `.gitignore` files from its root down to the folder count, too. They are ignored if they name the
@@ -41,7 +41,7 @@ IGNORED = "a .gitignore file names it"
 EXCLUDED = "an --exclude pattern matches it"
 UNTRACKED = "git does not track it"
 NOT_INCLUDED = "no --include pattern matches it"
-OTHER_KIND = "its name is not that of a document"
+OTHER_KIND = "its name is not a document's name"
 
 # Patterns may come from other users, so these constants limit the time to match one pattern and all patterns.
 MAX_GITIGNORE_BYTES = 64 * 1024

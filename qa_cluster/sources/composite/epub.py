@@ -116,7 +116,7 @@ def _chapter_names(archive: zipfile.ZipFile, package: Any, package_name: str) ->
 
 def _add_chapter(body: Any, data: bytes, number: int, name: str) -> None:
     root = parsed(decoding.decode(data))
-    for link in [*root.iter("a")]:  # the number of a footnote, or from the footnote back to its number
+    for link in [*root.iter("a")]:  # links from the text to a footnote, and back
         kind = f"{link.get(_TYPE) or ''} {link.get('role') or ''}"
         if "noteref" in kind or "backlink" in kind:
             link.text = None

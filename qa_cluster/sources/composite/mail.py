@@ -1,6 +1,6 @@
 """Reads e-mail (.eml): the subject is the title, header fields are metadata, and the body is an HTML tree.
 
-Quoted text of earlier messages stays. Each of its paragraphs starts with ``> ``.
+Quoted text of earlier messages is included. Each of its paragraphs starts with ``> ``.
 """
 
 from __future__ import annotations

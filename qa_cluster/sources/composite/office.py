@@ -24,7 +24,7 @@ _STYLES = "\n".join(
     for name, tag in (("Title", "h1"), *((f"Heading {level}", f"h{level + 1}") for level in range(1, 6)))
     for style in (f"p[style-name='{name}']", f"p.{name.replace(' ', '')}")
 )
-# Elements around text that mammoth would leave out. The text in `moveFrom` was moved to another place.
+# Elements whose text mammoth would leave out. The text in `moveFrom` was moved to another part of the document.
 _WRAPPERS = ("{*}fldSimple", "{*}moveTo", "{*}customXml")
 _MOVED_AWAY = "{*}moveFrom"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -44,7 +44,7 @@ def read_docx(data: bytes) -> Extracted:
         plain = _without_wrappers(archive)
         page = mammoth.convert_to_html(plain, style_map=_STYLES, convert_image=lambda _: []).value
     root = parsed(f"<html><body>{page}</body></html>")
-    for link in [*root.iter("a")]:  # from a footnote back to its number
+    for link in [*root.iter("a")]:  # links from a footnote back to the text
         if (link.get("href") or "").startswith(("#footnote-ref", "#endnote-ref")):
             link.text = None
     return written(with_headers(root), title)

@@ -209,8 +209,8 @@ def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layo
 
 
 def _header_rows(rows: list[tuple[int, list[_Cell]]], layout: _Layout) -> int:
-    """Return the number of rows with column names. Such rows have only text. A second row may follow below a merged
-    name.
+    """Return the number of rows with column names. Such rows have only text. A second such row may follow below a
+    merged column name.
     """
 
     def is_text(cells: list[_Cell]) -> bool:

@@ -66,7 +66,7 @@ class Blocks:
         self._builder.end_entries(0)
 
     def begin_tag(self) -> None:
-        """Prepare for a tag. It shares its text with a previous tag that has no text yet."""
+        """Prepare for a tag. A previous tag without text gets the same text."""
         if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
             self.flush()
 

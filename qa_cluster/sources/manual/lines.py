@@ -213,7 +213,7 @@ class Page:
                 self._macros[new] = self._macros[old] if keep else self._macros.pop(old)
 
     def _expanded(self, text: str) -> str:
-        """Return a text with its strings and registers expanded. Other escapes stay."""
+        """Return a text with its strings and registers expanded. Other escapes are unchanged."""
         for _ in range(MAX_DEPTH):
             if "\\*" not in text and "\\n" not in text:
                 break

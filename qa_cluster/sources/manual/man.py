@@ -1,7 +1,7 @@
 """Reads manual pages with the macros of man(7), and passes pages with the macros of mdoc(7) to `mdoc`.
 
-A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text``, and its tag a part of the path of the
-following blocks. So a sentence in the middle of an option's description has the option's name in its path.
+A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text``. The tag also becomes a part of the path of
+the following blocks. So a sentence in the middle of an option's description has the option's name in its path.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class _Reader:
         self._font_of = font_of
         self._forms = 0
         self._open: list[int] = []  # the identities of the forms that are being read
-        self._marks: list[bool] = []  # whether each open mark is one of an artifact
+        self._marks: list[bool] = []  # whether each open mark belongs to an artifact
         self._text = self._line = IDENTITY
         self._state = _State(IDENTITY)
         self._resources: Any = None

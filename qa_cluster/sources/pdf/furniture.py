@@ -121,7 +121,7 @@ def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
 
 
 def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[PageLine, bool]]:
-    """Return the highest and the lowest lines of a page, each with whether it is one of the highest.
+    """Return the highest and the lowest lines of a page, each with True if it is one of the highest lines.
 
     A short page may end anywhere. So its lowest line is a foot only if it is low on the page or a number.
     """

@@ -209,8 +209,8 @@ class Headings:
             place += count
 
     def _is_heading(self, place: int, count: int) -> bool:
-        """Return whether lines with the form of a heading are one: short, separate from the text, and not a row or an
-        item.
+        """Return whether lines with the form of a heading are a heading: short, separate from the text, and not a row
+        or an item.
         """
         lines = self._lines[place : place + count]
         text = " ".join(line.text for line in lines)

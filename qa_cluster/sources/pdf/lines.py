@@ -12,8 +12,8 @@ from itertools import pairwise
 from ..extracted import clean_characters
 from .content import CELL_GAP, WORD_GAP, Piece
 
-# The largest differences of two baselines on the same line, in units of the font size. The second is for smaller text,
-# such as an index.
+# The largest differences of two baselines on the same line, in units of the font size. The second limit is for smaller
+# text, such as an index.
 _SAME_LINE = 0.25
 _INDEX_SHIFT = 0.65
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
-# After this many files of a format have exceeded their limits, the time limit of the format is reduced to `CUT`.
+# After this many files of a format have exceeded their limits, the time limit of the format is multiplied by `CUT`.
 MAX_HITS = 3
 CUT = 0.1
 READY = b"r"  # the byte that the process that reads files writes when it has started
@@ -58,7 +58,7 @@ class Budget:
 class Hits:
     """Counts the files that exceeded their limits.
 
-    It prevents a folder of many such files from taking many times the limits.
+    After `MAX_HITS` such files of a format, its time limit is reduced, so that a folder of such files takes less time.
     """
 
     def __init__(self) -> None:

@@ -97,8 +97,8 @@ class Extractor:
             process.kill()
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """Return the format of a file and its text. Errors are as in `extract.extract`, and InvalidInput beyond a
-        limit.
+        """Return the format of a file and its text. Errors are as in `extract.extract`; InvalidInput also if a limit is
+        exceeded.
         """
         if len(data) > MAX_FILE_BYTES:
             raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
