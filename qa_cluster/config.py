@@ -16,7 +16,7 @@ the local cluster, `cluster_password` defaults to the generated password of the 
 5
 """
 
-# ruff: noqa: RUF009 - the calls in the class body return dataclasses.field(), as that rule asks for
+# ruff: noqa: RUF009 - the calls in the class body return dataclasses.field(), which the rule allows
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ class Settings:
     reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
     second_reader: str = _of(
         "",
-        "folder of the second reader of the plan accurate, for a cluster that has no second reader; empty: no second "
-        "reader",
+        "folder of the second reader of the plan accurate, for a cluster that has no second reader; empty: no second"
+        " reader",
     )
     second_reader_url: str = _of(
         "",
@@ -251,8 +251,8 @@ class Settings:
         minimum=1,
         maximum=1_000_000,
     )
-    # Clients and proxies keep connections for 5 to 60 s. They must close first: a request that arrives at a closed
-    # connection fails.
+    # Clients and proxies keep connections for 5 to 60 s. Clients and proxies must close a connection first: a request
+    # that arrives at a closed connection fails.
     http_idle_timeout_ms: int = _of(
         75_000,
         "time for which the REST service keeps an idle connection open; it must be longer than the idle timeout"
@@ -327,9 +327,8 @@ class Settings:
     )
     async_results_max: int = _of(
         1000,
-        "limit of submitted questions and their results, per API key; beyond it, the service responds with 429; 0: "
-        "every"
-        " question is answered at once",
+        "limit of submitted questions and their results, per API key; beyond it, the service responds with 429; 0:"
+        " every question is answered at once",
         minimum=0,
         maximum=1_000_000,
     )
@@ -366,8 +365,8 @@ class Settings:
     )
     batch_key_max_bytes: int = _of(
         256 * _MEGABYTE,
-        "limit of the total size of an API key's batch files, inputs and outputs; one shard holds all of them in "
-        "memory",
+        "limit of the total size of an API key's batch files, inputs and outputs; one shard holds all of them in"
+        " memory",
         unit="bytes",
         minimum=1024,
         maximum=1024 * 1024 * _MEGABYTE,
@@ -504,8 +503,8 @@ class Settings:
     )
     coverage: str = _of(
         PARTIAL,
-        "policy of the REST service for requests without coverage while a shard is down: partial answers from the"
-        " other shards, full refuses",
+        "default of the REST service for coverage, while a shard is down: partial answers from the other shards, full"
+        " refuses the request",
         choices=COVERAGES,
     )
     audit_log: str = _of(
@@ -559,7 +558,7 @@ class Settings:
     )
     mcp_max_calls: int = _of(
         16,
-        "limit of tool calls that `qa-cluster mcp` runs at the same time; four times as many may wait for their turn",
+        "limit of tool calls that `qa-cluster mcp` runs at the same time; up to four times this number may wait",
         minimum=1,
         maximum=1024,
     )

@@ -53,7 +53,7 @@ class ModelFiles:
         return f"{self.model_id}@{self.revision}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
-        """Raise ModelError unless both files have the hashes in this manifest."""
+        """Raise ModelError if the hash of a file differs from the hash in this manifest."""
         for what, data, expected in (
             ("model", model, self.model_sha256),
             ("tokenizer", tokenizer, self.tokenizer_sha256),
@@ -219,7 +219,7 @@ def read_shapes(reader: FieldReader, max_tokens: int) -> Shapes:
 
 
 def read_revision(reader: FieldReader, model_sha256: str) -> None:
-    """Raise ModelError unless the field `revision` is the start of the model file's hash."""
+    """Raise ModelError if the field `revision` is not the start of the model file's hash."""
     revision = reader.take("revision")
     if revision != model_sha256[:REVISION_DIGITS]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")

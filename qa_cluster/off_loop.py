@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-# Work on fewer bytes takes a millisecond or less, so a switch to another thread does not pay.
+# Work on fewer bytes takes a millisecond or less, so a switch to another thread costs more than it saves.
 LOOP_BYTES = 64 * 1024
 
 _Given = ParamSpec("_Given")

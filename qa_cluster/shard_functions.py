@@ -37,7 +37,7 @@ NOT_REGISTERED = "subcommand not found"
 WITH_MANIFESTS = "manifests"
 
 # The limit of a question in code points, and the limit of `qa.pipeline` requests that a shard runs at the same time. A
-# service may set lower limits, not higher ones.
+# service may set lower limits, but no higher limits.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
 # The limit of sentences in one call of `qa.read`. A service sends 64 at most.

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """Appends lines to the file at `path`; to standard error for ``-``; an empty path turns the log off.
+    """Appends lines to the file at `path`. The path ``-`` is standard error; an empty path turns the log off.
 
     >>> AuditLog("-").note("key.revoke", {"user": "ada"}, "cli a.example", id="0123456789ab")
 

@@ -74,7 +74,7 @@ class ReservedSentences:
     """Sentences that were counted before they are written.
 
     Attributes:
-        day: the day for which they count.
+        day: the day for which the sentences count.
         refused: whether the limit of the day is reached, so that nothing was counted.
     """
 

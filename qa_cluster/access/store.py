@@ -52,7 +52,7 @@ class Reports(Protocol):
 class KeyList:
     """All keys by their ids.
 
-    `closed` is true if the cluster has any record, even an unreadable one. Requests then need a valid key.
+    `closed` is true if the cluster has any record, even an unreadable record. Requests then need a valid key.
     """
 
     keys: Mapping[str, ApiKey] = field(default_factory=dict)

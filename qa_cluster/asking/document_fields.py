@@ -182,8 +182,8 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """Return the first of `names` that no document has, and the names of all fields; None if it has or may have
-        all."""
+        """Return the first of `names` that certainly no document has, and the names of all fields; None without such a
+        name."""
         tags = partition_tags(self.partitions)
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(

@@ -98,7 +98,7 @@ class _Position:
         if most + 1 != partitions:
             raise InvalidInput(
                 f"cursor belongs to a cluster with {most + 1} partitions, this cluster has {partitions}: start again"
-                f" without"
+                " without"
                 " a cursor",
                 place="cursor",
             )

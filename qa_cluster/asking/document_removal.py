@@ -39,7 +39,7 @@ from .collections import Collections
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent removals. Each removal runs a script on a shard, and questions need the shard, too.
+# The limit of concurrent removals. Each removal runs a script on a shard, which delays the questions on this shard.
 AT_A_TIME = 16
 SCAN_KEYS = 1000
 
@@ -163,7 +163,7 @@ class CollectionRemoval:
         return found
 
     async def _remove_keys(self, keys: Sequence[str], progress: _Progress) -> None:
-        """Delete the documents to which these keys belong, each atomically, then the remaining keys."""
+        """Delete the documents of these keys, each document atomically, then the remaining keys."""
         prefixes = (PARAGRAPHS_PREFIX, DOCUMENT_PREFIX, SENTENCE_PREFIX)
         documents = {parsed for key in keys for prefix in prefixes if (parsed := parse_tagged(key, prefix))}
 

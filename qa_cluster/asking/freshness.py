@@ -280,7 +280,7 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute the times until which all shards, and the shards that are up, are known to report their changes."""
+        """Compute until when all shards report their changes, and until when all shards that are up do so."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
@@ -491,7 +491,7 @@ class _ServerRefuses(ClusterError):
     def __init__(self, text: str) -> None:
         super().__init__(
             f"{text} (it refuses commands because other servers are down; if most servers are up, set"
-            f" cluster-require-full-coverage to no)"
+            " cluster-require-full-coverage to no)"
         )
 
 
@@ -505,7 +505,7 @@ async def _process_of(connection: Connection, info: Any) -> int:
 
 
 def _check_worker(info: Sequence[Any]) -> None:
-    """Raise unless the worker of a returning shard is ready. Otherwise questions would wait for the worker."""
+    """Raise an error if the worker of a returning shard is not ready, because questions would wait for it."""
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _ServerLoading(f"its worker is {found[1].decode()}")

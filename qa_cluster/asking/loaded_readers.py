@@ -100,7 +100,7 @@ class LoadedReaders:
         exact = [manifest for manifest in matching if model == manifest.name]
         if exact or self.default_or_none in matching:
             return (exact or matching)[0]
-        # Until the named manifests have been read, one of them may be a better match.
+        # Until the named manifests have been read, a named manifest may be a better match.
         return max(matching, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
 
 

@@ -14,9 +14,10 @@ from qa_cluster.types import DocumentEntry, MetadataUpdate
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent changes. Each change runs a script on a shard, and questions need the shard, too.
+# The limit of concurrent changes. Each change runs a script on a shard, which delays the questions on this shard.
 AT_A_TIME = 16
-# Documents in a page. An update that reached its time limit resumes at its last page, so it repeats at most one page.
+# The number of documents in a page. An update that reached its time limit resumes at its last page, so it repeats at
+# most one page.
 PAGE = 200
 
 

@@ -217,7 +217,7 @@ class BatchStore:
         if made == 0:
             raise LimitReached(
                 f"the key has {self.limits.open} unfinished batches, which is the limit (batch_open_max): wait for the"
-                f" end of one"
+                " end of one"
             )
         if made == -2:
             raise LimitReached(f"the key has {MAX_BATCHES} batches, the limit: the oldest expire first")

@@ -1,4 +1,4 @@
-"""The asynchronous client of the REST service. It retries requests where the service asks for it.
+"""The asynchronous client of the REST service. It retries failed requests.
 
 >>> async with AsyncClient("http://127.0.0.1:8080") as client:
 ...     result = await client.ask("Who wrote the first program?")

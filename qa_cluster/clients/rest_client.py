@@ -1,4 +1,4 @@
-"""The synchronous client of the REST service. It retries requests where the service asks for it.
+"""The synchronous client of the REST service. It retries failed requests.
 
 >>> with Client("http://127.0.0.1:8080") as client:
 ...     result = client.ask("Who wrote the first program?")

@@ -116,5 +116,5 @@ def _check(unfinished: int) -> None:
     if unfinished >= MAX_SUBMITTED:
         raise QueueFull(
             f"{unfinished} submitted questions have no result yet, which is the limit of a client: wait for some of the"
-            f" futures"
+            " futures"
         )

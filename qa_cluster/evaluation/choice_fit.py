@@ -157,7 +157,7 @@ def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray
     """Return the score below which "no answer" should be returned for the highest total gain.
 
     An answered question counts its gain. An unanswerable question counts 1 for "no answer" and 0 for an answer. The
-    questions are weighted as if UNANSWERABLE_SHARE of them had no answer.
+    questions are weighted as if the share `UNANSWERABLE_SHARE` of them had no answer.
     """
     order = np.argsort(scores)
     ranked = scores[order]

@@ -118,7 +118,7 @@ def _squad_example(context: Any, entry: Any, where: str) -> Example:
 
 
 def _title(article: dict[str, Any]) -> str:
-    """Return the title of an article; empty if the article has no usable title, because most readers do not use it."""
+    """Return the title of an article; empty if the article has no usable title. Most readers do not need a title."""
     title = article.get("title")
     return title if isinstance(title, str) and is_unicode(title) else ""
 

@@ -159,7 +159,7 @@ def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
 
 
 def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | None:
-    """Compare the probabilities of the best spans with the right answers; None without probabilities."""
+    """Compare the probabilities of the best spans with whether they are right; None without probabilities."""
     pairs = [
         (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
         for found, example in zip(given, examples, strict=True)

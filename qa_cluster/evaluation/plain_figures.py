@@ -31,7 +31,7 @@ _LEAST = 5e-7  # scores are printed with six digits
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """A given answer. `probability` is the score shown; `also_in` are the other documents in which it was read."""
+    """A given answer. `probability` is the score shown; `also_in` are the other documents with the same answer."""
 
     text: str
     probability: float
@@ -66,7 +66,7 @@ class PlainFigures:
         without_answer: the number of questions without an answer in the documents.
         right_first: share of the answerable questions whose first answer is right.
         right_in_three: share of the answerable questions with a right answer among the first three.
-        told_none: share of the answerable questions that got "no answer".
+        told_none: the share of the answerable questions that got "no answer".
         exact_match, f1: means for the first answer, over the questions with accepted answers.
         wrong_and_sure: share of all questions whose first answer is wrong and has a score above 0.5.
         answered_without: share of the questions without an answer that got an answer.

@@ -1,4 +1,4 @@
-"""Plain questions with their accepted answers, for documents outside the file: JSON lines, read strictly.
+"""Reads plain questions with their accepted answers strictly, from JSON lines. The documents are not in the file.
 
 A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
 document answers the question. An answer is right if the regular expression `pattern` matches a part of it, regardless

@@ -95,6 +95,6 @@ def _arrays(
     shown, hits = np.asarray(probabilities, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if shown.shape != hits.shape or shown.ndim != 1 or not len(shown):
         raise InvalidInput(
-            f"calibration needs as many probabilities as answers, and at least one: {shown.shape}, {hits.shape}"
+            f"calibration needs one probability for each answer, and at least one answer: {shown.shape}, {hits.shape}"
         )
     return shown, hits

@@ -29,7 +29,7 @@ class AskOptions:
     Attributes:
         top_k: the limit of answers.
         min_score: answers with a lower score are left out.
-        retriever_k: how many sentences are ranked for reading; None: as many as the plan reads.
+        retriever_k: how many sentences are ranked for reading; None: the number that the plan reads.
         collection: the collection that the answers come from.
         doc_id: only answers from these documents; empty: from all.
         filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.

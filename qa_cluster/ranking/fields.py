@@ -32,7 +32,7 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """Return the length to store with frequencies in quarters. The weights then equal those of whole frequencies."""
+    """Return the length to store with frequencies in quarters. The weights are the same as for whole frequencies."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 

@@ -169,7 +169,7 @@ def moment_of(text: str) -> tuple[int, int] | None:
     """Return the time in a text as seconds since 1970 and nanoseconds within the second; None if the text is not a
     time.
 
-    The forms are those of ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
+    The accepted forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
     hyphens and colons. Only nine digits of a fraction count. A date of eight digits needs a time of day, because alone
     it could be any number.
 

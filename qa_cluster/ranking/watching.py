@@ -2,11 +2,11 @@
 
 An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
 last ranked sentence, and the terms keep their weights. When documents are added or removed, all weights drift a little.
-An answer stays cached while the idf of each of its terms has changed by at most `drift` times the idf (or times 1, if
-the idf is smaller). Half of this change may come from the number of sentences, half from the number of sentences with
-the term. Each partition gets an equal part of the allowed change, and checks this part without asking other partitions.
+An answer stays cached while the idf of each of its terms has changed by at most `drift * max(1, idf)`. Half of this
+change may come from the number of sentences, half from the number of sentences with the term. Each partition gets an
+equal part of the allowed change, and checks this part without asking other partitions.
 
-With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each change by a factor.
+The idf is ln(N + 1) - ln(df + 0.5). The limits of the two logarithms give the limits of N and df.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class LocalReader:
 
 
 def check_tokenizer(place: Path, manifest: Manifest) -> None:
-    """Raise ModelError unless the tokenizer at `place`, a file or a folder, belongs to the manifest."""
+    """Raise ModelError if the tokenizer at `place`, a file or a folder, does not belong to the manifest."""
     read_tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
 
 
@@ -91,7 +91,7 @@ def read_tokenizer(path: Path, manifest: ModelFiles) -> bytes:
 
 
 def check_model(path: Path, manifest: ModelFiles) -> None:
-    """Raise ModelError unless the file has the hash that the manifest names.
+    """Raise ModelError if the hash of the file differs from the hash in the manifest.
 
     The file is read in parts, because a model may be larger than the free memory.
     """

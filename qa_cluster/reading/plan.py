@@ -19,7 +19,7 @@ from math import inf
 
 from .manifest import Calibration, Manifest
 
-# The number of sentences that have been read after each wave; the setting `waves` replaces it.
+# The total number of sentences read by the end of each wave; the setting `waves` replaces it.
 WAVES = (3, 8)
 # The default retriever of a plan. `ranking/meaning.py` defines all retrievers.
 _BY_WORDS = "words"
@@ -31,7 +31,7 @@ class ReadingStage:
 
     Attributes:
         reader: the manifest of the reader.
-        waves: the number of sentences that have been read after each wave; empty: all are read in one wave.
+        waves: the total number of sentences read by the end of each wave; empty: all are read in one wave.
         candidates: the limit of sentences that the stage reads.
         wave_threshold: if the certainty reaches it, the stage reads no further wave.
         final_threshold: if the certainty reaches it, no later stage reads.
@@ -141,7 +141,7 @@ DEFAULT_PLAN = PLANS[BALANCED]
 
 
 def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
-    """Return how many of `sentences` have been read after each wave. The last wave reads the rest.
+    """Return how many of `sentences` are read by the end of each wave. The last wave reads the rest.
 
     >>> wave_ends((2, 6, 16), 8), wave_ends((), 8), wave_ends((2, 6, 16), 0)
     ([2, 6, 8], [8], [])

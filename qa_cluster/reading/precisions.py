@@ -59,7 +59,7 @@ def is_int8_file(path: str | Path) -> bool:
 def _entry(precision: str) -> bytes:
     """Encode the precision as an entry of `metadata_props`.
 
-    It is field 14 of ONNX's `ModelProto`. Its fields 1 and 2 are key and value.
+    The entry is field 14 of ONNX's `ModelProto`. Fields 1 and 2 of the entry are its key and its value.
     """
     key, value = METADATA_KEY.encode(), precision.encode()
     entry = bytes((0x0A, len(key))) + key + bytes((0x12, len(value))) + value

@@ -230,7 +230,7 @@ class _WindowScores:
     def _best_first(self, n_best: int) -> Iterator[int]:
         """Yield positions of the scores, the best first.
 
-        All positions are yielded if needed, because several may complete to the same words.
+        All positions are yielded if needed, because several positions may give the same words.
         """
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
@@ -245,7 +245,7 @@ class _WindowScores:
 
 @lru_cache(maxsize=64)
 def _reaching(width: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the spans that reach a token from the `width` - 1 rows before it: [width - 1, width] bool."""
+    """Return a mask [width - 1, width] of the spans that start in the rows before a token and contain it."""
     distance = np.arange(width - 1, 0, -1)
     mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
     return mask

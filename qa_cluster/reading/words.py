@@ -119,8 +119,8 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
     """Return the span, changed so that it does not start or end with a mark (bracket, quote) whose partner is outside.
 
-    If the partner is next to the span, and between `low` and `high`, the span is extended by it. Otherwise the mark is
-    removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` is not changed.
+    If the partner is next to the span, and between `low` and `high`, the span is extended to include it. Otherwise the
+    mark is removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` is not changed.
 
     >>> text = 'He sang "Blue Sea" (1971).'
     >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]

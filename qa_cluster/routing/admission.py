@@ -1,4 +1,4 @@
-"""Admits only as many questions as can be answered before their deadlines, and refuses the others early.
+"""Admits the questions that can be answered before their deadlines, and refuses other questions early.
 
 `at_once` questions are answered at the same time, and up to `most_waiting` more are queued:
 

@@ -62,7 +62,7 @@ local function append(list, sum, answer, bytes)
   return total
 end
 
--- Appends an answer that is about to be stored to a list. While the list exceeds its limit, this function evicts the
+-- Appends an answer to a list before the answer is stored. While the list exceeds its limit, this function evicts the
 -- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each evicted answer.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)

@@ -1,6 +1,7 @@
 -- Counts one request of an API key unless it exceeds a limit of the key.
--- KEYS: use, running. ARGV: requests per second (0: no limit), concurrent requests (0: no limit), name of this request,
--- milliseconds after which it has ended at the latest.
+-- KEYS: use, running.
+-- ARGV: requests per second (0: no limit), concurrent requests (0: no limit), name of this request, milliseconds after
+-- which it counts as ended.
 -- Reply: the limit that refuses it (0: none, 1: requests per second, 2: concurrent requests), requests left in this
 -- second, microseconds until one more may start (if refused) or until all may start, concurrent requests left.
 local time = redis.call('TIME')
@@ -16,7 +17,7 @@ if most > 0 then
 end
 local full = 0
 if rate > 0 then
-  -- The time at which all requests so far would have ended if they had started at the rate of the limit.
+  -- `paced` is the time when all counted requests would have started, one after the other, at the rate of the limit.
   local step = 1000000 / rate
   local begun = tonumber(redis.call('HGET', KEYS[1], 'paced') or '0')
   local paced = math.max(now, math.min(begun, now + 1000000)) + step

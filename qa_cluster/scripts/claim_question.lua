@@ -1,11 +1,12 @@
--- Reads a submitted question. If its lease has expired, the caller becomes its holder. KEYS: record. ARGV: holder
--- (empty: do not become the holder), duration of the lease (ms), limit of tries. Reply: a state, the milliseconds until
--- the record expires, and more:
+-- Reads a submitted question. If its lease has expired, the caller becomes its holder.
+-- KEYS: record.
+-- ARGV: holder (empty: do not become the holder), duration of the lease (ms), limit of tries.
+-- Reply: a state, the milliseconds until the record expires, and more:
 --   missing
 --   done: the status, the headers and the body of the response
 --   running: the last error
 --   claimed: the question, the id of its request
--- lost: the question, the id of its request; the limit of tries is reached
+--   lost: the question, the id of its request; the limit of tries is reached
 local found = redis.call('HMGET', KEYS[1], 'question', 'request', 'until', 'tries', 'detail', 'status', 'headers', 'body')
 local left = redis.call('PTTL', KEYS[1])
 if found[6] then

@@ -1,8 +1,8 @@
 -- Removes a document and everything derived from it in one step.
 -- ARGV: mode, condition, change note that is settled (keys.lua). Mode `delete` also removes the text; `gone` cleans up
 -- after a client removed the text; `unreadable` cleans up after a client wrote an invalid text, and keeps the text.
--- Condition: `*` for no condition, else the version that the document must have. Reply: status (deleted, missing,
--- conflict, stale), previous version.
+-- Condition: `*` for no condition, else the version that the document must have.
+-- Reply: status (deleted, missing, conflict, stale), previous version.
 local mode, condition = ARGV[1], ARGV[2]
 local current = named(DOCUMENT, redis.pcall('HGET', DOCUMENT, 'version'))
 local exists = redis.call('EXISTS', PARAGRAPHS) == 1

@@ -1,5 +1,6 @@
 -- Deletes cached answers of one partition (of sentences, or whole answers) and their entries in the lists.
--- KEYS: kept, kept bytes, flight, then at most some hundred answers. Reply: number of deleted answers.
+-- KEYS: kept, kept bytes, flight, then at most some hundred answers.
+-- Reply: number of deleted answers.
 local TAG = KEYS[1]:match('{[^{}]+}$')
 local names, whole, removed = {}, {}, 0
 for i = 4, #KEYS do

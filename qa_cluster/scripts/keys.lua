@@ -1,5 +1,5 @@
--- Shared by all document scripts: their keys, which are in one slot, and the removal of what was derived from a
--- version.
+-- Shared by all document scripts: their keys, which are in one slot, and the removal of the data that was derived from
+-- a version.
 -- KEYS are the result of `documents.stored.document_keys`. The time for a removal does not depend on the length of the
 -- document.
 local PARAGRAPHS, DOCUMENT, OFFSETS, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

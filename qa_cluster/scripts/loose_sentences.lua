@@ -1,5 +1,5 @@
--- Sentences that a client stores without a document have changed: deletes their answers. Reply: 1, or 0 if there is a
--- document.
+-- Deletes the answers of changed sentences that a client stores without a document.
+-- Reply: 1, or 0 if a document exists.
 if redis.call('EXISTS', DOCUMENT) == 1 then
   return 0
 end

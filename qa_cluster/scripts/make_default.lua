@@ -1,7 +1,8 @@
 -- Makes a stored reader the default reader of its shard. The former default reader keeps its name.
 -- KEYS: model, manifest and tokenizer of the default reader; the same keys of the stored reader; the same keys under
--- the name of the former default reader, if there is one. ARGV: the manifest of the default as the caller has read it,
--- empty if it is missing. Reply: done, changed (another reader is the default now), missing (the reader is incomplete).
+-- the name of the former default reader, if there is one.
+-- ARGV: the manifest of the default as the caller has read it, empty if it is missing.
+-- Reply: done, changed (another reader is the default now), missing (the reader is incomplete).
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then
   return 'changed'
 end

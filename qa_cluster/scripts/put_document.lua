@@ -1,9 +1,10 @@
--- Stores a new version of a document and removes everything derived from the previous version, in one step. ARGV: mode,
--- condition, id, title, metadata, version, length, text, source (empty: unknown). Mode `put` writes the text. Mode
--- `adopt` writes the record of a text that a client wrote with SET, if the text is unchanged. Condition: `*` for no
--- condition; empty: the document must not exist; else the version that it must have. Reply: status (stored, unchanged,
--- conflict, stale, no_collection), current version, whether the document is new, whether it is indexed, bytes of the
--- pending documents in its partition, source of the previous version.
+-- Stores a new version of a document and removes everything derived from the previous version, in one step.
+-- ARGV: mode, condition, id, title, metadata, version, length, text, source (empty: unknown).
+-- Mode `put` writes the text. Mode `adopt` writes the record of a text that a client wrote with SET, if the text is
+-- unchanged.
+-- Condition: `*` for no condition; empty: the document must not exist; else the version that it must have.
+-- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether the document is new,
+-- whether it is indexed, bytes of the pending documents in its partition, source of the previous version.
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
 local record = named(DOCUMENT, redis.pcall('HMGET', DOCUMENT, 'version', 'tokenized', 'source', 'failed'))
 local current, before = record[1] or '', record[3] or ''

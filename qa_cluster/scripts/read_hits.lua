@@ -1,8 +1,9 @@
--- Returns sentences of one version of a document with their neighbours, for a search, in one round trip. KEYS: text,
--- sentence offsets, document, epoch, flight. ARGV: neighbours on each side, whether to return the metadata (1 or 0),
--- number of each sentence. Reply: nil if the document does not exist. Else epoch, version, title, metadata, width of a
--- record, and for each sentence a list of the number of the first sentence, the records and the text; the list is empty
--- if the sentence does not exist.
+-- Returns sentences of one version of a document with their neighbours, for a search, in one round trip.
+-- KEYS: text, sentence offsets, document, epoch, flight.
+-- ARGV: neighbours on each side, whether to return the metadata (1 or 0), number of each sentence.
+-- Reply: nil if the document does not exist. Else epoch, version, title, metadata, width of a record, and for each
+-- sentence a list of the number of the first sentence, the records and the text; the list is empty if the sentence does
+-- not exist.
 local AROUND = tonumber(ARGV[1])
 local record = redis.call('HMGET', KEYS[3], 'version', 'title', ARGV[2] == '1' and 'metadata' or 'none')
 if not record[1] then

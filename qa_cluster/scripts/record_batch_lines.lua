@@ -1,8 +1,8 @@
 -- Records the results of the next lines of a batch in one step, and renews the lease of the worker.
--- KEYS: lease, record of the batch, sizes, then the parts to which the texts are appended. ARGV: token of the worker,
--- duration of the lease (ms), lines done before, lines done now, limit of the sum of the owner's files, time until which
--- the results are kept, ids of output and error file, their new sizes, number of arguments with fields of the record,
--- these fields, one text for each part.
+-- KEYS: lease, record of the batch, sizes, then the parts to which the texts are appended.
+-- ARGV: token of the worker, duration of the lease (ms), lines done before, lines done now, limit of the sum of the
+-- owner's files, time until which the results are kept, ids of output and error file, their new sizes, number of
+-- arguments with fields of the record, these fields, one text for each part.
 -- Reply: {1, lines done, status}: recorded, by this call or an earlier call. {0, lines done, status}: other lines are
 -- done. {-1, 0, ''}: another worker has the lease, or the batch is missing. {-2, sum, status}: the limit of the sum is
 -- reached.

@@ -1,5 +1,6 @@
 -- Removes internal keys of a partition that have a value of a wrong type. The next sweep then scans all documents.
--- KEYS: pending documents, failed documents, layout, flight. Reply: number of removed keys.
+-- KEYS: pending documents, failed documents, layout, flight.
+-- Reply: number of removed keys.
 local removed = 0
 for i = 1, 3 do
   local kind = redis.call('TYPE', KEYS[i]).ok

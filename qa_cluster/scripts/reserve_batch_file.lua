@@ -1,6 +1,7 @@
--- Reserves space for a file of an owner, before its contents are stored. KEYS: sizes. ARGV: id of the file, bytes, time
--- when the reservation expires, now, limit of the sum, limit of files. Reply: {1, sum} or {0, sum, files}: a limit is
--- reached.
+-- Reserves space for a file of an owner, before its contents are stored.
+-- KEYS: sizes.
+-- ARGV: id of the file, bytes, time when the reservation expires, now, limit of the sum, limit of files.
+-- Reply: {1, sum} or {0, sum, files}: a limit is reached.
 local function total_of(sizes, but, now)
   local total, files = 0, 0
   local found = redis.call('HGETALL', sizes)

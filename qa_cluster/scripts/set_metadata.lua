@@ -1,9 +1,9 @@
--- Replaces the metadata of a document. Its text, sentence offsets, tokens and terms in the index are unchanged. ARGV:
--- mode (set), condition, metadata, fields as QA.INDEX.PUT takes them, the version that the record must have for the
--- stored text, the version with the new metadata (both empty: the document has no record or no text). Condition: `*`
--- for no condition, else the version that the document must have. Reply: status (stored, unchanged, conflict, missing,
--- busy, no_collection), current version. `busy`: a client has changed the text, and the worker has not written its
--- record yet.
+-- Replaces the metadata of a document. Its text, sentence offsets, tokens and terms in the index are unchanged.
+-- ARGV: mode (set), condition, metadata, fields as QA.INDEX.PUT takes them, the version that the record must have for
+-- the stored text, the version with the new metadata (both empty: the document has no record or no text).
+-- Condition: `*` for no condition, else the version that the document must have.
+-- Reply: status (stored, unchanged, conflict, missing, busy, no_collection), current version. `busy`: a client has
+-- changed the text, and the worker has not written its record yet.
 local condition, metadata, fields, expected, version = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local record = named(DOCUMENT, redis.pcall('HMGET', DOCUMENT, 'version', 'tokenized', 'failed', 'metadata'))
 local current = record[1] or ''

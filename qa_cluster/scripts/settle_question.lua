@@ -1,6 +1,8 @@
--- Changes the state of a submitted question. KEYS: list, record. ARGV: action, holder, and more:
--- renew: duration of the lease (ms)
--- release: the reason; any process can then become the holder
+-- Changes the state of a submitted question.
+-- KEYS: list, record.
+-- ARGV: action, holder, and more:
+--   renew: duration of the lease (ms)
+--   release: the reason; any process can then become the holder
 --   finish: id, milliseconds for which the result is kept, status, headers and body of the response
 -- Reply: 1, or 0 if the record has expired, is finished or has another holder.
 local action = ARGV[1]

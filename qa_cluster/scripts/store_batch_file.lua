@@ -1,5 +1,6 @@
--- Makes a file visible whose contents are stored.
--- KEYS: sizes, files, record of the file. ARGV: id, bytes, time of expiry, time of creation (µs), fields of the record.
+-- Makes a file visible after its contents were stored.
+-- KEYS: sizes, files, record of the file.
+-- ARGV: id, bytes, time of expiry, time of creation (µs), fields of the record.
 -- Reply: 1, or 0 if the reservation has expired.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0

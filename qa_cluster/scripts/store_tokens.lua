@@ -1,5 +1,6 @@
 -- Stores tokens of a document, one field per block of sentences, if its version and splitter are still current.
--- ARGV: version, splitter, then number and tokens of each block. Reply: status (stored, stale).
+-- ARGV: version, splitter, then number and tokens of each block.
+-- Reply: status (stored, stale).
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter', 'tokenized')
 if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] ~= ARGV[1] then
   return {'stale'}

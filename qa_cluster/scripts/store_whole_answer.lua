@@ -1,6 +1,7 @@
 -- Caches the whole answer to a question. While the partition's whole answers exceed their limit, the oldest answers are
--- evicted. KEYS: answer, list of whole answers, their bytes, flight. ARGV: answer, TTL in seconds, limit of bytes of
--- all whole answers.
+-- evicted.
+-- KEYS: answer, list of whole answers, their bytes, flight.
+-- ARGV: answer, TTL in seconds, limit of bytes of all whole answers.
 local ANSWER, LIST, SUM = KEYS[1], KEYS[2], KEYS[3]
 
 unlist(LIST, SUM, {ANSWER})

@@ -25,7 +25,7 @@ EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
 MAX_TERM = 80
-# Terms of entries have levels from this number; headings have lower levels.
+# The levels of entries' terms start at this number; the levels of headings are lower.
 _ENTRY_LEVEL = 100
 INDENT = "    "
 

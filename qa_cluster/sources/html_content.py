@@ -33,7 +33,7 @@ _HINT = re.compile(
     r"(?:$|[\s_-])",
     re.IGNORECASE,
 )
-# An element with such a name is content if it has at least this many characters outside of links.
+# An element whose name matches `_HINT` is content if it has at least this many characters outside of links.
 _MIN_CONTENT = 40
 _GOES_ON = re.compile(
     r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE

@@ -358,7 +358,7 @@ class _Reader:
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
-        """Join two lines at a hyphen. The hyphen stays if the word occurs elsewhere in the document with it."""
+        """Join two lines at a hyphen. The hyphen is removed if the document contains the word without a hyphen."""
         head = re.split(r"[^\w-]", text)[-1][:-1]
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""

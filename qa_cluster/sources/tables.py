@@ -1,6 +1,6 @@
 """Arranges the cells of a table in a grid, so that each cell gets the headers of its columns.
 
-A cell belongs to all columns and rows that it spans. It is written once per row, in each row that it spans.
+A cell belongs to all columns and rows that it spans. Its text is written once in each row that it spans.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ async def test_without_vectors_words_answer_and_the_answer_is_not_cached(
         assert (await ask(engine, question)).answers[0].document_id == "doc 0"
         assert await kept(engine, question) is None
         await search(engine, question, retriever="both")
-        assert caplog.text.count("by their words alone, because no shard makes their vectors: MODEL no encoder") == 1
+        assert caplog.text.count("by their words only, because no shard computes their vectors: MODEL no encoder") == 1
         encoded.triggers["qa.embed"] = embed
         await ask(engine, question)
         assert await kept(engine, question) is not None

@@ -84,7 +84,7 @@ async def test_an_encoder_is_listed_but_answers_no_question(cluster: ScriptedClu
     encoder = EncoderManifest.load(bundled_encoder() / MANIFEST_FILE)
     cluster.encoders = [encoder]
     for name in (encoder.model_id, encoder.name):
-        with pytest.raises(InvalidInput, match=f"model '{name}' is an encoder: .* name a reader"):
+        with pytest.raises(InvalidInput, match=f"model '{name}' is an encoder, .* name a reader"):
             await ask(engine, QUESTION, model=name)
     assert {(model.name, model.kind, model.default) for model in await engine.models()} == {
         (manifest().name, "reader", True),

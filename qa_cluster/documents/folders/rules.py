@@ -175,7 +175,7 @@ def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
 def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
     """Return the patterns of the `.gitignore` files from the checkout's root down to the folder's parent.
 
-    Each comes with the path of the folder relative to the `.gitignore` file, with a slash at its end.
+    The patterns of each file come with the path of the folder relative to that file, with a slash at its end.
     """
     root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
     if root is None or root == folder:

@@ -195,7 +195,7 @@ class MdocReader:
     def _inline(self, words: Sequence[str]) -> str:
         """Return the text of words that may contain macros.
 
-        A macro that ends an enclosure closes it after the words that follow on the line.
+        A macro for quotation marks or brackets encloses the rest of the line, without the punctuation at its end.
         """
         pieces: list[str] = []
         closing: list[str] = []

@@ -262,8 +262,8 @@ def _entry(text: str) -> tuple[str, str, bool] | None:
 
 
 def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
-    """Return the entries of a run. Lines above an entry belong to it if its title is not a known heading without
-    them.
+    """Return the entries of a run. If a known heading consists of an entry's line and lines above it, the entry has
+    only these lines; otherwise, it has all pending lines above it.
     """
     entries: list[_Entry] = []
     pending: list[int] = []

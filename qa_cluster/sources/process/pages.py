@@ -1,4 +1,4 @@
-"""Reports the page that is being read, if this process reads for another process."""
+"""Reports the current page of a file to the process that requested its text."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_the_surest_answers_come_first() -> None:
 
 @pytest.mark.parametrize(("shown", "right"), [([], []), ([0.5], [True, False])])
 def test_empty_lists_and_lists_of_different_lengths_are_refused(shown: list[float], right: list[bool]) -> None:
-    with pytest.raises(InvalidInput, match="as many probabilities as answers"):
+    with pytest.raises(InvalidInput, match="one probability for each answer"):
         expected_calibration_error(shown, right)
 
 
