@@ -97,9 +97,8 @@ class _Position:
         most, partition, position = _PACKED.unpack(packed)
         if most + 1 != partitions:
             raise InvalidInput(
-                f"cursor belongs to a cluster with {most + 1} partitions, this cluster has {partitions}: start again"
-                " without"
-                " a cursor",
+                f"cursor belongs to a cluster with {most + 1} partitions, but this cluster has {partitions}: start"
+                " again without a cursor",
                 place="cursor",
             )
         if partition >= partitions:
@@ -189,7 +188,8 @@ class DocumentList:
             place = place.after(following)
         entries = await self._entries(found, choice.collection)
         if choice.failed:
-            # Until the worker updates the hash, it also lists documents that were written again or removed.
+            # The hash of failed documents may also name documents that were written again or removed, until the
+            # worker updates it.
             entries = tuple(entry for entry in entries if entry.failure)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 

@@ -109,7 +109,7 @@ async def read_manifest(shards: Shards) -> Manifest | None:
     for shard in shards.up:
         try:
             raw = await shard_manifest(shards, shard)
-        except ShardDown:  # it has just gone down
+        except ShardDown:  # the shard has just gone down
             continue
         if raw is not None:
             return Manifest.from_json(raw)

@@ -83,7 +83,7 @@ class Question:
         """Return the name of the answer in caches. Questions that must have the same answer have the same name."""
         options = self.options
         given = {field.name: getattr(options, field.name) for field in fields(options)}
-        # The answer depends on the effective value of these options, not on how it was given.
+        # The answer depends on the effective values of these options, not on how they were given.
         effective = {
             "retriever_k": self.retriever_k,
             "doc_id": (),

@@ -82,8 +82,8 @@ def pipeline(
     if tokenizer is not None:
         if not isinstance(tokenizer, str | PathLike):
             raise InvalidValue(
-                f"tokenizer must be a folder or a tokenizer.json, got {type(tokenizer).__name__}: leave it out, a"
-                " reader has its own tokenizer"
+                f"tokenizer must be a folder or a tokenizer.json, got {type(tokenizer).__name__}: leave it out,"
+                " because a reader has its own tokenizer"
             )
         if Path(tokenizer) != Path(model or folder):
             check_tokenizer(Path(tokenizer), reader.manifest)

@@ -161,7 +161,7 @@ class ShardPool:
         for first in range(0, len(commands), MAX_PENDING):
             replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
         if naming and isinstance(replies.pop(0), ReplyError):
-            self._may_name = False  # the service's user may not set names: the shards see one asker
+            self._may_name = False  # The service's user may not set names, so shards cannot tell its clients apart.
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:

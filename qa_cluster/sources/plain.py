@@ -126,7 +126,7 @@ class _Reader:
             block.lines = [_MODE.sub("", line).rstrip() for line in block.lines]
             steps = [line for line in block.lines if is_navigation(line)]
             for line in steps:
-                self._builder.paragraph(line)  # counts it
+                self._builder.paragraph(line)  # does not write the line, but counts it
             block.lines = [line for line in block.lines if line.strip() and line not in steps]
             block.lines = self._without_contents(block.lines)
             if block.lines:
@@ -454,7 +454,7 @@ def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list
             if before is not None and after is not None and _goes_over(lines[before], lines[after]):
                 blank.update(range(before + 1, after))
     left = [line for place, line in enumerate(kept) if place not in out and place not in blank]
-    if not any(line.strip() for _, line in left):  # then these lines are the text
+    if not any(line.strip() for _, line in left):  # without these lines, the text would be empty
         return kept, 0
     return left, len(out)
 

@@ -129,7 +129,7 @@ class PreparedVectors:
         if self.count > MAX_PREPARED_PASSAGES:
             raise InputTooLong(
                 f"vectors.passages has {self.count} passages, the limit is {MAX_PREPARED_PASSAGES}: leave the vectors"
-                " out, the shards then compute them"
+                " out, and the shards compute them"
             )
         at = 0
         for number in range(self.count):

@@ -206,7 +206,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="next_cursor"):  # the cursor belongs to another listing
         await engine.listing.page(cursor, choice=DocumentChoice("n/"))
     engine.listing.partitions = 24
-    with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this cluster has 24"):
+    with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, but this cluster has 24"):
         await engine.listing.page(cursor)
 
 

@@ -103,7 +103,7 @@ def _written(
 ) -> tuple[Extracted, list[str]]:
     kept, running = without_running_heads(pages, areas)
     lines = [line for page in kept for line in page]
-    if not lines:  # only page numbers and the like: they are the text
+    if not lines:  # all lines look like page numbers or running heads, so they are the text
         lines, running = [line for page in pages for line in page], []
     leading = spacing(lines)
     headings = Headings(lines, outline, leading)

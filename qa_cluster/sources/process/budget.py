@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 # After this many files of a format have exceeded their limits, the time limit of the format is multiplied by `CUT`.
 MAX_HITS = 3
 CUT = 0.1
-READY = b"r"  # the byte that the process that reads files writes when it has started
+READY = b"r"  # the process that reads files writes this byte when it has started
 
 
 @dataclass(frozen=True, slots=True)
