@@ -112,8 +112,8 @@ def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], wei
     text.
 
     The new order is the span's own order plus `weight` times the previous stage's order. If the previous stage did not
-    find the span, its order there is that of the best span that overlaps it, minus `OVERLAPPING`; it is `NOT_FOUND`
-    if no span overlaps it.
+    find the span, its order there is the order of the best span that overlaps it, minus `OVERLAPPING`; without such a
+    span, it is `NOT_FOUND`.
     """
     if not weight:
         return list(spans)
