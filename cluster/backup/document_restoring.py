@@ -1,7 +1,7 @@
 """Stores the documents of a backup like new documents, so that the shards rebuild indexes, tokens and answers.
 
 The restore compares the version of each document before it sends the text. If the cluster already has this version, the
-document costs only a few bytes. So a repeated restore quickly reaches the point where an interrupted one stopped.
+restore skips the text. So a repeated restore quickly reaches the point where an interrupted one stopped.
 """
 
 from __future__ import annotations

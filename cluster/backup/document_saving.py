@@ -92,10 +92,9 @@ class SavedDocuments:
 class _Partition:
     """The file of a partition.
 
-    Attributes:
-        known: for each document, its version, the number of its line, and the size of its text in bytes.
-        dead: the lines whose documents have changed since they were written.
-        epochs: the epochs for which the file is correct; None if it must be compared again.
+    Attributes: known: for each document, its version, the number of its line, and the size of its text in bytes. dead:
+    the lines whose documents have changed since they were written. epochs: the epochs for which the file is correct;
+    None if the file must be compared with the partition again.
     """
 
     tag: str
@@ -207,7 +206,7 @@ class DocumentSaving:
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
         """Read differences until the partitions are a consistent snapshot.
 
-        Return False if the time is over before that.
+        Return False if `patience` and `hold_seconds` run out before that.
         """
         until = monotonic() + self._patience
         held: Shard | None = None
@@ -340,8 +339,8 @@ class DocumentSaving:
                 if document is None:
                     self.saved.unreadable[DocumentName(name).id] = None
                 elif values[2] in (None, document.line["version"].encode()) or attempt == _READ_ATTEMPTS:
-                    # In the last attempt, a plain SET has changed the text and no worker has indexed it yet. The record
-                    # of the document will get this version.
+                    # After the last attempt, the versions still differ because a plain SET has changed the text and no
+                    # worker has indexed it yet. The record of the document will get this version.
                     found[name] = document
                 else:
                     mixed.append(name)

@@ -88,8 +88,8 @@ class BackupFolder:
 def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFolder, Callable[[BackupManifest], Path]]]:
     """Create a folder to write to; yield it, and a function that completes the backup and moves it to `target`.
 
-    If the function is not called, or after an error, nothing is left on the disk. With `force`, an earlier backup may
-    be replaced. ConfigError if `target` is anything else.
+    If the caller does not call the function, or an error occurs, nothing is left on the disk. `target` must be missing
+    or empty; with `force`, it may be an earlier backup. Otherwise, ConfigError.
     """
     target = target.resolve()
     if target.parent.is_dir():
@@ -145,7 +145,7 @@ def _locked(folder: Path, how: int) -> Iterator[bool]:
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Raise ConfigError unless a backup may be written to this folder."""
+    """Raise ConfigError if a backup must not be written to this folder."""
     if not target.parent.is_dir():
         raise ConfigError(f"{str(target.parent)!r} is not a folder: create it before the backup to {target.name!r}")
     if not target.exists():
@@ -202,8 +202,7 @@ def _sibling(target: Path, what: str) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the folders next to `target` that killed commands have left.
-
+    """Remove the folders that killed commands have left next to `target`, or rename a replaced backup back to `target`.
     Keep folders that other commands are writing.
     """
     for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _REPLACED))]:
@@ -237,7 +236,7 @@ def _sync(folder: Path) -> None:
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
     """Compare every file with its entry.
 
-    DamagedBackup names the first file that differs. `on_progress` gets a number of bytes.
+    DamagedBackup names the first file that differs. `on_progress` receives the number of verified bytes.
     """
     done = 0
     for name, entry in sorted(manifest.files.items()):

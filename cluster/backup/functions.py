@@ -1,9 +1,9 @@
 """User functions in a backup: the source of each script that `RG.PYEXECUTE` has received.
 
 The shards store a function as bytecode of one Python version, with the classes of one qa-cluster version. So a backup
-has the source instead. A restore runs the script again, but ignores its `run()`. The backup does not have the values of
-globals, nor functions that other functions have registered. If a single registration was unregistered, the restore of
-its session registers it again.
+has the source instead. A restore runs the script again, but ignores its `run()`. The backup omits the values of
+globals, and the functions that other functions have registered. If a single registration was unregistered, the restore
+of its session registers it again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoredFunctions:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        """Read the object from `to_dict`; ValueError for another object."""
+        """Read an object that `to_dict` returned; ValueError if the object is invalid."""
         try:
             texts = [value.pop(name) for name in ("id", "description", "source")]
             requirements, paused = tuple(value.pop("requirements")), tuple(value.pop("paused"))
@@ -110,11 +110,10 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
 def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
     """Pause the registrations of `present` that are paused in the backup but not in the cluster.
 
-    `ids` are their ids.
+    `ids` are the ids of all registrations of `present`.
     """
-    if len(ids) != len(
-        stored.paused
-    ):  # some were unregistered since the backup, so the registrations cannot be matched
+    # If some registrations were unregistered since the backup, the others cannot be matched.
+    if len(ids) != len(stored.paused):
         return
     pairs = zip(ids, stored.paused, present.paused, strict=True)
     if pausing := [name for name, wanted, paused in pairs if wanted and not paused]:

@@ -18,7 +18,7 @@ from qa_cluster import __version__
 from qa_cluster.errors import InvalidInput
 
 FORMAT = 1
-"""Increment it with every change that earlier versions cannot read: they then refuse the backup."""
+"""Increment this number with every change that earlier versions cannot read, so that they refuse the backup."""
 
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
@@ -85,12 +85,10 @@ class ShardState:
 class BackupManifest:
     """The manifest of a backup.
 
-    Attributes:
-        version: the version of qa-cluster that made the backup.
-        created: when the backup started, ISO 8601 in UTC.
-        chosen: the requested collections; None: the backup has everything.
-        collections: all collections in the backup, except the default collection.
-        written_meanwhile: how often a document was found written or deleted during the backup.
+    Attributes: version: the version of qa-cluster that made the backup. created: when the backup started, ISO 8601 in
+    UTC. chosen: the requested collections; None: the backup has everything. collections: all collections in the backup,
+    except the default collection. written_meanwhile: how many writes and deletions of documents the backup has noticed
+    while it ran.
     """
 
     version: str
@@ -154,8 +152,7 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Return whether the file, which may be damaged, was the manifest of a backup: such a manifest has a field for its
-    own digest.
+    """Return whether a file, even a damaged one, is the manifest of a backup: only such a manifest has its own digest.
     """
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()

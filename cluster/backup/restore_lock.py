@@ -4,7 +4,7 @@ A key in the cluster names the process that has the lease.
 
 Two restores at the same time would mix two backups, and each would report a complete restore. (Other clients may write
 during a restore.) The key has a TTL, and a thread renews it. If a restore is killed, the key expires within seconds. A
-command on the same machine knows at once that the process has ended.
+command on the same machine detects at once that the process has ended.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class RestoreLock:
         self._client.close()
 
     def check(self) -> None:
-        """Raise OtherRestore if this restore has lost the lease to another one, because it could not renew the lease in
-        time.
-        """
+        """Raise OtherRestore if another restore has the lease, because this restore could not renew it in time."""
         if self._lost:
             raise OtherRestore(
                 f"{self._lost}; this restore has stopped, because it could not renew its lease for {LIFE_SECONDS:g} s"
@@ -161,7 +159,7 @@ def _started(pid: int) -> str:
 
 
 def _is_gone(held: bytes) -> bool | None:
-    """Return whether the process that holds the key has ended; None if this machine cannot tell."""
+    """Return whether the process that holds the key has ended; None if this machine cannot detect it."""
     try:
         value = json.loads(held)
         if not value["system"] or value["system"] != _system():

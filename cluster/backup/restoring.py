@@ -65,8 +65,7 @@ class RestoreOutcome:
 
 
 class Restoring:
-    """The restore of a backup to the cluster of the settings: of everything, or of the documents in `chosen`
-    collections.
+    """Restores a backup to the cluster of the settings: everything, or only the documents in the `chosen` collections.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class Restoring:
 
         With the policy `fail`, Conflict names the differences, and nothing is written.
 
-        `on_begin` is called before the first write. After an error, `outcome` has what was restored before it.
+        `on_begin` is called before the first write. After an error, `outcome` shows what was restored before the error.
         """
         self._settings = with_cluster(self._settings)
         check_storable(self._settings)
@@ -277,9 +276,8 @@ class Restoring:
                 for stored in self._sessions:
                     present = sessions.get(stored.id)
                     if present is not None and stored.same_as(present[0]):
-                        if (
-                            self._policy != SKIP
-                        ):  # an interrupted restore may have stopped before it paused the functions
+                        # an interrupted restore may have stopped before it paused the functions
+                        if self._policy != SKIP:
                             functions.pause(client, stored, *present)
                         continue
                     if present is not None and self._policy != REPLACE:

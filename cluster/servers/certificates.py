@@ -49,7 +49,7 @@ def tls_folder(data_dir: Path) -> Path:
 
 
 def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
-    """Return the TLS files of the servers of the local cluster, existing or missing; None without TLS."""
+    """Return the paths of the servers' TLS files, which may be missing; None if the cluster does not use TLS."""
     folder = tls_folder(data_dir)
     if not folder.is_dir():
         return None
@@ -62,9 +62,7 @@ def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
 
 
 def need_files(data_dir: Path, settings: Settings) -> None:
-    """Raise ConfigError if TLS files of the local cluster are missing, because the cluster must not continue without
-    TLS.
-    """
+    """Raise ConfigError if a TLS file of the local cluster is missing, instead of continuing without TLS."""
     tls = server_tls(data_dir, settings)
     if tls is None:
         return
@@ -118,7 +116,9 @@ def _make_authority(program: str, folder: Path) -> None:
 
 
 def _make_signed(program: str, folder: Path, name: str) -> None:
-    """Create a key and a certificate signed by the authority; `name` is also the section with its extensions."""
+    """Create a key and a certificate signed by the authority; `name` is also the section of openssl.cnf with the
+    extensions.
+    """
     request = f"{name}.csr"
     _run(
         folder,

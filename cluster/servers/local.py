@@ -40,7 +40,7 @@ from .state import (
     write_state,
 )
 
-_PORT_RETRIES = 3  # how often `up` chooses other ports after another program has taken the chosen ones
+_PORT_RETRIES = 3  # how often `up` retries after another program has taken a chosen port
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class LocalCluster:
         return f"{scheme}://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)
 
     def specs(self, state: ClusterState) -> list[ServerSpec]:
-        """Return the servers of the cluster; the first ones were created as primaries."""
+        """Return the servers of the cluster; the first `state.shards` servers were created as primaries."""
         settings = self.settings
         options = [*server_options(settings), *self._options]
         names = {name for name, _ in self._options}
@@ -176,9 +176,9 @@ class LocalCluster:
         return self.settings.replication_password or stored_password(replication_file(self.data_dir))
 
     def _prepare_running(self, state: ClusterState) -> None:
-        """Create the replication user on the running servers, because the servers that are about to start need it.
+        """Create the replication user on the running servers, because the new servers log in with it.
 
-        A server that an earlier version has started does not have the user yet.
+        Servers that an earlier version of qa-cluster started do not have this user.
         """
         password = self._replication_password()
         found = [spec for spec in self.specs(state) if password and running(spec)]
@@ -188,7 +188,7 @@ class LocalCluster:
                     with connect(spec) as client:
                         change(client, password)
         except redis.exceptions.RedisError as error:
-            raise ClusterError(f"a running server refused the user of replication: {error}") from error
+            raise ClusterError(f"a running server refused the replication user: {error}") from error
 
     def _end_adoption(self, specs: Sequence[ServerSpec]) -> None:
         """Turn off `qa.adopt-registrations`, because it is valid for one start only."""
@@ -320,7 +320,7 @@ def with_local_password(settings: Settings) -> Settings:
 
 
 def without_password(settings: Settings) -> Settings:
-    """Return the settings without a password, for a local cluster that has none or is yet to be created.
+    """Return the settings without a password, for a local cluster that has no password or does not exist yet.
 
     ConfigError if the cluster is not local, if a password is given, or if the cluster has a password.
     """
@@ -403,9 +403,7 @@ def with_tls(settings: Settings) -> Settings:
 
 
 def cluster_url(settings: Settings) -> str:
-    """Return the address of the cluster: from the settings, else of the local cluster; NotRunning if it is
-    not running.
-    """
+    """Return the address in the settings, else the address of the local cluster; NotRunning if it does not run."""
     return settings.cluster_url or LocalCluster(settings).url()
 
 

@@ -1,4 +1,5 @@
-"""Runs the programs of `qa_cluster.models`, each in its own process, because they measure and some need torch."""
+"""Runs each program of `qa_cluster.models` in its own process, because some programs measure time and some need torch.
+"""
 
 from __future__ import annotations
 

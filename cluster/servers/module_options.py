@@ -1,4 +1,4 @@
-"""The lines of the server configuration: from the settings, and to load the native module and its worker."""
+"""Translates settings into lines of the server configuration, which also load the native module and its worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "erro
 
 
 def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Configuration lines of every server, with or without the module."""
+    """Return the configuration lines of every server, with or without the module."""
     return (
         ("loglevel", _LOG_LEVELS[settings.log_level]),
         ("maxmemory", f"{settings.maxmemory_mb}mb"),
@@ -33,7 +33,7 @@ def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Configuration lines that load the module and its worker. In a checkout, it builds the module."""
+    """Return the configuration lines that load the module and its worker. In a checkout, build the module first."""
     module = find_module(settings.module_path)
     worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
     key_file = Path(settings.bus_key_file).expanduser().resolve() if settings.bus_key_file else None
@@ -85,13 +85,13 @@ def _names(settings: Settings) -> str:
 
 
 def _threads_per_shard(settings: Settings) -> int:
-    """Return the share of each shard in the available cores; replicas are not counted, because they do not read."""
+    """Return the number of available cores per shard. Replicas do not count, because they answer no questions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // settings.shards)
 
 
 def _word(text: str) -> str:
-    """One word of a worker command (docs/worker-protocol.md, section 1).
+    """Quote one word of a worker command (docs/worker-protocol.md, section 1).
 
     >>> _word("/opt/my python")
     '"/opt/my python"'

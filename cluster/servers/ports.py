@@ -14,10 +14,10 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
-# Ports and bus ports below 32768: systems use higher ports for outgoing connections, even while a node is down.
+# Ports and bus ports are below 32768. Otherwise, an outgoing connection could take the port of a stopped node.
 _LOWEST_CHOSEN, _HIGHEST_CHOSEN = 15_000, 20_999
 HOST = "127.0.0.1"
-_LOWEST_NEAR = 1024  # lower ports need rights
+_LOWEST_NEAR = 1024  # lower ports need root rights
 _ATTEMPTS = 2000
 
 
@@ -46,7 +46,9 @@ def is_free_for_node(port: int) -> bool:
 
 
 def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
-    """`count` free ports for cluster nodes, without conflicts among them, their bus ports and the ports in `avoid`."""
+    """Return `count` free ports for cluster nodes. No port or bus port conflicts with another or with a port in
+    `avoid`.
+    """
     taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -63,8 +65,8 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 def node_ports_near(used: Collection[int], count: int) -> list[int]:
-    """Return `count` free ports for additional nodes of a cluster: the next ports after those in use, then the ports
-    before them.
+    """Return `count` free ports for additional nodes of a cluster: first the next ports above the ports in use, then
+    the ports below.
     """
     taken = {port for each in used for port in (each, each + BUS_OFFSET)}
     found: list[int] = []
@@ -96,7 +98,8 @@ def node_ports_from(first: int, count: int) -> list[int]:
 
 
 def need_for_node(port: int, first: int) -> None:
-    """Raise ConfigError unless `port` and its bus port can be bound; `first` is the value of the setting first_port."""
+    """Raise ConfigError if `port` or its bus port cannot be bound. The error shows `first`, the setting 'first_port'.
+    """
     for wanted in (port, port + BUS_OFFSET):
         try:
             bind_once(wanted, HOST)

@@ -1,7 +1,8 @@
 """Starts and stops processes. A process is identified by its pid and by a marker in its command line.
 
-A pid alone is not enough, because another program may have the same pid later. So a signal is sent only if the command
-line of the pid contains the marker: a path that is unique to our process. No process is found by its name.
+A pid alone is not enough, because another program may have the same pid later. So this module sends a signal only if
+the command line of the pid contains the marker, a path that is unique to our process. It never searches for processes
+by name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..nodes.polling import POLL_SECONDS
 _PROC = Path("/proc")  # does not exist on macOS
 _EXEC_SECONDS = 0.5
 _KILL_WAIT_SECONDS = 5.0
-# A server that is writing its first append-only file ignores SIGTERM. So the signal is repeated.
+# A server that is writing its first append-only file ignores SIGTERM. So `stop_all` can repeat the signal.
 _SIGNAL_AGAIN_SECONDS = 0.5
 
 
@@ -78,14 +79,15 @@ def cpu_ticks(pid: int) -> int | None:
 def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command line that runs a module of this package, by default with the Python of this process.
 
-    With -P, Python does not search the current folder: in a checkout, its `qa_cluster` would hide the installed one.
+    With -P, Python does not import from the current folder, where a checkout's `qa_cluster` would hide the installed
+    one.
     """
     return [python, "-P", "-m", module, *arguments]
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """Return the command line that starts a program which receives the signal `number` when this process dies (on
-    Linux).
+    """Return the command line that starts the program `argv`. On Linux, the program receives signal `number` when this
+    process dies.
     """
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
@@ -131,7 +133,7 @@ def stop(process: ProcessRef, timeout_seconds: float) -> None:
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
     """Stop processes in parallel; ClusterError names the processes that even SIGKILL did not stop.
 
-    `insist` repeats SIGTERM. It is for programs that may ignore the first signal and do not abort at the second one.
+    With `insist`, repeat SIGTERM. A program may ignore the first signal, but must not abort at the second.
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
         deadline, signal_at = time.monotonic() + wait_seconds, 0.0

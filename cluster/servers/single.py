@@ -27,10 +27,11 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def prepare(settings: Settings, host: str, port: int, announce: str = "") -> ServerSpec:
     """Write the configuration of the server in ``data_dir/node`` and return its parameters.
 
-    `announce` is the name or address under which other servers reach it; if empty, they detect it.
+    `announce` is the name or address under which other servers reach this server; if it is empty, they detect the
+    address.
 
     ConfigError in these cases: the name cannot be resolved; the port is invalid or in use; other machines could use the
-    server without a password; the certificates cannot be used; the folder may belong to another user.
+    server without a password; the certificates cannot be used; `data_folder` refuses the data folder.
     """
     check_port(port)
     need_password(settings, host)
@@ -116,9 +117,9 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
 
 
 def resolved(announce: str) -> str:
-    """Return the IP address of a name, because servers announce only addresses.
+    """Return the IP address of the name `announce`, because servers announce only addresses.
 
-    ConfigError if it cannot be resolved.
+    ConfigError if this host cannot resolve the name.
     """
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])

@@ -37,10 +37,10 @@ class ClusterState:
 
 
 def data_folder(settings: Settings) -> Path:
-    """Return the full path of the folder of the local cluster and of its background jobs; it need not exist.
+    """Return the full path of the data folder of the local cluster and its background jobs. The folder may be missing.
 
-    Files in this folder decide which programs run and which functions they load. So the default folder, which is in the
-    current folder and was not chosen by the user, must belong to this user; otherwise ConfigError.
+    Files in the data folder decide which programs run and which functions the servers load. The default data folder is
+    in the current folder and was not chosen by the user. So ConfigError if it may belong to another user.
     """
     folder = settings.data_dir.expanduser()
     if folder == Settings().data_dir and folder.exists() and (reason := objection(folder)) is not None:
@@ -108,7 +108,7 @@ def replication_file(data_dir: Path) -> Path:
 
 
 def make_password(data_dir: Path) -> str:
-    """Generate the password of the local cluster, in a file that only this user can read; `load` reads it there."""
+    """Generate the password of the local cluster and write it to a file that only this user can read."""
     return _write_secret(data_dir / PASSWORD_FILE)
 
 
@@ -126,7 +126,7 @@ def _write_secret(path: Path) -> str:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the folder. ClusterError if another command holds the lock. The lock ends with its process."""
+    """Hold the lock of the folder. ClusterError if another command holds the lock."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The servers do not inherit the descriptor, so the lock ends with this process.

@@ -34,7 +34,7 @@ err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() el
 
 
 def safe(text: str) -> str:
-    """Replace the characters that a terminal would obey by escapes.
+    """Escape the characters that a terminal would obey.
 
     >>> safe("\x1b[2Jgone")
     '\\\\x1b[2Jgone'
@@ -96,7 +96,7 @@ class Advance(Protocol):
     """Moves a progress bar."""
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Show that `done` items are done, of `total` if the caller knows the total by now."""
+        """Show that `done` items are done. If `total` is given, it replaces the expected number of items."""
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 @contextmanager
 def repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call a function every so many seconds until the block ends."""
+    """Call `show` every `seconds` seconds until the block ends."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -28,7 +28,7 @@ class FastCommand(typer.core.TyperCommand):
 
 
 def bypassing_pydantic(parameters: list[P]) -> list[P]:
-    """Let the parameters convert simple values without pydantic, and return them."""
+    """Make the parameters convert simple values without pydantic. Return the parameters."""
     for parameter in parameters:
         typers = getattr(parameter, "get_runtime_param", None)
         if typers is not None and not isinstance(getattr(typers, "__self__", None), _Converter):
@@ -69,7 +69,7 @@ _SIMPLE: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = ((str, _text), (in
 
 
 class _Converter:
-    """Converts the values of a parameter, and asks Typer's converter (`usual`) only for the others."""
+    """Converts simple values of a parameter itself, and all other values with Typer's converter (`usual`)."""
 
     def __init__(self, parameter: Any, usual: Callable[[], Any]) -> None:
         described = parameter.type_descriptor

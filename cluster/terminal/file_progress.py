@@ -20,7 +20,7 @@ _BAR_WIDTH = 12
 
 @dataclass
 class FileProgress:
-    """What is done so far. Threads may call it at the same time as a display reads it.
+    """The progress so far. Threads may update it while a display reads it.
 
     >>> progress = FileProgress("storing documents")
     >>> progress.expect(3, 2_500_000)
@@ -47,7 +47,7 @@ class FileProgress:
         self.files, self.bytes = files, size
 
     def begin(self, name: str, size: int) -> None:
-        """Start a file; the previous file is done."""
+        """Start a file, and count the previous file as done."""
         self.end()
         self.name, self._size, self._page, self._pages = name, size, 0, 0
 
@@ -59,7 +59,7 @@ class FileProgress:
         self.name, self._size = "", 0
 
     def page(self, page: int, pages: int) -> None:
-        """Set the page of the current file that is read now, of `pages`."""
+        """Set the page that is being read, and the number of pages of the current file."""
         self._page, self._pages = page, pages
 
     def store(self, documents: int) -> None:
@@ -68,7 +68,7 @@ class FileProgress:
 
     @property
     def part(self) -> float:
-        """The part of the bytes that is done, from 0 to 1."""
+        """The fraction of the bytes that is done, from 0 to 1."""
         within = self._size * self._page / self._pages if self._pages else 0
         return min((self.done_bytes + within) / self.bytes, 1.0) if self.bytes else 0.0
 

@@ -59,7 +59,7 @@ def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Type
     group = typer.Typer(
         cls=group_of(table), help=description, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
     )
-    # without subcommands at this time, typer makes a group only if there is a callback
+    # typer adds no subcommands here, and without subcommands it makes a group only if there is a callback
     group.callback()(lambda: None)
     return group
 

@@ -31,7 +31,7 @@ def table(
     """Print rows as a table. Only columns of prose wrap; the columns in `right` are aligned to the right.
 
     If the table does not fit, it omits the columns in `minor`, one after another. If it still does not fit, each row
-    becomes a block of lines. `to` is where it is printed, by default standard output.
+    becomes a block of lines. `to` is the console that prints, by default standard output.
     """
     to = console.out if to is None else to
     if not rows:
