@@ -54,7 +54,7 @@ def save(
     """Save the cluster of the settings, or only the documents of the `chosen` collections, in a new folder.
 
     ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError while a shard is
-    down. After an error, nothing is left.
+    down. After an error, nothing is left on the disk.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     readers: tuple[SavedReader, ...] = ()

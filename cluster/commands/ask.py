@@ -43,7 +43,7 @@ def ask(  # noqa: PLR0917 - one parameter is one option
     plan: Annotated[
         str | None,
         typer.Option(
-            help="How much is read. fast: at most 6 sentences; balanced: up to 8; accurate: 12, and a larger"
+            help="How many sentences the reader reads. fast: at most 6; balanced: at most 8; accurate: 12, and a larger"
             " reader reads the best 4 again.",
             parser=one_of(tuple(PLANS)),
             metavar="|".join(PLANS),
@@ -52,9 +52,10 @@ def ask(  # noqa: PLR0917 - one parameter is one option
     ] = None,
     json: JsonOfService = False,
 ) -> None:
-    """Ask the cluster a question. The exit code is 0 even if the documents hold no answer.
+    """Ask the cluster a question. The exit code is 0 even if the documents contain no answer.
 
-    While a shard is down, the other shards answer, and a note says so. With --coverage full, the exit code is then 3.
+    While a shard is down, the other shards answer, and the command prints a note. With --coverage full, the command
+    instead fails with exit code 3.
 
     Examples:
 

@@ -38,8 +38,8 @@ def demo(
 ) -> None:
     """Start three shards and the REST service, ingest the Python language reference, and ask a few questions twice.
 
-    The demo runs until Ctrl-C; with --once, it ends after the answers. It uses a temporary folder that it removes at
-    the end, or the folder given with --data-dir.
+    The demo runs until Ctrl-C; with --once, it ends after the answers. It uses the folder in --data-dir, else a
+    temporary folder, which it removes at the end.
 
     Example: qa-cluster demo --once
     """
@@ -140,7 +140,7 @@ def _wait_idle(loaded: LoadedSettings, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
-    """The data folder that the user has given, else a temporary folder that is removed at the end."""
+    """Yield the data folder that the user has given, else a temporary folder, and remove that folder at the end."""
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

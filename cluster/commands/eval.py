@@ -38,7 +38,9 @@ Documents = Annotated[
 ]
 By = Annotated[
     list[str] | None,
-    typer.Option(help="Break the figures down by this field of plain questions, such as kind; repeatable."),
+    typer.Option(
+        help="Also show the figures for each value of this field of plain questions, such as kind; repeatable."
+    ),
 ]
 Fit = Annotated[
     bool,
@@ -58,14 +60,12 @@ WithSystem = Annotated[bool, typer.Option("--system/--no-system", help="Measure 
 Checkpoint = Annotated[
     Path | None,
     typer.Option(
-        help="Compare with this checkpoint, which plain PyTorch runs on the best sentences of BM25 (extra: bench).",
+        help="Compare with this checkpoint. Plain PyTorch runs it on the best sentences of BM25 (extra: bench).",
         exists=True,
         file_okay=False,
     ),
 ]
-Running = Annotated[
-    bool, typer.Option("--running", help="Ask the running cluster, into which you have ingested the file.")
-]
+Running = Annotated[bool, typer.Option("--running", help="Ask the running cluster. Ingest the file into it first.")]
 RetrieverK = Annotated[
     int | None,
     typer.Option(
@@ -134,18 +134,19 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Measure the quality of the reader, of the ranking and of the whole system on a question set.
 
-    The command measures three parts. The reader gets each question with its context: exact match and F1. The ranking
-    gets all contexts as documents: how often a sentence that holds the answer is among the first 1, 5, 8 and 20. The
-    whole system gets the same documents: exact match and F1, in waves and with all candidates read. Ranking and system
-    run on a temporary cluster; with --running or --cluster-url, on a cluster into which you have ingested the file.
-    All intervals are 95 % bootstrap intervals over questions. See `docs/evaluation.md` for how everything is counted.
+    The command measures three parts. The reader gets each question with its context; the figures are exact match and
+    F1. The ranking gets all contexts as documents; the figure is how often a sentence with the answer is among the
+    first 1, 5, 8 and 20. The whole system gets the same documents; the figures are exact match and F1, in waves and
+    with all candidates read. Ranking and system run on a temporary cluster. With --running or --cluster-url, they run
+    on a cluster into which you have ingested the file. All intervals are 95 % bootstrap intervals over questions.
+    `docs/evaluation.md` defines all figures.
 
-    A .jsonl file can also hold plain questions, without contexts. Each line is {"question": "..", "answers": ["..",
-    ..]} or {"question": "..", "pattern": ".."}; an empty list of answers means that the documents hold no answer. The
-    command asks them of the documents in --documents or, with --running, of the running cluster. It counts how often
-    the first answer is right, how often one of the first three is, and how often a wrong answer has a score above
-    0.5. With --fit, it then fits the scores to these questions and writes the manifest in --reader; load the reader
-    again with `qa-cluster model load`.
+    A .jsonl file can also contain plain questions, which have no contexts. Each line is {"question": "..", "answers":
+    ["..", ..]} or {"question": "..", "pattern": ".."}; an empty list of answers means that the documents contain no
+    answer. The command asks a temporary cluster with the documents in --documents or, with --running, the running
+    cluster. It counts how often the first answer is right, how often one of the first three answers is right, and how
+    often a wrong answer has a score above 0.5. With --fit, it then fits the scores to these questions and writes the
+    manifest in --reader. Load the reader again with `qa-cluster model load`.
 
     Examples:
 
@@ -236,12 +237,12 @@ def _check_plain(
     """Refuse options that do not apply to plain questions, and require documents or a running cluster."""
     if not all(parts.values()) or checkpoint is not None:
         raise typer.BadParameter(
-            f"{file} holds plain questions, for which only the whole system is measured: leave out --no-context,"
+            f"{file} has plain questions, for which only the whole system is measured: leave out --no-context,"
             " --no-ranking, --no-system and --checkpoint"
         )
     if (documents is None) != running:
         raise typer.BadParameter(
-            f"{file} holds plain questions: give their documents with --documents, or ask the running cluster with"
+            f"{file} has plain questions: give their documents with --documents, or ask the running cluster with"
             " --running or --cluster-url, but not both"
         )
 
@@ -256,10 +257,10 @@ def _check_labelled(documents: Path | None, by: list[str] | None, *, fit: bool) 
 
 
 def _check_running(file: Path, context_tokens: int | None, *, plain: bool) -> None:
-    """Refuse a file or context budget that a running cluster cannot have."""
+    """Refuse a file or a context budget that cannot be used with a running cluster."""
     if file.suffix.lower() != ".json" and not plain:
         raise typer.BadParameter(
-            f"{file}: a running cluster cannot hold the contexts of a .jsonl file: leave out --running and"
+            f"{file}: the contexts of a .jsonl file cannot be ingested into a running cluster: leave out --running and"
             " --cluster-url, or use a .json file in SQuAD format"
         )
     if context_tokens is not None:

@@ -49,8 +49,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     sitemap: Annotated[
         str,
         typer.Option(
-            help="Store the pages that this sitemap names, on its host. The id of a page is the path of its address;"
-            " the address is its metadata field url. robots.txt is obeyed.",
+            help="Store the pages that this sitemap lists and that are on its host. The id of a page is the path of its"
+            " address. Its metadata field url is the address. The command obeys robots.txt.",
             metavar="URL",
             show_default=False,
         ),
@@ -58,7 +58,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     urls: Annotated[
         Path | None,
         typer.Option(
-            help="Store the pages whose addresses this file has, one a line. The id of a page is its host and path.",
+            help="Store the pages whose addresses are in this file, one on each line. The id of a page is its host and"
+            " path.",
             exists=True,
             dir_okay=False,
             metavar="FILE",
@@ -66,20 +67,23 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = None,
     max_pages: Annotated[
-        int, typer.Option(help="With --sitemap and --urls: the most pages. More are an error.", min=1, max=MAX_PAGES)
+        int,
+        typer.Option(
+            help="With --sitemap and --urls: maximum number of pages. More pages are an error.", min=1, max=MAX_PAGES
+        ),
     ] = _USUAL_PAGES,
     allow_private: Annotated[
         bool,
         typer.Option(
             "--allow-private",
             help="With --sitemap and --urls: also fetch from this machine and from private networks. Anyone who can"
-            " change the site or its DNS can then have pages of these networks stored.",
+            " change the site or its DNS can then make the command store pages of these networks.",
         ),
     ] = False,
     name: Annotated[
         str,
         typer.Option(
-            help="With PATH -: the name of the file, which is the id of its document, for example notes.md.",
+            help="With PATH -: a file name for standard input, such as notes.md. It is also the id of the document.",
             metavar="NAME",
             show_default=False,
         ),
@@ -104,16 +108,16 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option(
             "--sync",
-            help="Delete the documents whose ids start with --prefix and whose files are no longer in PATH, which must"
-            " be one folder, or hold no text. The document of a file that cannot be read stays.",
+            help="Delete the documents whose ids start with --prefix and whose files are no longer in PATH or contain"
+            " no text. PATH must be one folder. The documents of unreadable files stay.",
         ),
     ] = False,
     yes: Annotated[
         bool,
         typer.Option(
             "--yes",
-            help="With --sync: also delete more than a tenth of the documents of the collection. Without it, the"
-            " command asks on a terminal, and elsewhere deletes nothing and exits with 1.",
+            help="With --sync: delete even more than a tenth of the documents of the collection. Without --yes, the"
+            " command asks first on a terminal; elsewhere, it deletes nothing and exits with 1.",
         ),
     ] = False,
     adopt: Annotated[
@@ -125,12 +129,12 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be stored and deleted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be stored and deleted, and change nothing.")
     ] = False,
     include: Annotated[
         list[str] | None,
         typer.Option(
-            help="In a folder, read only files that match this pattern, which has the form of .gitignore: '*.md' or"
+            help="In a folder, read only files that match this pattern in .gitignore syntax, such as '*.md' or"
             " 'guide/'. Repeatable.",
             metavar="PATTERN",
             show_default=False,
@@ -156,8 +160,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     base_url: Annotated[
         str,
         typer.Option(
-            help="The address of the site that has a page for each file. It gives each document the address of its"
-            " page, as metadata field url. The url in the front matter of a file has priority.",
+            help="Address of a site that has a page for each file. The metadata field url of a document becomes the"
+            " address of its page. A url in the front matter of a file has priority.",
             metavar="URL",
             show_default=False,
         ),
@@ -165,7 +169,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     url_style: Annotated[
         str,
         typer.Option(
-            help="The addresses below --base-url. html: a.rst has the page a.html; dirhtml: a/; file: a.rst.",
+            help="Address of a page below --base-url. For a.rst, html means a.html, dirhtml means a/, and file means"
+            " a.rst.",
             parser=one_of(STYLES),
             metavar="|".join(STYLES),
         ),
@@ -173,8 +178,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     metadata: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metadata of every document, with the types of filters: year=2024, public=true, 'version=\"10\"',"
-            " tags=one,two. Metadata of a document itself have priority. Repeatable.",
+            help="Metadata of every document: year=2024, public=true, 'version=\"10\"' (text), tags=one,two. Metadata"
+            " in the document itself has priority. Repeatable.",
             metavar="NAME=VALUE",
             show_default=False,
         ),
@@ -206,8 +211,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option(
             "--follow-links",
-            help="In a folder, also read links to folders and links that lead out of the folder. Without it, they are"
-            " left out, and the command says how many.",
+            help="In a folder, also read links to folders and links that lead out of the folder. Without it, the"
+            " command leaves them out and prints their number.",
         ),
     ] = False,
     wait: Annotated[
@@ -218,19 +223,20 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, Office files, e-books, e-mail, JSON.
 
     The command stores the readable text of each file without its markup. For each part of the text, it also stores the
-    section and the line or page. Files may be compressed with gzip. In a folder, the command leaves out hidden
-    files, files with an unknown extension, generated folders, and what .gitignore names; at the end, it says what. JSON
-    means .jsonl, SQuAD and CORD-19 files; their texts are stored unchanged.
+    section and the line or page. Files may be compressed with gzip. In a folder, the command leaves out hidden files,
+    files with an unknown extension, generated folders, and what .gitignore names; at the end, it lists them. JSON means
+    .jsonl, SQuAD and CORD-19 files; their texts are stored unchanged.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata are optional. A
-    document replaces the stored document with the same id. The command counts the documents that replaced a document
-    of another source; a source is a --prefix or, without a prefix, a PATH. If an id occurs twice in one run, the first
+    document replaces the stored document with the same id. The command counts the documents that replaced a document of
+    another source. A source is a --prefix or, without a prefix, a PATH. If an id occurs twice in one run, the first
     document is stored and the second is an error.
 
-    Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes bytes in UTF-8 (a setting,
-    8 MiB by default). An id has at most 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON. A file has at
-    most 64 MiB (.json: 512 MiB; .jsonl: no limit). Reading a file takes at most 10 to 60 s of CPU time and
-    0.5 to 1.5 GiB of memory, by its size; after 3 files of a format that exceed this, others have a tenth of the time.
+    Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes bytes in UTF-8 (a setting, 8
+    MiB by default). An id has at most 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON. A file has at most
+    64 MiB (.json: 512 MiB; .jsonl: no limit). Depending on its size, a file may take 10 to 60 s of CPU time and 0.5 to
+    1.5 GiB of memory. After 3 files of a format have exceeded these limits, the other files of the format get a tenth
+    of the time.
 
     Examples:
 
@@ -392,4 +398,4 @@ def _check_effects(paths: list[Path], *, sync: bool, yes: bool, adopt: bool, cho
         raise typer.BadParameter("--adopt has an effect only with a folder", param_hint="--adopt")
     if choosing and not any(path.is_dir() for path in paths):
         options = "--include, --exclude, --no-ignore and --tracked"
-        raise typer.BadParameter(f"{options} choose the files of folders: name a folder")
+        raise typer.BadParameter(f"{options} have an effect only in a folder: name a folder")

@@ -14,7 +14,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from ..servers.local import with_cluster
 from .shared_options import CollectionOption, load_settings
 
-# The adapter is imported by its name, because nothing else of qa-cluster depends on it, and it needs the extra `mcp`.
+# The adapter is imported by name, because it needs the extra `mcp` and nothing else in qa-cluster depends on it.
 _PROCESS = "qa_cluster.integrations.mcp.process"
 
 
@@ -47,7 +47,7 @@ def mcp(
         bool,
         typer.Option(
             "--without-keys",
-            help="Listen on other addresses than loopback although the REST service needs no API key. Every client that"
+            help="Listen on addresses other than loopback even if the REST service needs no API key. Every client that"
             " reaches the server can then read all documents.",
         ),
     ] = False,
@@ -55,7 +55,7 @@ def mcp(
     """Run an MCP server with the tools ask, search, fetch and list_collections.
 
     By default it serves one client on standard input and output, until the input ends. With --http it serves many
-    clients, and passes on the Authorization header of each to the REST service.
+    clients, and passes the Authorization header of each request to the REST service.
 
     Examples:
 
@@ -66,8 +66,8 @@ def mcp(
     settings = load_settings(context, mcp_host=host, mcp_port=port, service_url=service).settings
     if direct and http:
         raise typer.BadParameter(
-            "the cluster does not check API keys, so it cannot be served over HTTP: start `qa-cluster serve` and leave"
-            " --direct out",
+            "--direct checks no API keys, so it cannot be used with --http: start `qa-cluster serve` and leave --direct"
+            " out",
             param_hint="--direct",
         )
     if not http and (host is not None or port is not None):

@@ -20,7 +20,8 @@ def scale(
     context: typer.Context,
     shards: Annotated[int, typer.Argument(help="The new number of shards.", min=1, max=1000)],
 ) -> None:
-    """Add shards to the local cluster. It answers while documents move. After an interruption, repeat the command.
+    """Add shards to the local cluster. The cluster answers questions while documents move. After an interruption,
+    repeat the command.
 
     Example: qa-cluster scale 4
     """

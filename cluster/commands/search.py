@@ -58,14 +58,14 @@ def search(  # noqa: PLR0917 - one parameter is one option
     coverage: CoverageOption = PARTIAL,
     retriever: RetrieverOption = WORDS,
     prefix: Annotated[
-        bool, typer.Option("--prefix", help="Take the last word as the start of a word, as while typing.")
+        bool, typer.Option("--prefix", help="Treat the last word as the start of a word, for search while typing.")
     ] = False,
     json: JsonOfService = False,
 ) -> None:
-    """Find the sentences that best match the words, without a reader. The exit code is 0 even if none matches.
+    """Find the sentences that best match the words, without a reader. The exit code is 0 even without a match.
 
-    While a shard is down, the other shards are searched, and a note says so. With --coverage full, the exit code is
-    then 3.
+    While a shard is down, the command searches the other shards and prints a note. With --coverage full, it instead
+    fails with exit code 3.
 
     Examples:
 

@@ -26,15 +26,15 @@ def serve(
         bool,
         typer.Option(
             "--without-keys",
-            help="Listen on other addresses than loopback without API keys. Every client that reaches the service can"
+            help="Listen on addresses other than loopback without API keys. Every client that reaches the service can"
             " then read, write and delete.",
         ),
     ] = False,
     admin_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the admin listener, which serves /metrics, /livez and /readyz without API keys. /metrics then"
-            " moves there.",
+            help="Port of the admin listener, which serves /metrics, /livez and /readyz without API keys. The main port"
+            " then has no /metrics.",
             show_default="none",
         ),
     ] = None,
@@ -55,9 +55,10 @@ def serve(
 ) -> None:
     """Run the REST service, with a web page for questions at /, until Ctrl-C.
 
-    The service listens on other addresses than loopback only if the cluster has an API key (`qa-cluster keys create`),
+    The service listens on addresses other than loopback only if the cluster has an API key (`qa-cluster keys create`),
     or with --without-keys. With --tls-cert and --tls-key it serves only HTTPS, with TLS 1.2 or newer. After you replace
-    these files, send SIGHUP to the service: new connections then use the new certificate, and open ones stay open.
+    these files, send SIGHUP to the service: new connections then use the new certificate, and open connections stay
+    open.
 
     Example: qa-cluster serve --port 9000
     """

@@ -31,16 +31,14 @@ FilterOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Only documents whose metadata meets this condition: name=value or name=value,value; also !=, <, <=, > and"
-        " >=; name=null for documents without it. Repeatable; all conditions must hold.",
+        " >=; name=null for documents without the field. Repeatable; all conditions must hold.",
         metavar="CONDITION",
         show_default=False,
     ),
 ]
 
 
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Delete without asking. Needed if no terminal can ask the question.")
-]
+YesOption = Annotated[bool, typer.Option("--yes", help="Delete without asking. Required without a terminal.")]
 
 
 def confirm_deletion(what: str, yes: bool) -> None:
@@ -108,8 +106,8 @@ def collections_option(help: str) -> Any:
 RetrieverOption = Annotated[
     str,
     typer.Option(
-        help="How sentences are chosen. words: by their words; meaning: by the vectors of passages; both: by the sum."
-        " Without an encoder on the shards, both means words.",
+        help="How to choose sentences. words: by their words; meaning: by the vectors of passages; both: by the sum of"
+        " both scores. Without an encoder on the shards, both works like words.",
         parser=one_of(RETRIEVERS),
         metavar="both|words|meaning",
     ),
@@ -135,7 +133,7 @@ class SharedOptions:
 def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
     """Return all settings of this run.
 
-    `flags` are the options of the subcommand; None means that an option is not given.
+    `flags` are the options of the subcommand. None stands for an option that is not given.
     """
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}

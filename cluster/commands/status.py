@@ -85,7 +85,7 @@ def _show_failed(failed: list[str]) -> None:
     if failed:
         more = f"; and {len(failed) - _MAX_LISTED} more" if len(failed) > _MAX_LISTED else ""
         console.notice(
-            f"{console.counted(len(failed), 'document')} failed, not tried again until written again:"
+            f"{console.counted(len(failed), 'document')} could not be indexed; write them again to retry:"
             f" {'; '.join(failed[:_MAX_LISTED])}{more}; see `qa-cluster documents list --failed`"
         )
 
@@ -138,5 +138,5 @@ def _show_progress(report: ClusterReport) -> None:
         for shard in report.shards
         if shard.progress
     ]
-    title = "What the last `qa-cluster prepare` made:"
+    title = "Results of the last `qa-cluster prepare`:"
     tables.table(rows, title=title, right=("tokens", "vectors", "sentences", "failed"))

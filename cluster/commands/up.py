@@ -65,8 +65,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
     """Start the local cluster and set it up for questions. You can repeat it safely: it does only what is missing.
 
     The data folder (.qa-cluster) keeps the data across `down` and `up`. With --cluster-url, the command starts no
-    server: it loads the reader and the functions into the cluster at this address. With --form, the address lists all
-    servers (started by `qa-cluster node`), primaries first; --shards and --replicas give their numbers.
+    server: it loads the reader and the functions into the cluster at this address. With --form, the address must list
+    all servers that `qa-cluster node` has started, primaries first. Give their numbers with --shards and --replicas.
 
     The servers of a new local cluster require a password, because other users of the machine can reach them. The
     password is in the file `password` of the data folder, which only you can read; commands that use this folder find

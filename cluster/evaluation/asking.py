@@ -119,7 +119,7 @@ def ask_all(
 
 
 def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
-    """Print how many questions were refused, and the error of the first of them."""
+    """Print how many questions were refused, and the first error."""
     refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
     if refused:
         number, error = refused[0]
@@ -130,7 +130,7 @@ def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
 
 
 def check_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
-    """Raise ClusterError unless the collection has every document of the question set with the same text."""
+    """Raise ClusterError if the collection lacks a document of the question set or has another text for it."""
     documents = iter(questions.documents)
     done = 0
 
@@ -202,7 +202,7 @@ class JudgedRun:
         }
 
     def answers(self, questions: QuestionSet) -> list[dict[str, object]]:
-        """One row for each question and its answer."""
+        """Return one row for each question and its answer."""
         rows = answer_rows(questions.examples, self.given, self.verdicts)
         return [{**row, "sentences_read": read} for row, read in zip(rows, self.sentences_read, strict=True)]
 

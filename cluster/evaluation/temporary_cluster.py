@@ -1,4 +1,4 @@
-"""The cluster for an evaluation: a temporary one, or the running one if it has the same reader."""
+"""Provides the cluster for an evaluation: a temporary cluster, or the running cluster if it has the same reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..terminal import console
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
     """Start a new cluster with this reader and no documents; yield the settings with its address.
 
-    It ends with the block.
+    The cluster ends with the block.
 
     The cluster also has the encoder and the second reader of the settings.
     """
@@ -59,7 +59,7 @@ def default_reader(settings: Settings) -> LoadedModel:
 
 
 def check_reader(settings: Settings, reader: ReaderFiles, folder: Path) -> int:
-    """Raise ConfigError unless this is the default reader of the cluster; return its context budget."""
+    """Raise ConfigError if the cluster has another default reader. Return the context budget."""
     default = default_reader(settings)
     if default.revision != reader.manifest.revision:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Connections to public addresses only, so that neither a page nor a DNS name can lead into a private network.
 
-The check uses the address of the connection itself. So a name that changes its address between two look-ups (DNS
-rebinding) does not pass.
+The check and the connection use the same look-up. So DNS rebinding, in which a name changes its address between two
+look-ups, has no effect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Fetches a reader or an encoder that is published as one file, and checks the file's SHA-256.
 
-A *release file* is a tar archive with the files of a model folder, at its top: `manifest.json`, `tokenizer.json`, and
-the ONNX file, which may be packed. The checksum decides what is accepted, so any server and any redirect will do.
+A *release file* is a tar archive with the files of a model folder at its top level: `manifest.json`, `tokenizer.json`,
+and the ONNX file, which may be packed. The checksum protects the contents. So the file may come from any server and
+through any redirect.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qa_cluster.vectors.encoder_manifest import ENCODER_FILE
 MAX_RELEASE_BYTES = 1 << 30
 RELEASE_FILES = frozenset({MANIFEST_FILE, TOKENIZER_FILE, MODEL_FILE, PACKED_FILE, ENCODER_FILE, "MODEL_CARD.md"})
 MAX_REDIRECTS = 5
-# Seconds for the whole file, and without any byte of it.
+# Time limits in seconds: for the whole file, and between two parts of it.
 RELEASE_SECONDS = 3600.0
 _SILENT_SECONDS = 30.0
 _SHA256 = "sha256="
@@ -45,18 +46,17 @@ def release_of(url: str) -> tuple[str, str]:
         raise ConfigError(f"the URL of a release file must start with https:// or http://, got {url[:200]!r}")
     if not fragment.startswith(_SHA256) or len(digest) != 64 or not _HEX.issuperset(digest):
         raise ConfigError(
-            f"{address[:200]}: the checksum is missing or has not 64 hexadecimal digits: end the URL with #sha256=HEX,"
-            " as the publisher of the file names it"
+            f"{address[:200]}: the checksum is missing or does not have 64 hexadecimal digits: end the URL with"
+            " #sha256=HEX, the checksum that the publisher of the file states"
         )
     return address, digest
 
 
 def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None], None]) -> None:
-    """Fetch a release file, and unpack it into the new folder `folder`. If anything fails, the folder does not exist.
+    """Fetch a release file, and unpack it into the new folder `folder`. After an error, the folder does not exist.
 
-    Args:
-        url: ``URL#sha256=HEX``.
-        on_progress: is called with the bytes that have arrived and the size of the file, None if it is unknown.
+    Args: url: ``URL#sha256=HEX``. on_progress: receives the number of received bytes, and the size of the file or None
+    if the size is unknown.
 
     Raises:
         ConfigError: the URL has no checksum, or `folder` exists.
@@ -106,7 +106,7 @@ def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None
 
 
 def _unpack(file: BinaryIO, folder: Path, url: str) -> None:
-    """Write the files of an archive; InvalidInput if it has other files than a model."""
+    """Write the files of an archive; InvalidInput if the archive contains files that do not belong to a model."""
     folder.mkdir()
     size = 0
     try:

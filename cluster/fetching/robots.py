@@ -1,6 +1,6 @@
-"""Reads `robots.txt` as RFC 9309 says: which paths of a site a program may fetch.
+"""Reads `robots.txt` (RFC 9309), which defines the paths of a site that a program may fetch.
 
-The time is linear in the length of the file and of the path.
+The running time is linear in the lengths of the file and of the path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Robots:
     def allows(self, path: str) -> bool:
         """Return whether a path with its query may be fetched.
 
-        The longest pattern that matches decides. Of equal lengths, `Allow` wins.
+        The longest matching pattern decides. For patterns of equal length, `Allow` wins.
         """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]

@@ -47,9 +47,7 @@ _INDEX = "index.html"
 class FetchedPage:
     """A page that was fetched.
 
-    Attributes:
-        url: its address after redirects.
-        format: the format that its media type names; empty: another media type.
+    Attributes: url: its address after redirects. format: the format of its media type; empty for other media types.
     """
 
     url: str
@@ -132,10 +130,8 @@ class Site:
     def fetch(self, url: str, limit: int = MAX_FILE_BYTES) -> FetchedPage:
         """Return a page, after redirects on the same host.
 
-        Raises:
-            NoText: the site no longer has the page.
-            InvalidInput: it cannot be fetched, or `robots.txt` forbids it.
-            InputTooLong: it has more than `limit` bytes.
+        Raises: NoText: the site no longer has the page. InvalidInput: the page cannot be fetched, or `robots.txt`
+        forbids it. InputTooLong: the page has more than `limit` bytes.
         """
         start = current = checked_url(url)
         for _ in range(MAX_REDIRECTS + 1):
@@ -175,7 +171,7 @@ class Site:
             current = found
             if not is_same_host(current, start):
                 break
-        raise InvalidInput(f"{url}: leads nowhere on its host, so it is unknown what may be fetched")
+        raise InvalidInput(f"{url}: the redirects do not end on this host, so the rules of the site are unknown")
 
     def _get(self, url: httpx.URL, limit: int) -> FetchedPage | httpx.URL:
         """Return the page at an address, or the address to which it is redirected."""
@@ -189,7 +185,7 @@ class Site:
                 if response.status_code != 200:
                     raise _Refused(shown, response.status_code)
                 if response.headers.get("content-encoding", "identity").lower() not in ("identity", "gzip", "x-gzip"):
-                    raise InvalidInput(f"{shown}: is sent in an encoding that was not asked for")
+                    raise InvalidInput(f"{shown}: the response has a content encoding that was not requested")
                 parts, size = [], 0
                 for part in response.iter_raw():
                     size += len(part)
@@ -225,7 +221,7 @@ def checked_url(url: str) -> httpx.URL:
 
 
 def is_same_host(one: httpx.URL, other: httpx.URL) -> bool:
-    """Return whether two addresses have the same host and port; the default ports of http and https count as one."""
+    """Return whether two addresses have the same host and port; port 80 of http equals port 443 of https."""
 
     def port(url: httpx.URL) -> int:
         given = url.port or _DEFAULT_PORTS[url.scheme]
@@ -257,7 +253,9 @@ def name_of_page(url: str, *, with_host: bool) -> str:
 
 
 def file_of(page: FetchedPage, name: str) -> GivenFile:
-    """Return a page as a file with its address as metadata, in UTF-8 if its response names the encoding."""
+    """Return a page as a file with its address as metadata. If its response names another encoding, convert it to
+    UTF-8.
+    """
     data = page.data
     if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):
         text = decoding.decode_as(data, page.charset) if page.charset.lower() not in ("utf-8", "utf8") else None

@@ -59,9 +59,8 @@ class GivenReading(SourceReading):
 def standard_input(name: str, *, is_raw: bool) -> SourceFile:
     """Return standard input as a file of this name.
 
-    Raises:
-        InvalidInput: the name is not that of a file, or --raw does not read such files.
-        InputTooLong: it has more than `MAX_FILE_BYTES` bytes.
+    Raises: InvalidInput: the name is not a file name, or --raw does not read such files. InputTooLong: standard input
+    has more than `MAX_FILE_BYTES` bytes.
     """
     if is_raw and Path(name).suffix.lower() not in _RAW:
         raise InvalidInput(f"--raw reads only {', '.join(_RAW)}, not {name!r}")
@@ -73,7 +72,7 @@ def standard_input(name: str, *, is_raw: bool) -> SourceFile:
 
 
 def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
-    """Return the addresses in a sitemap or in a file; InvalidInput if it names no pages, or if an address is wrong."""
+    """Return the addresses in a sitemap or in a file; InvalidInput if there are no pages or an address is invalid."""
     if urls is None:
         found = site.listed(sitemap)
         if site.left_out:

@@ -19,17 +19,17 @@ from ..provision.storing import StoredDocuments
 from ..terminal import console, tables
 from .reading import SourceReading
 
-# A message lists at most this many documents or files. The table has at most this many rows. The JSON lists all.
+# Maximum number of documents or files in a message, and of rows in the table. The JSON lists all.
 _MAX_LISTED = 5
 _MAX_ROWS = 50
 # The messages about files that are left out, by reason: the singular, the plural, and how to read such files.
 _LEFT_OUT = {
     HIDDEN: ("hidden file or folder", "hidden files and folders", "left out"),
     GENERATED: ("generated folder", "generated folders", "left out (--no-ignore reads them)"),
-    IGNORED: ("file or folder", "files and folders", "left out that .gitignore names (--no-ignore reads them)"),
+    IGNORED: ("file or folder", "files and folders", "left out by .gitignore (--no-ignore reads them)"),
     EXCLUDED: ("file or folder", "files and folders", "left out by --exclude"),
-    UNTRACKED: ("file or folder", "files and folders", "left out that git does not track"),
-    NOT_INCLUDED: ("file", "files", "left out that --include does not name"),
+    UNTRACKED: ("file or folder", "files and folders", "left out by --tracked"),
+    NOT_INCLUDED: ("file", "files", "left out by --include"),
     OTHER_KIND: ("file", "files", "left out by name"),
     LINK: (
         "link",
@@ -95,7 +95,7 @@ class IngestReport:
     def say_stored(self, json: bool) -> None:
         """Print what was replaced or left out, and a table of the files that were changed, skipped or not indexed.
 
-        Unless `json`, print the counts first.
+        Without `json`, print the counts first.
         """
         stored, skips, extractor = self.stored, self.source.skips, self.source.extractor
         if not json:
@@ -112,7 +112,7 @@ class IngestReport:
         self._show_table()
 
     def _show_table(self) -> None:
-        """Print file, what and why of each file that was not stored or indexed, or whose text was changed."""
+        """Print a row for each file that was not stored or not indexed, or whose text should be checked."""
         extractor = self.source.extractor
         rows = [(skip.where, "not stored", skip.reason) for skip in self.source.skips]
         rows += [(document_id, "not indexed", reason) for document_id, reason in self.stored.failed.items()]

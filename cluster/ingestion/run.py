@@ -48,7 +48,7 @@ class IngestRun:
     def remove(self, report: IngestReport, *, json: bool) -> bool:
         """Delete the documents whose files no longer exist.
 
-        Return False if they had to be kept, or if the folder is unknown.
+        Return False if the documents stay, because the folder cannot be listed or the deletion is not confirmed.
         """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)
@@ -63,7 +63,7 @@ class IngestRun:
         report.moved = [entry.id for entry in gone.moved]
         if uncertain.json_file:
             console.notice(
-                f"{uncertain.json_file} could not be read whole, so documents of JSON files were not deleted"
+                f"{uncertain.json_file} could not be read completely, so documents of JSON files were not deleted"
             )
         if self.dry_run:
             _say_gone(report, json)
@@ -85,7 +85,7 @@ class IngestRun:
             report.kept = "the deletion was not confirmed"
             console.notice(f"no document was deleted: {report.kept}")
             return False
-        report.kept = f"{what} are no longer in the folder, more than a tenth"
+        report.kept = f"{what} are no longer in the folder, which is more than a tenth"
         console.error(
             f"no document was deleted: {report.kept}: {some(report.gone, ', ')}. Repeat the command with --yes to"
             " delete them, or with --dry-run to list them"

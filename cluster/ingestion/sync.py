@@ -1,4 +1,4 @@
-"""Finds and deletes the stored documents whose files a folder no longer has.
+"""Finds and deletes the stored documents whose files are no longer in a folder.
 
 A document is *gone* if its id has the prefix of the folder, this run did not store it, and its file is missing, is left
 out, or has no text. The following documents stay, although this run did not store them, because the next run may read
@@ -6,7 +6,7 @@ their files:
 
 - the document of a file that could not be read or stored,
 - all documents of a folder that could not be listed,
-- if a JSON file could not be read completely, all documents that are not the text of one file.
+- if a JSON file could not be read completely, all documents of JSON files.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ from ..terminal import console
 
 _T = TypeVar("_T")
 _BATCH = 500
-# Deleting more than this part of a collection needs a confirmation.
+# Deleting more than 1/LARGE_PART of a collection needs a confirmation.
 LARGE_PART = 10
 
 
 @dataclass(frozen=True)
 class Gone:
-    """What a run with `--sync` deletes.
+    """The documents that a run with `--sync` deletes.
 
-    Attributes:
-        documents: the documents whose files the folder no longer has.
-        moved: the adopted documents, which this run has stored under the prefix.
-        total: the number of documents in the collection.
+    Attributes: documents: the documents whose files are no longer in the folder. moved: the adopted documents, which
+    this run has stored under the prefix. total: the number of documents in the collection.
     """
 
     documents: Sequence[DocumentEntry]
@@ -95,7 +93,7 @@ def find_gone(  # noqa: PLR0917 - one step of one command
 ) -> Gone:
     """List the documents of the folder that are gone.
 
-    With `adopted_folder`, also list its documents without the prefix.
+    With `adopted_folder`, also list the documents that were stored from this folder without the prefix.
     """
     formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.json_file else ()
     with ClusterClient(settings) as client:
@@ -129,8 +127,8 @@ def _adopted(  # noqa: PLR0917 - one step of one command
     """Yield the documents that were stored from the folder without a prefix, each with its new id, which has the
     prefix.
 
-    The record of a document has its source: the folder, or a path in it. A document without a source counts if the
-    folder has a file with its name.
+    The record of a document has its source: the folder, or a path in the folder. A document without a source is
+    included if the folder has a file with the name of the document.
     """
     root = name_of(folder.resolve())
 
@@ -151,7 +149,7 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 
 
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
-    """Delete the given documents, unless they were written after they were listed; return how many were deleted."""
+    """Delete the documents that no client has written since they were listed; return the number of deleted documents."""
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:
         for number, entry in enumerate(gone, start=1):
@@ -165,7 +163,7 @@ def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -
 
 
 def compare(settings: Settings, documents: Iterable[tuple[str, Document]], collection: str) -> StoredDocuments:
-    """Compare documents with the stored documents, as storing them would: which are new, changed and unchanged."""
+    """Compare documents with the stored documents, and count which are new, changed and unchanged."""
     with ClusterClient(settings) as client:
         client.collection(collection)
     found = StoredDocuments()

@@ -21,7 +21,7 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# How long `until_all` waits: long enough for two retries of a worker.
+# How long `until_all` waits for a `Failure`: long enough for two retries of the worker.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _TEMPORARY = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py removes the error code from the text of the errors that it knows.
@@ -40,10 +40,7 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports, and for which the worker itself retries.
-
-    `until_all` waits `_GIVE_UP_SECONDS` for it.
-    """
+    """A problem that a worker reports and retries by itself. `until_all` waits `_GIVE_UP_SECONDS` for a success."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The secrets that the servers of a cluster share: the password of replication, and the key of the bus.
+"""The secrets that the servers of a cluster share: the replication password and the bus key.
 
 A server sends the replication password to each server that claims to be its primary, and the cluster bus lets any
 server claim that. So replication uses a separate user, which may only replicate. The bus key signs messages between
@@ -33,8 +33,8 @@ def replication_rule(password: str) -> tuple[str, ...]:
 def replication_password(settings: Settings) -> str:
     """Return the replication password for servers on several hosts; empty if the cluster has no password.
 
-    Without a setting, it is derived from the cluster's password, so all hosts have the same. It does not reveal the
-    cluster's password.
+    If the setting is empty, the password is derived from the cluster's password, so all hosts have the same one. The
+    derived password does not reveal the cluster's password.
     """
     if not settings.cluster_password:
         return ""
@@ -42,8 +42,7 @@ def replication_password(settings: Settings) -> str:
 
 
 def write_derived_key(settings: Settings, folder: Path) -> Path | None:
-    """Write a bus key that is derived from the cluster's password into `folder`; None without a password.
-
+    """Derive the bus key from the cluster's password and write it into `folder`; None if the cluster has no password.
     All hosts derive the same key.
     """
     if not settings.cluster_password:
@@ -64,7 +63,7 @@ def allow_replication(client: redis.Redis, password: str) -> None:
 
 
 def use_replication_user(client: redis.Redis, password: str) -> None:
-    """Let a running server log in as the replication user at its primary."""
+    """Make a running server log in at its primary as the replication user."""
     command(client, "CONFIG", "SET", "masteruser", REPLICATION_USER, "masterauth", password)
 
 

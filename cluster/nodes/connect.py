@@ -23,7 +23,7 @@ from qa_cluster.topology import Address
 from .node import Node, nodes_of, primaries
 
 _ADMIN_TIMEOUT_SECONDS = 120.0
-# redis-py's messages for a connection that was closed, and for a connection that was refused
+# redis-py's messages for closed connections and for refused connections
 _ENDED = re.compile(r"Error while reading from \S+ : \(\d+, ['\"](.*)['\"]\)")
 _REFUSED = re.compile(r"Error \d+ connecting to \S+\. (.*?)\.?$")
 
@@ -46,9 +46,8 @@ class _ClosedByServer(redis.exceptions.ConnectionError):
 class _TlsConnection(redis.SSLConnection):
     """redis-py's connection with the TLS context of qa-cluster.
 
-    The context of redis-py also trusts the authorities of the system.
-
-    It overrides two methods of redis-py 8; `tests/cluster/test_tls.py` fails if a later version changes them.
+    The default context of redis-py also trusts the authorities of the system. This class overrides two methods of
+    redis-py 8; `tests/cluster/test_tls.py` fails if a later version changes them.
     """
 
     context: ssl.SSLContext
@@ -60,13 +59,15 @@ class _TlsConnection(redis.SSLConnection):
             raise TlsRefused(f"{self.host}:{self.port}: {explain_failure(error)}") from error
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Log in. With TLS 1.3, a server may refuse the client's certificate as late as this."""
+        """Log in. With TLS 1.3, a server may refuse the client's certificate only at this time."""
         try:
             super().on_connect_check_health(check_health)
         except redis.exceptions.ConnectionError as error:
             if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
-            if type(error) is redis.exceptions.ConnectionError:  # closed before its alert could be read
+            if (
+                type(error) is redis.exceptions.ConnectionError
+            ):  # the server closed the connection before its alert could be read
                 raise _ClosedByServer(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 
@@ -106,7 +107,7 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
 
 @cache
 def _driver() -> redis.DriverInfo:
-    """Return what redis-py tells servers about itself. Cached, because redis-py computes it slowly for each client."""
+    """Return redis-py's description of itself for servers. The result is cached, because computing it is slow."""
     return redis.DriverInfo()
 
 
@@ -160,7 +161,7 @@ def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
 
 
 def _answers(client: redis.Redis) -> None:
-    """Raise an error unless the server answers.
+    """Raise an error if the server does not answer.
 
     A server that cannot write to its disk refuses PING, but counts as answering.
     """
@@ -172,13 +173,13 @@ def _answers(client: redis.Redis) -> None:
 
 
 def host_and_port(client: redis.Redis) -> str:
-    """Host and port of the server of a client."""
+    """Return host and port of a client's server."""
     options = client.connection_pool.connection_kwargs
     return f"{options['host']}:{options['port']}"
 
 
 def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
-    """redis-py's cluster client, which follows slots that move."""
+    """Return redis-py's cluster client, which follows moved slots."""
     with seed_client(settings, url) as seed:
         # only from_url uses the given connection class
         return redis.RedisCluster.from_url(f"redis://{host_and_port(seed)}", **login(settings, url))

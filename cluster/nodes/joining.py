@@ -1,7 +1,7 @@
-"""Forms one cluster from servers on any hosts. Also connects them again after their addresses have changed.
+"""Forms one cluster from servers on any hosts. Also reconnects servers after their addresses have changed.
 
 Each step asks the servers what is missing, and adds only that. So a step can be repeated, interrupted, or run twice at
-the same time. In contrast, `formation` forms the local cluster in one go.
+the same time. In contrast, `formation` forms the local cluster in a single run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
     """Form one cluster from the servers in `cluster_url`: the first `shards` are primaries, the others their replicas.
 
     A server keeps the slots that it owns. ConfigError if the settings contradict each other; ClusterError if a server
-    does not answer, holds data outside a cluster, or `start_timeout_ms` is over.
+    does not answer, has data outside a cluster, or `start_timeout_ms` ends.
     """
     addresses = _addresses(settings)
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
@@ -59,7 +59,7 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
 
 
 def _addresses(settings: Settings) -> list[Address]:
-    """Return the servers in `cluster_url`; ConfigError unless their number fits `shards` and `replicas`."""
+    """Return the servers in `cluster_url`; ConfigError if their number does not match `shards` and `replicas`."""
     found = list(address_of(settings).seeds)
     wanted = settings.shards * (1 + settings.replicas)
     if len(set(found)) != len(found) or len(found) != wanted:
@@ -138,7 +138,7 @@ def _resolved(address: Address) -> str:
 
 def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:
     """Give each primary its even share of the slots, unless a server already owns a slot of this share."""
-    # Each server is asked for its own slots, because it knows them best.
+    # Ask each server for its own slots, because other servers may know old ones.
     owned = [span for client in clients for span in _own(client).slots]
     taken = {slot for first, last in owned for slot in range(first, last + 1)}
     for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):
@@ -153,7 +153,7 @@ def _own(client: redis.Redis) -> Node:
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
     """Make the servers after the first `shards` replicas in turn.
 
-    Skip servers that already are replicas, or own slots (failover).
+    Skip servers that already are replicas, or own slots after a failover.
     """
     for index, client in enumerate(clients[shards:]):
         own = _own(client)

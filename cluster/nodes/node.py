@@ -30,17 +30,19 @@ class Node:
 
     @property
     def is_primary(self) -> bool:
-        """Whether it is a primary that owns slots."""
+        """Whether the node is a primary that owns slots."""
         return not self.primary_id and bool(self.slots)
 
     @property
     def failed(self) -> bool:
-        """Whether it is known or suspected to be down."""
+        """Whether the node is known or suspected to be down."""
         return not self.connected or bool(self.flags & {"fail", "fail?", "noaddr"})
 
     @property
     def met(self) -> bool:
-        """Whether the handshake with it is over. Until then, its id is random: commands with this id will fail."""
+        """Whether the handshake with the node is complete. Before that, its id is random, and commands with this id
+        fail.
+        """
         return "handshake" not in self.flags
 
     @property

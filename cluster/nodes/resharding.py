@@ -1,4 +1,4 @@
-"""Moves slots between the primaries of a cluster, while the cluster serves, until each primary has its share.
+"""Moves slots between the primaries of a cluster, while the cluster stays in use, until each primary has its share.
 
 The steps are the same as in ``redis-cli --cluster rebalance``:
 
@@ -6,8 +6,8 @@ The steps are the same as in ``redis-cli --cluster rebalance``:
 2. Migrate its keys in batches.
 3. Tell every server the new owner.
 
-A run first completes the slots that an interrupted run has left in migration, so it can be repeated. It takes slots
-from the upper end of each shard. So the keys under the hash tag of the shard's lowest slot do not move.
+A run first completes the migrating slots of an interrupted run, so you can repeat a run. Slots leave a shard from its
+upper end. So keys with the hash tag of the shard's lowest slot do not move.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from .polling import POLL_SECONDS
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined, or that has lost contact for a moment, refuses keys until it has contact with the
-# others.
+# A server that has just joined or lost contact refuses keys until it has contact with the other servers.
 PATIENCE_SECONDS = 60.0
 TEMPORARY = ("CLUSTERDOWN", "LOADING", "IOERR")
 
@@ -46,7 +45,7 @@ class Move:
 
 
 def plan(nodes: Sequence[Node]) -> list[Move]:
-    """Return the smallest set of moves after which every primary in `nodes`, even one without slots, has its share.
+    """Return the fewest moves that give every primary in `nodes` its share, including primaries without slots.
 
     >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
     >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
@@ -68,7 +67,9 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; return the number of moved slots. `on_move` receives this number and the total."""
+    """Give every primary its share; return the number of moved slots. `on_move` receives the number of moved slots and
+    the total.
+    """
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
     nodes = [_without(node, moves) for node, _ in shards]
@@ -84,7 +85,7 @@ def move_slots(
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Make moves.
+    """Make the given moves.
 
     Slots with keys are moved one by one, so that each migrates only briefly. Empty slots are moved in batches.
     """
@@ -137,8 +138,8 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
             _move_keys(source, number, target_node, password)
-        # The target learns it first. So if this process dies between two servers, the slot has an owner with all its
-        # keys.
+        # Tell the target first. Then the slot has an owner with all keys, even if this process dies before it has told
+        # the others.
         for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
             _set_slots(client, numbers, "NODE", target_id)
     except redis.exceptions.RedisError as error:
@@ -149,8 +150,8 @@ def _wait_for_epoch(source_id: str, source: redis.Redis, target: redis.Redis) ->
     """Wait until the target knows the configuration epoch of the source, for at most `PATIENCE_SECONDS`.
 
     As the new owner, the target chooses an epoch above all epochs that it knows. A source that has just received slots
-    has a new epoch. If the target does not know this epoch, an old message of the source wins over the target. Then the
-    target returns the slot, the source does not accept it, and no server serves the slot.
+    has a new epoch. If the target does not know it, the target may choose a lower epoch. Then an old message of the
+    source makes the target return the slot, the source does not accept the slot, and no server serves it.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -188,8 +189,8 @@ def _move_keys(source: redis.Redis, number: int, target: Node, password: str) ->
 
 def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:
     login = ("AUTH", password) if password else ()
-    # An interrupted run can leave a key on both servers. The source still serves the key, so its value is the valid
-    # one.
+    # An interrupted run can leave a key on both servers. The source still serves the key, so the value on the source is
+    # valid.
     try:
         command(source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, *login, "KEYS", *names)
     except redis.exceptions.ResponseError as error:

@@ -1,4 +1,4 @@
-"""Waits until the workers of the shards have started, as long as they make progress.
+"""Waits until the workers of the shards have started, or until a worker makes no progress.
 
 A slow machine takes longer to start a worker and to load its models. So the time limit starts again with each sign of
 progress: a new worker process, or used CPU time. A worker that ends repeatedly makes no progress.

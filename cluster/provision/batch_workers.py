@@ -1,9 +1,9 @@
 """Runs batches (`POST /v1/batches`): worker processes of rq, and a loop that queues the owners of open batches.
 
-The cluster stores the batches and who runs them. A job in rq only says "run the batches of this owner now". So jobs may
-be lost or duplicated: as long as an owner has an open batch and no worker has the lease for it, the loop queues the
-owner again. The REST service does not write to the queue, because a client of the queue decides which functions the
-workers call.
+The cluster stores the batches and the leases of the workers that run them. A job in rq only says "run the batches of
+this owner now". So jobs may be lost or duplicated: while an owner has an open batch and no worker has the lease, the
+loop queues the owner again. The REST service does not write to the queue, because a client of the queue decides which
+functions the workers call.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from . import jobs
 BATCH_QUEUE = "qa-cluster-batches"
 JOB_FUNCTION = "qa_cluster.api.batches.job.run"
 POLL_SECONDS = 1.0
-# A worker claims an owner only some time after its job was queued.
+# The loop waits this long before it queues an owner again, because a worker needs time to claim the owner.
 _CLAIM_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _RESTART_SECONDS = 1.0
-# The job ends after a minute, when its last request has ended. A request is retried for `batch_retry_s`.
+# After a minute, a job waits for its running requests, which it retries for `batch_retry_s`, and then ends.
 _JOB_MARGIN_SECONDS = 600
 
 _log = logging.getLogger(__name__)
 
 
 class BatchWorkers:
-    """The worker processes, which end with this process. An ended worker is replaced."""
+    """Runs the worker processes, and replaces workers that ended. All workers end with this process."""
 
     def __init__(self, loaded: LoadedSettings, url: str, count: int) -> None:
         self._settings = loaded.settings
@@ -137,7 +137,7 @@ class BatchWorkers:
 
 
 def _enqueue(settings: Settings, client: redis.Redis, owners: list[str]) -> None:
-    """Queue a job for each of these owners that has none in the queue."""
+    """Queue a job for each of these owners without a queued job."""
     queue = jobs.queue(client, BATCH_QUEUE)
     queued = {str(job_id).rpartition("-")[0] for job_id in queue.get_job_ids()}
     for owner in owners:

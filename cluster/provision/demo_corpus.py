@@ -21,7 +21,7 @@ _UNDERLINE = re.compile(r"^[*=\-~^]{3,}$", re.MULTILINE)
 
 
 def documents() -> Iterator[Document]:
-    """One document for each topic of the reference that is not part of a longer topic."""
+    """Yield one document for each topic of the reference, without topics that are part of a longer topic."""
     from pydoc_data.topics import topics
 
     lines = {name: set(filter(None, map(str.strip, text.splitlines()))) for name, text in topics.items()}
@@ -33,5 +33,5 @@ def documents() -> Iterator[Document]:
 
 
 def _is_part(lines: set[str], longer: set[str]) -> bool:
-    """Return whether the longer topic has nearly all lines; underlines of headings may differ."""
+    """Return whether the longer topic has nearly all of these lines. The underlines of headings may differ."""
     return len(lines & longer) >= 0.95 * len(lines)

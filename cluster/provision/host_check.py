@@ -74,7 +74,7 @@ def check_host(plan: HostPlan) -> Iterator[Check]:
         (_MODULE, lambda: str(find_module(settings.module_path))),
         (_WORKER, lambda: _environment(settings)),
         ("password", lambda: _password(plan)),
-        ("key of the bus", lambda: _bus_key(settings)),
+        ("bus key", lambda: _bus_key(settings)),
         ("certificate", lambda: _certificate(plan)),
         (f"ports {plan.port} and {plan.port + ports.BUS_OFFSET}", lambda: _ports(plan)),
         (_TRIAL, lambda: _trial(settings)),
@@ -151,13 +151,13 @@ def _password(plan: HostPlan) -> str:
 
 def _bus_key(settings: Settings) -> str:
     if settings.bus_key_file:
-        module_options(settings)  # it must be a file
+        module_options(settings)  # raises ConfigError if the file is missing
         return settings.bus_key_file
     if settings.cluster_password:
         return "derived from the password"
     raise ConfigError(
         "none: set 'bus_key_file' or 'cluster_password', with the same value on all servers; functions that run on"
-        " several shards need it"
+        " several shards need this key"
     )
 
 
@@ -224,7 +224,7 @@ def _trial(settings: Settings) -> str:
 
 
 def _other(plan: HostPlan, address: Address) -> str:
-    """Connect to another server, with login, and to its cluster bus, and compare the clocks."""
+    """Log in to another server, connect to its cluster bus, and compare the clocks."""
     settings = plan.settings
     quick = replace(settings, connect_timeout_ms=min(settings.connect_timeout_ms, int(_REACH_SECONDS * 1000)))
     with server_client(quick, settings.cluster_url, address, socket_timeout=_REACH_SECONDS) as client:

@@ -37,15 +37,12 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 class ShardReport:
     """The state of a shard.
 
-    Attributes:
-        collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
-        earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
-        failed: the documents that are not indexed and not tried again, as `<collection>/<id>: <reason>`; for the
-            default collection, `<id>: <reason>`.
-        unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
-            background.
-        problems: why the shard cannot answer or accept documents; empty if it can do both.
-        obstacles: the problems that prevent storing documents.
+    Attributes: collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the
+    sums. earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them. failed:
+    the documents that could not be indexed, as `<collection>/<id>: <reason>`; for the default collection, `<id>:
+    <reason>`. unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
+    background. problems: why the shard cannot answer or accept documents; empty if it can do both. obstacles: the
+    problems that prevent storing documents.
     """
 
     address: str
@@ -105,7 +102,7 @@ class ClusterReport:
 
     @property
     def reindexing(self) -> str:
-        """A note about the reindexing of documents of an earlier version; empty if it is complete."""
+        """A note about the reindexing of documents of an earlier version; empty if the reindexing is complete."""
         return _reindexing_note(sum(shard.earlier for shard in self.shards), self.partitions)
 
     def all_problems(self) -> list[str]:
@@ -182,7 +179,7 @@ def _reindexing_note(earlier: int, partitions: int | None) -> str:
 
 
 def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
-    """Settings that will prevent shards from answering while another shard is down."""
+    """Yield warnings about settings that prevent shards from answering while another shard is down."""
     for _, client in shards if len(shards) > 1 else ():
         try:
             found = client.config_get("cluster-require-full-coverage")
@@ -337,7 +334,7 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
     """Yield the failed documents of partitions with the reasons.
 
-    If a document was written again, it is no longer marked as failed.
+    Documents that were written again do not count as failed.
     """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:

@@ -81,9 +81,8 @@ def start(loaded: LoadedSettings) -> None:
 
 
 def start_server(settings: Settings) -> None:
-    """Start the jobs server unless `jobs_url` names one, or it is running with the password of the cluster.
-
-    A server with another password is restarted, with its jobs, and its worker is stopped.
+    """Start the jobs server if `jobs_url` is empty and no server runs with the password of the cluster. If a server
+    runs with another password, stop its worker and restart the server, which keeps its jobs.
     """
     if settings.jobs_url:
         return
@@ -164,8 +163,8 @@ def progress(settings: Settings) -> list[JobReport]:
 
     with connection(settings) as client:
         jobs = queue(client)
-        # Read the lists in the order in which a job passes them, so that a job that changes its state is found in a
-        # later list.
+        # A job passes through the lists in this order. So a job that changes its state meanwhile is found in a later
+        # list.
         queued = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
         started = [id for registry in registries for id in registry.get_job_ids()]

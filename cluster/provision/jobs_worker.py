@@ -1,7 +1,7 @@
 """The worker process for background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER [QUEUE]``.
 
-It runs one job after the other, without forking, and ends on SIGTERM. FOLDER only identifies it in the list of
-processes; its settings come from the environment.
+The process runs one job after the other, without forking, and ends on SIGTERM. FOLDER only identifies the process in
+the list of processes. The settings come from the environment.
 """
 
 from __future__ import annotations

@@ -42,10 +42,8 @@ def prepare(
 ) -> PreparedDocuments:
     """Store the missing tokens (with `force`, all tokens) and the missing vectors on every shard, and wait for the end.
 
-    Args:
-        collection: the collection to prepare; empty for all collections.
-        on_progress: is called with the number of completed steps and the total. A document has one step for its tokens
-            and one for its vectors.
+    Args: collection: the collection to prepare; empty for all collections. on_progress: receives the number of
+    completed steps and the total. A document has one step for its tokens and one for its vectors.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:
@@ -59,7 +57,7 @@ def prepare(
 
 
 def background(force: bool, collection: str = "") -> dict[str, int]:
-    """Run `prepare` as a background job, with the settings of the jobs worker; the job has the progress."""
+    """Run `prepare` as a background job with the settings of the jobs worker. Record the progress in the job."""
     job: Any = get_current_job()
 
     def show(done: int, total: int) -> None:

@@ -15,7 +15,7 @@ from ..terminal import console
 def preview(file: Path, extractor: Extractor | None, max_bytes: int) -> None:
     """Print the documents of a file: the title, then each section with its path and its line or page.
 
-    What was guessed, replaced or left out follows on standard error.
+    Then print remarks about guessed, replaced and omitted text to standard error.
     """
     for document in read_documents([file], max_bytes=max_bytes, extractor=extractor):
         _show(document)

@@ -1,7 +1,6 @@
 """Sets up a running cluster to answer questions: partitions, readers on every shard, and own functions.
 
-It is idempotent and adds only what is missing. After slots were moved, it stores the readers on the shards that lack
-them.
+The set-up is idempotent and adds only what is missing. For example, shards can lack readers after slots were moved.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _PARTITIONS_SECONDS = 8.0
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Add everything that the cluster lacks.
 
-    Readers and encoders that only some shards have are stored on all shards. If no shard has any, the bundled models
-    are stored.
+    Store readers and encoders that only some shards have on all shards. If no shard has any, store the models of the
+    settings or the bundled models.
     """
     report = inspect_cluster(settings, url)
     reader = None
@@ -69,7 +68,7 @@ def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
-    """Set partitions and functions of the cluster at `url`; store `reader`, if given, on shards without a reader."""
+    """Set the number of partitions, store `reader`, if given, on shards without a reader, and register the functions."""
     patience_seconds = settings.start_timeout_ms / 1000
     deadline = time.monotonic() + patience_seconds
     with ExitStack() as stack:
@@ -154,8 +153,8 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
     """Wait until the shard knows the number of partitions, because it may have to ask another shard first.
 
-    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS` this returns anyway, and only
-    the first question waits.
+    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS`, continue anyway; then only the
+    first question is delayed.
     """
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:

@@ -1,6 +1,7 @@
-"""Adds shards to the local cluster while it serves: new servers join, warm up, and receive their share of the slots.
+"""Adds shards to the local cluster while it stays in use: new servers join, warm up, and receive their share of the
+slots.
 
-It can be repeated: a run continues where an interrupted run stopped.
+A run continues where an interrupted run stopped.
 """
 
 from __future__ import annotations

@@ -65,9 +65,8 @@ class StoredDocuments:
 def check_storable(settings: Settings) -> None:
     """Raise CannotWrite or ClusterError if documents cannot be stored and indexed.
 
-    The error names each such shard and the reason.
-
-    A shard that is down but has a replica is no error, because the replica will soon be promoted.
+    The error names the shards and the reasons. A shard that is down but has a replica is no error, because the replica
+    will soon be promoted.
     """
     report = inspect_cluster(settings, settings.cluster_url)
     found = [
@@ -135,10 +134,10 @@ def wait_tokenized(
     on_progress: Callable[[int], None],
     collection: str = DEFAULT_COLLECTION,
 ) -> dict[str, str]:
-    """Wait until all documents are indexed; return the reasons of the documents that failed.
+    """Wait until all documents are indexed; return the failed documents with the reasons.
 
-    A document that is deleted in the meantime counts as indexed. `on_progress` is called with the number of documents
-    that are done.
+    A document that is deleted in the meantime counts as indexed. `on_progress` receives the number of completed
+    documents.
 
     Raises:
         DeadlineExceeded: no progress for `start_timeout_ms`.
@@ -173,8 +172,8 @@ def wait_tokenized(
 
 
 def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> dict[str, str]:
-    """Return those of the pending documents that are done, each with its failure (empty: the document is indexed or
-    deleted).
+    """Return the pending documents that are now done, each with its failure. The failure is empty if the document is
+    indexed or deleted.
     """
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:

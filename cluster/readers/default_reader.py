@@ -1,8 +1,8 @@
 """Makes a stored reader the default of every shard, even while slots move and replicas are promoted.
 
 The default of a shard is in keys with the tag of its lowest slot. If this slot moves, the shard copies the default of
-another shard, which may still be the previous default. So if the command finds another default than the one that it has
-set, it checks the slots of the shard. If the slots have changed, the command sets the default again. Otherwise, another
+another shard, which may still be the previous default. So if a shard has another default than this command has set, the
+command checks the slots of the shard. If the slots have changed, the command sets the default again. Otherwise, another
 command has set the default, and this command fails.
 """
 
@@ -55,7 +55,7 @@ class _Change:
         return problem
 
     def answers(self, node: Node, client: redis.Redis) -> str:
-        """Return the problem that prevents a shard from answering only with the new default; empty if it does."""
+        """Return the problem that prevents a shard from answering only with the new default, or an empty string."""
         stored = shard_readers.default_on(node, client)
         if stored not in ("", self._name):
             now = next(found for found in nodes_of(client) if "myself" in found.flags)

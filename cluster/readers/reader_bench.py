@@ -1,4 +1,4 @@
-"""Measures the speed of a reader on the shards: runs by input shape, and reading for a question."""
+"""Measures the speed of a reader on the shards: for each input shape, and for one question."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnSte
 
 
 def rows(result: ShardBench) -> list[dict[str, object]]:
-    """One row for each batch size, with a column for each length; the last row is the reading for a question."""
+    """Return one row for each batch size, with a column for each length. The last row is the time for one question."""
     found: list[dict[str, object]] = []
     for batch in BATCHES:
         row: dict[str, object] = {"batch": batch, **dict.fromkeys(COLUMNS, "")}
@@ -99,7 +99,7 @@ def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBe
             runs.append(_run(client, keys.model_key(node.tag, key_name), tensors, rounds))
     sentences = _some_sentences(client)
     if not sentences:
-        notes.append("reading for a question skipped: the shard holds no documents")
+        notes.append("reading for a question skipped: the shard has no documents")
     reading = _read(client, name, sentences, rounds) if sentences else None
     return ShardBench(node.address, runs, len(sentences), reading, list(dict.fromkeys(notes)))
 
@@ -160,7 +160,7 @@ def _answers(client: redis.Redis, sentence: SentenceRef) -> set[bytes | str]:
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
-    """Return some sentences of one partition: all keys of a command must be in one slot."""
+    """Return some sentences of one partition, because all keys of a command must be in one slot."""
     found: list[SentenceRef] = []
     for key in islice(client.scan_iter(match=f"{keys.DOCUMENT_PREFIX}*", count=500), 200):
         parsed = keys.parse_tagged(key.decode(errors="replace"), keys.DOCUMENT_PREFIX)

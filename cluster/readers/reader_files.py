@@ -98,7 +98,7 @@ def _read(files: Path, folder: Path) -> tuple[AnyManifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: AnyManifest) -> None:
-    """Raise ModelError unless a runtime can read the file. The right hash does not prove that it is a model."""
+    """Raise ModelError if the file is not a usable model, which the right hash does not prove."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
         if list(found) != list(wanted):  # workers use the order
@@ -121,7 +121,9 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """Return the inputs and outputs of a model by name, with their shapes (None: any), from the runtime of a worker."""
+    """Return the inputs and outputs of a model by name, with their shapes (None: any), as a worker's runtime reads
+    them.
+    """
     from qa_cluster.reading.lean_openvino import openvino
 
     try:

@@ -55,7 +55,7 @@ def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: 
     assert "cannot run a worker: ModuleNotFoundError: no qa_cluster; install qa-cluster" in found["worker environment"]
     assert "'module_path'" in found["module file"]
     assert "needs a password" in found["password"]
-    assert "'bus_key_file' or 'cluster_password'" in found["key of the bus"]
+    assert "'bus_key_file' or 'cluster_password'" in found["bus key"]
     assert "not tried" in found["server, module and worker"]
     assert any(name.startswith("ports ") for name in found)
     python.write_text('#!/bin/sh\necho \'["0.0.1", "3.11.0"]\'\n')

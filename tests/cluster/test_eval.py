@@ -365,7 +365,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--out", "nowhere/figures.json"], 2, "cannot be written"),
         (["broken.json"], 1, "question 1"),
         (["elsewhere.json"], 1, "no question has its answer in its context"),
-        (["lines.jsonl", "--running"], 2, "cannot hold the contexts"),
+        (["lines.jsonl", "--running"], 2, "cannot be ingested into a running cluster"),
         (["facts.json", "--running", "--context-tokens", "64"], 2, "has no effect on a running cluster"),
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
         (["facts.json", "--running"], 3, "qa-cluster up"),

@@ -106,7 +106,7 @@ def test_an_encoder_is_loaded_listed_and_replaced(shards: TinyShards, qa: Tool) 
     kinds = {row["name"]: row["kind"] for row in json.loads(qa("model", "list", "--json"))}
     assert kinds == {shards.first.name: "reader", words.name: "encoder"}
     assert "is an encoder" in qa("model", "use", "words", code=1)
-    assert "whose budget of tokens is fixed" in qa(
+    assert "has a fixed token budget" in qa(
         "model", "load", str(shards.folder / "words"), "--context-tokens", "64", code=2
     )
     assert "belongs to an encoder" in qa("model", "bench", "words", code=1)

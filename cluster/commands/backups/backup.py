@@ -33,7 +33,7 @@ def backup(  # noqa: PLR0917 - one parameter is one option
         float,
         typer.Option(
             help="If clients write to a shard without a pause, block its writes and uncached questions for at most this"
-            " time, so that the backup has a consistent state of the shard.",
+            " time, to get a consistent snapshot.",
             min=0,
             max=MAX_HOLD_SECONDS,
             metavar="SECONDS",
@@ -42,15 +42,15 @@ def backup(  # noqa: PLR0917 - one parameter is one option
     force: Annotated[bool, typer.Option("--force", help="Replace the backup in DIR.")] = False,
     json: Json = False,
 ) -> None:
-    """Save documents, collections, readers, functions and API keys in a folder, while the cluster serves.
+    """Save documents, collections, readers, functions and API keys in a folder, while the cluster stays in use.
 
     `qa-cluster restore` stores the backup in a cluster with any number of shards, on Valkey or Redis. The documents of
-    each shard are a consistent snapshot: all of them were stored at the same moment. If clients write to a shard
-    without a pause, its snapshot can be inconsistent: each document is complete, but the documents are of different
-    moments. The command then says so.
+    each shard are a consistent snapshot of one moment. If clients write to a shard without a pause, its snapshot can be
+    inconsistent: each document is complete, but the documents are from different moments. The command then prints a
+    note.
 
-    DIR appears when the backup is complete on the disk; an interrupted backup leaves nothing. Only you can read DIR: it
-    contains the hashes of API keys and the scripts of functions. It never contains passwords.
+    The command creates DIR only when the backup is complete. An interrupted backup leaves nothing. Only you can read
+    DIR: it contains the hashes of API keys and the scripts of functions. It never contains passwords.
 
     Examples:
 
@@ -109,13 +109,13 @@ def _report(saved: Backup) -> None:
     console.say(f"{', '.join(shown)} saved in {saved.path} ({manifest.size / 1e6:.1f} MB)")
     if manifest.written_meanwhile:
         console.notice(
-            f"{console.counted(manifest.written_meanwhile, 'document')} written or deleted during the backup, which has"
-            " their latest state"
+            f"{console.counted(manifest.written_meanwhile, 'document')} written or deleted during the backup: the"
+            " backup has the latest state"
         )
     for shard in manifest.shards:
         if not shard.exact:
             console.notice(
-                f"clients wrote to shard {shard.address} without a pause: each of its documents is complete, but they"
+                f"clients wrote to shard {shard.address} without a pause: each document is complete, but the documents"
                 " are from different moments (--hold-writes makes them consistent)"
             )
     if saved.unreadable:

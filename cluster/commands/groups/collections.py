@@ -108,7 +108,7 @@ def fields(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Show the metadata fields of a collection with their types, or the most frequent values of one field.
 
-    Only indexed documents count. The values of a field come with the number of documents that have each.
+    Only indexed documents count. For each value, the command shows the number of documents that have it.
 
     Examples:
 
@@ -117,7 +117,7 @@ def fields(  # noqa: PLR0917 - one parameter is one option
         qa-cluster collections fields lang --filter "year>=2020" --limit 10
     """
     if not field and filter:
-        raise typer.BadParameter("--filter chooses documents for the values of a field: name the field")
+        raise typer.BadParameter("--filter chooses the documents whose field values are shown: name a field")
     with client_of(context) as client, refusals_as_usage(InvalidInput, "FIELD or --filter"):
         if not field:
             listed = client.fields(collection)
@@ -142,7 +142,7 @@ def _show_fields(listed: FieldList) -> None:
     )
     console.say(console.counted(len(listed.fields), "field"))
     if not listed.complete:
-        console.notice("the collection has more fields than the list")
+        console.notice("the list is incomplete: the collection has more fields")
 
 
 def _show_values(found: FieldValues) -> None:
@@ -180,12 +180,12 @@ def delete(
     yes: YesOption = False,
     json: Json = False,
 ) -> None:
-    """Delete a collection with all its documents and cached answers. It accepts no new documents from the start.
+    """Delete a collection with all its documents and cached answers. From the start, it accepts no new documents.
 
     On a terminal, the command asks first. Elsewhere it needs --yes.
 
-    The exit code is 1 if the time is over before everything is deleted. Repeat the command then, or after an
-    interruption, to continue.
+    The exit code is 1 if --timeout ends before everything is deleted. In this case, or after an interruption, repeat
+    the command to continue.
 
     Example: qa-cluster collections delete books
     """

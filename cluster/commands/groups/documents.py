@@ -43,7 +43,7 @@ Failed = Annotated[
     bool,
     typer.Option(
         "--failed",
-        help="Only documents that are not indexed and not tried again until they are written again. Not with --filter.",
+        help="Only documents that could not be indexed. Not with --filter.",
     ),
 ]
 
@@ -62,8 +62,8 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Show the indexed documents, or with --failed the failed ones. Pending documents are not listed.
 
-    A document fails if two workers ended while they indexed it, or if its text takes too long to be split. It is tried
-    again when it is written again.
+    A document fails if two workers ended while they indexed it, or if splitting its text takes too long. The cluster
+    retries only after a client has written the document again.
 
     The list is sorted by partition, then by time of writing. If there may be more documents, the command prints the
     cursor for the rest of the list.
@@ -165,7 +165,7 @@ def show(
 ) -> None:
     """Show the record and the text of a document. The exit code is 1 if the document does not exist.
 
-    The record has only the sizes of the source map, which maps the text to its file. --json prints the whole map.
+    The source map maps text offsets to positions in the file. The record shows only its sizes; --json prints all of it.
 
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """
@@ -231,13 +231,14 @@ def update(  # noqa: PLR0917 - one parameter is one option
     collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:
-    """Change the metadata of documents by id, or of all documents that match a prefix or filter. The texts stay.
+    """Change the metadata of documents by id, or of all documents that match a prefix or filter. The texts stay
+    unchanged.
 
-    A value that looks like a number, true, false or null is read as such; in double quotes it is text. The texts are
-    not indexed again. Repeating a command changes nothing more.
+    A value such as 5, true or null is a number, boolean or null. In double quotes, it is text. The command does not
+    index the texts again. You can repeat it safely.
 
-    The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
-    skipped; all others are updated.
+    The exit code is 1 if a document does not exist, or if a client wrote a matching document meanwhile. The command
+    skips such documents and updates all others.
 
     Examples:
 
@@ -294,7 +295,7 @@ def _update_by_id(
 def _update_matching(
     client: ClusterClient, fields: dict[str, Any], remove: tuple[str, ...], choice: ChoiceArguments
 ) -> MetadataUpdate:
-    """Update in steps of some seconds, and show the number of documents after each."""
+    """Update in steps of some seconds, and show the number of documents after each step."""
     found = MetadataUpdate(0, 0, 0, False, "")
     with console.progress("updating", None) as advance:
         while found.next_cursor is not None:
@@ -328,8 +329,8 @@ def delete(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Delete documents by id, or all documents that match a prefix or filter.
 
-    The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
-    not deleted; all others are.
+    The exit code is 1 if a document does not exist, or if a client wrote a matching document meanwhile. The command
+    keeps such a document and deletes all others.
 
     On a terminal, the command asks first. Elsewhere it needs --yes.
 
@@ -365,8 +366,8 @@ def _delete_matching(context: typer.Context, choice: ChoiceArguments, yes: bool,
         console.say(f"{console.counted(removal.deleted, 'document')} deleted")
     if not removal.complete:
         console.error(
-            "some matching documents were not deleted, because they were written meanwhile or the time was over: repeat"
-            " the command to delete them"
+            "some matching documents were not deleted, because a client wrote them meanwhile or the time limit ended:"
+            " repeat the command to delete them"
         )
         raise typer.Exit(_FAILED)
 

@@ -35,9 +35,9 @@ def work(
 ) -> None:
     """Run the batches that clients of the REST service create, until Ctrl-C.
 
-    The command starts worker processes of rq, and a jobs server if the setting jobs_url names none. The batches and
-    their results are in the cluster: after a crash of a worker, of this command or of a shard, a worker resumes each
-    batch after the last recorded line. You can run the command on several hosts.
+    The command starts worker processes of rq, and a jobs server if the setting jobs_url is empty. The batches and their
+    results are in the cluster: after a crash of a worker, of this command or of a shard, a worker resumes each batch
+    after the last recorded line. You can run the command on several hosts.
 
     Example: qa-cluster jobs work --workers 4
     """

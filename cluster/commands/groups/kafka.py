@@ -1,4 +1,6 @@
-"""`qa-cluster kafka answer` and `kafka ingest`: start the adapter for Kafka, which is imported by its name only."""
+"""`qa-cluster kafka answer` and `kafka ingest`: start the adapter for Kafka. They import the adapter by name, because
+it needs the extra `kafka`.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,20 @@ _DEAD_LETTERS = "-dead-letter"
 Brokers = Annotated[
     str, typer.Option(help="Addresses of brokers, separated by commas.", metavar="HOST:PORT", show_default=False)
 ]
-Source = Annotated[str, typer.Option("--from", help="Topic that is read.", metavar="TOPIC", show_default=False)]
+Source = Annotated[str, typer.Option("--from", help="Topic to read.", metavar="TOPIC", show_default=False)]
 Group = Annotated[
     str, typer.Option(help="Consumer group. The processes of a group share the partitions.", metavar="NAME")
 ]
 DeadLetter = Annotated[
     str | None,
     typer.Option(
-        help="Topic for messages that cannot be processed.", metavar="TOPIC", show_default="--from with -dead-letter"
+        help="Topic for messages that cannot be processed.",
+        metavar="TOPIC",
+        show_default="the topic of --from with the suffix -dead-letter",
     ),
 ]
 KafkaConfig = Annotated[
-    str, file_option("Properties of librdkafka, a line each: security.protocol=SASL_SSL, sasl.password=...")
+    str, file_option("File with librdkafka properties, one on each line: security.protocol=SASL_SSL, sasl.password=...")
 ]
 SetKafka = Annotated[
     list[str] | None,
@@ -47,12 +51,13 @@ Service = Annotated[
 ]
 ApiKeyFile = Annotated[str, file_option("File with the API key for --service.")]
 Concurrency = Annotated[
-    int, typer.Option(help="Limit of messages that are processed at the same time.", min=1, max=256)
+    int, typer.Option(help="Maximum number of messages that are processed at the same time.", min=1, max=256)
 ]
 Buffer = Annotated[
     int | None,
     typer.Option(
-        help="Limit of messages that were read and are not finished; beyond it, the partitions are paused.",
+        help="Maximum number of messages that were read and are not finished. At this limit, the partitions are"
+        " paused.",
         min=1,
         max=100_000,
         show_default="8 times --concurrency",
@@ -60,10 +65,13 @@ Buffer = Annotated[
 ]
 Attempts = Annotated[
     int,
-    typer.Option(help="Attempts for a message that may be at fault itself, before it becomes a dead letter.", min=1),
+    typer.Option(
+        help="Attempts for a message that may itself cause the error. After them, it becomes a dead letter.", min=1
+    ),
 ]
 DrainSeconds = Annotated[
-    float, typer.Option(help="After SIGTERM, how long to finish messages that were read.", min=0, metavar="SECONDS")
+    float,
+    typer.Option(help="Time limit, after SIGTERM, to finish the messages that were read.", min=0, metavar="SECONDS"),
 ]
 CreateTopics = Annotated[bool, typer.Option("--create-topics", help="Create missing topics.")]
 MetricsPort = Annotated[
@@ -97,7 +105,7 @@ def answer(
     plan: Annotated[
         str | None,
         typer.Option(
-            help="How much is read for questions without a plan.",
+            help="Plan of questions that name none.",
             parser=one_of(tuple(PLANS)),
             metavar="|".join(PLANS),
             show_default="setting 'plan'",
@@ -117,9 +125,9 @@ def answer(
 ) -> None:
     """Answer the questions of a Kafka topic and write the answers to another topic, until Ctrl-C or SIGTERM.
 
-    A question is a JSON object such as {"question": "Who wrote it?"}. Answers have the key and the headers of their
-    question and, in each partition, the order of the questions. Every question is answered at least once, with
-    --exactly-once exactly once.
+    A question is a JSON object such as {"question": "Who wrote it?"}. Each answer has the key and the headers of its
+    question. In each partition, the answers have the order of the questions. Every question is answered at least once
+    or, with --exactly-once, exactly once.
 
     Example: qa-cluster kafka answer --brokers 127.0.0.1:9092 --from questions --to answers
     """
@@ -134,8 +142,8 @@ def answer(
             "buffer": buffer or 8 * concurrency,
             "attempts": attempts,
             "exactly_once": exactly_once,
-            # if the process ends during a question, nothing has changed, and the next owner of the partition asks it
-            # again
+            # Questions change nothing. If this process ends during a question, the next owner of the partition asks it
+            # again.
             "revoke_seconds": 2.0,
             "linger_seconds": linger_ms / 1000,
             "drain_seconds": drain_seconds,

@@ -82,7 +82,7 @@ def import_keys(
 
     Each JSON object has key (the text of the key), name and scopes. It may have collections, limits and expires, as
     printed by `qa-cluster keys create --json`. You can repeat the command: existing keys stay unchanged, and revoked
-    keys stay revoked. If the cluster has one of the keys with other rights, nothing is stored.
+    keys stay revoked. If the cluster has one of the keys with other rights, the command stores nothing.
 
     Example: qa-cluster keys import keys.json
     """
@@ -167,8 +167,7 @@ def clear(
 ) -> None:
     """Delete all API keys and their records. The REST service then requires no key, as before the first key.
 
-    A service that listens on another address than loopback then refuses all requests, unless it was started with
-    --without-keys.
+    A service that listens on an address other than loopback then refuses all requests, except with --without-keys.
 
     Example: qa-cluster keys clear --yes
     """

@@ -1,4 +1,4 @@
-"""`qa-cluster pins ..` and `qa-cluster synonyms ..`: editors' answers, and words with one meaning."""
+"""`qa-cluster pins ..` and `qa-cluster synonyms ..`: answers that editors pin, and words with the same meaning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from qa_cluster.types import Pin, Synonyms
 from ...terminal import console, tables
 from ..shared_options import CollectionOption, Json, audit_of, client_of, refusals_as_usage
 
-Question = Annotated[str, typer.Argument(help="The question. Case, spaces and closing ?!. do not count.")]
+Question = Annotated[
+    str, typer.Argument(help="The question. Upper and lower case, spaces and a final ?, ! or . do not matter.")
+]
 
 
 def list_pins(context: typer.Context, collection: CollectionOption = DEFAULT_COLLECTION, json: Json = False) -> None:
@@ -37,7 +39,7 @@ def set_pin(  # noqa: PLR0917 - one parameter is one option
     url: Annotated[str, typer.Option(help="Web address of the document's page.", metavar="URL")] = "",
     collection: CollectionOption = DEFAULT_COLLECTION,
 ) -> None:
-    """Pin an answer to a question. Every service shows it first from now on.
+    """Pin an answer to a question. Every service then shows this answer first.
 
     Example: qa-cluster pins set "How do I reset my password?" "Use the link on the login page." --document-id faq
     """
@@ -63,7 +65,7 @@ def delete_pin(context: typer.Context, question: Question, collection: Collectio
 def show_synonyms(
     context: typer.Context, collection: CollectionOption = DEFAULT_COLLECTION, json: Json = False
 ) -> None:
-    """Show the synonyms of a collection, one group in a line.
+    """Show the synonyms of a collection, one group on each line.
 
     Example: qa-cluster synonyms show
     """
@@ -78,9 +80,10 @@ def show_synonyms(
 
 def set_synonyms(
     context: typer.Context,
-    groups: Annotated[list[str], typer.Argument(help="Words or phrases with one meaning: 'vm, virtual machine'.")],
+    groups: Annotated[list[str], typer.Argument(help="Words or phrases with the same meaning: 'vm, virtual machine'.")],
     weight: Annotated[
-        float, typer.Option(help="Weight of a synonym, as a part of the weight of its own terms.", min=0.01, max=1)
+        float,
+        typer.Option(help="Weight of a synonym, relative to its weight as a word of the question.", min=0.01, max=1),
     ] = 0.5,
     collection: CollectionOption = DEFAULT_COLLECTION,
 ) -> None:

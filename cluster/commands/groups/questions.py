@@ -31,10 +31,10 @@ def questions(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what people asked without a sure answer, or what they said about answers.
+    """Show the feedback on answers or, with --unanswered, the questions without a sure answer.
 
-    A question counts if no cache answered it, and its best answer is unsure or missing. --export writes one example for
-    each sentence that the feedback judges.
+    A question has no sure answer if its best answer is unsure or missing. Questions that a cache answered are not
+    counted. --export writes one example for each sentence that the feedback judges.
 
     Examples:
 
@@ -44,7 +44,8 @@ def questions(
     """
     if export is not None and (unanswered or not export.endswith((".json", ".jsonl"))):
         raise typer.BadParameter(
-            "the file must end in .json or .jsonl, and only feedback is exported", param_hint="--export"
+            "--export writes only feedback: leave out --unanswered, and name a file that ends in .json or .jsonl",
+            param_hint="--export",
         )
     with client_of(context) as client:
         if unanswered:
@@ -91,7 +92,7 @@ def _export(path: Path, entries: tuple[FeedbackEntry, ...]) -> None:
     else:
         content = orjson.dumps(squad_of(examples), option=orjson.OPT_INDENT_2)
     if not examples:
-        console.error("no feedback has the sentence of an answer: nothing was written")
+        console.error("no feedback has the sentence of an answer, so there are no examples: nothing was written")
         raise typer.Exit(1)
     path.write_bytes(content)
     console.say(f"{console.counted(len(examples), 'example')} written to {path}")

@@ -21,8 +21,8 @@ def node(  # noqa: PLR0917 - one parameter is one option
     announce: Annotated[
         str,
         typer.Option(
-            help="Name or address under which other servers reach this host; needed if its address changes at a"
-            " restart.",
+            help="Name or address under which other servers reach this host; required if the address of this host can"
+            " change at a restart.",
             show_default="detected by the other servers",
         ),
     ] = "",
@@ -38,8 +38,8 @@ def node(  # noqa: PLR0917 - one parameter is one option
     The server replaces this process. It keeps its data in the folder `node` of the data folder. When all servers are
     running, `qa-cluster up --form --cluster-url ..` forms one cluster from them.
 
-    With --tls-cert, --tls-key and --cluster-tls-ca, the server uses TLS for all connections, also to other servers, and
-    requires client certificates (setting server_tls_clients).
+    With --tls-cert, --tls-key and --cluster-tls-ca, the server uses TLS for all connections, including those to other
+    servers, and requires client certificates (setting server_tls_clients).
 
     Example: qa-cluster node --data-dir /var/lib/qa-cluster/7000 --port 7000
     """

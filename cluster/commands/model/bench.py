@@ -23,7 +23,7 @@ def bench(
     rounds: Annotated[int, typer.Option(help="Number of runs for each input shape.", min=1, max=10_000)] = 30,
     json: Json = False,
 ) -> None:
-    """Measure the speed of a reader on the shards: runs by input length and batch size, and reading for one question.
+    """Measure the speed of a reader on the shards: for each input length and batch size, and for one question.
 
     Times are in milliseconds, measured by a client of the shard: the median and, in JSON, the 95th percentile. Other
     load on the shards increases them. The command removes the data that it stores.

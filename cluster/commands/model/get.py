@@ -27,7 +27,7 @@ def get(
     ],
     to: Annotated[
         Path | None,
-        typer.Option("--to", help="New folder for the model.", show_default="the name of the file, or of the plan"),
+        typer.Option("--to", help="New folder for the model.", show_default="the name of the file, or `accurate`"),
     ] = None,
 ) -> None:
     """Fetch a published reader or encoder, check its SHA-256, and unpack it into a new folder.

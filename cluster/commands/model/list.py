@@ -23,8 +23,8 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
     rows = summary(found)
     for name, addresses in reader_listing.incomplete_readers(operation, found).items():
         console.notice(
-            f"{name} is incomplete on {', '.join(addresses)}: it is being loaded now, or a command was interrupted. In"
-            f" the second case, load it again, or remove it with `qa-cluster model unload {name}`"
+            f"{name} is incomplete on {', '.join(addresses)}: a command is loading it now, or was interrupted. If it"
+            f" was interrupted, load the model again, or remove it with `qa-cluster model unload {name}`"
         )
     if json:
         console.say_json(rows)
@@ -59,7 +59,7 @@ def _default_text(row: dict[str, Any]) -> str:
 
 
 def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
-    """One row for each reader and encoder of the cluster, the default reader first."""
+    """Return one row for each reader and encoder of the cluster, the default reader first."""
     by_name: dict[str, dict[str, ShardReader]] = {}
     for address, entries in found.items():
         for entry in entries:

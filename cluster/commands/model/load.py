@@ -49,8 +49,8 @@ def load(  # noqa: PLR0917 - one parameter is one option
     nothing changes. The worker of a shard needs memory for about three times the size of the model
     (qa.worker-memory-mb).
 
-    An encoder is never the default: it replaces the previous encoder, unless --beside or --keep-old is given. With
-    several encoders, the one that was exported last makes the vectors.
+    An encoder is never the default. It replaces the previous encoder, except with --beside or --keep-old. With several
+    encoders, the encoder with the latest export makes the vectors.
 
     Examples:
 
@@ -65,7 +65,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or bundled_reader(), budget, name)
     if reader.is_encoder and context_tokens is not None:
-        raise ConfigError(f"{reader.tag} is an encoder, whose budget of tokens is fixed: leave out --context-tokens")
+        raise ConfigError(f"{reader.tag} is an encoder, which has a fixed token budget: leave out --context-tokens")
     _set_up_functions(settings, operation.url)
     with until_signal():
         removed = reader_loading.load(operation, reader, make_default=not beside, keep_old=keep_old)

@@ -170,7 +170,7 @@ def test_pages_that_are_gone_broken_or_too_large(web: WebSite, monkeypatch: pyte
             fetched.fetch(f"{web.url}/large", 1000)
         for path, message in (
             ("/broken", "status is 500"),
-            ("/coded", "not asked for"),
+            ("/coded", "not requested"),
             ("/short", "cannot be fetched"),
         ):
             with pytest.raises(InvalidInput, match=message):
