@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         dest="http_without_keys",
         action="store_const",
         const="true",
-        help="listen on other addresses than loopback without API keys (http_without_keys)",
+        help="listen on addresses other than loopback without API keys (http_without_keys)",
     )
     parser.add_argument("--access-log", action="store_true", help="log every request")
     hide_typed_passwords()

@@ -234,10 +234,10 @@ class Application:
             )
 
     def _admit(self, scope: Scope, key_id: str) -> None:
-        """Count a request of an API key, and let its further work count for the key; QueueFull above the limit.
+        """Count a request of an API key, and attribute its further work to the key; QueueFull above the limit.
 
-        Above the limit, a key is still admitted while it has less than an equal share of the limit. Otherwise, a key
-        with a thousand requests would block all other keys.
+        Above the limit, the service still admits a key that uses less than an equal share of the limit. Otherwise, a
+        key with a thousand requests would block all other keys.
         """
         limit = self.state.options.max_requests
         keys = len(self._in_progress) + (key_id not in self._in_progress)

@@ -1,8 +1,7 @@
 """The certificate of the service. SIGHUP reloads it while the service runs.
 
 Open connections keep the old certificate; new connections use the new certificate. The context of the listener passes
-each handshake to the newest context. Invalid files, or a key that does not match the certificate, are not loaded, so
-the old certificate stays in use.
+each handshake to the newest context. If the new files are invalid or do not match, the old certificate stays in use.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Certificate:
         return True
 
     def renew_at_hangup(self) -> None:
-        """Let SIGHUP reload the certificate. If the event loop is running, it does this in the loop."""
+        """Make SIGHUP reload the certificate, in the event loop if the loop is running."""
 
         def on_hangup(number: int, frame: FrameType | None) -> None:
             try:

@@ -64,11 +64,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_message = self._in_head = False
         self._replaying = False  # another parser reads the head of this request again
         self._progressed = False  # the last bytes ended a head or a message, or were a body
-        self._kept_bytes = 0  # bytes since then, which the parser may keep
+        self._kept_bytes = 0  # bytes since the last progress, which the parser may keep
         self._held = b""  # received bytes that are not parsed yet
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-        self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # uvicorn's are whole seconds
+        self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # uvicorn expects whole seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection. Above the limit, close an idle connection, or refuse the new connection."""
@@ -149,7 +149,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._disarm_head()
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes. While a pipelined request waits for the previous answer, hold further bytes back."""
+        """Parse bytes. While a pipelined request waits for the previous answer, store further bytes without parsing
+        them.
+        """
         at = 0
         while at < len(data) and not self.pipeline and self._kept_bytes <= MAX_HEAD_BYTES:
             at += self._feed(data[at : at + PIECE_BYTES])
@@ -276,13 +278,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _must_be_silent(self) -> bool:
-        """Return whether the client could mistake an error message for another answer or a part of one."""
+        """Return whether the client could mistake an error response for another response or a part of it."""
         if self._in_message and not self._in_head:
             return self.cycle.response_started or bool(self.pipeline)
         return not self._is_idle()
 
     def _refuse(self, error: Exception) -> None:
-        """Close the connection. If the client can understand it, first send a problem document."""
+        """Close the connection. First send a problem document, except if the client could misread it."""
         if self._must_be_silent():
             self.transport.close()
             return

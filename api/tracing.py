@@ -67,8 +67,8 @@ _HEADERS = _Headers()
 
 
 class SpanStep:
-    """A span as a step of the core. All spans of a request get their times from the wall clock at the request's
-    start.
+    """A span as a step of the core. The times of all spans of a request are relative to the wall clock at the start of
+    the request.
     """
 
     __slots__ = ("_epoch_ns", "_question_text", "_span", "_tracer", "sent_at")

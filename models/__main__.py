@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_train(chosen)
         with _bars() as progress:
             result = _COMMANDS[chosen.command](chosen, progress)
-        print(result)  # after the progress bars have ended: rich would send output to their stream
+        print(result)  # after the progress bars: while they run, rich sends output to their stream
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -119,7 +119,7 @@ def _add_reference(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--rank-weight",
         type=float,
         default=0.3,
-        help="weight of the BM25 score next to the reader's score (default 0.3)",
+        help="weight of the BM25 score that is added to the reader's score (default 0.3)",
     )
     parser.add_argument("--limit", type=int, help="number of questions, spread over the file (default: all)")
     return parser

@@ -1,6 +1,6 @@
 """Finds the API key of a request, and checks that it is valid and has the scope of the route.
 
-Before the cluster has its first key, every request is allowed, unless other machines can reach the service
+Before the cluster has its first key, every request is allowed, except if other machines can reach the service
 (`keys_required`). After that, every route requires a key, except the open routes. The guard checks the scope before the
 service reads the request. The collection is known only later, so each route calls `http.messages.permit`.
 
@@ -32,8 +32,8 @@ class Guard:
         self._required = keys_required
 
     def at_hand(self, scope: Scope) -> ApiKey | None:
-        """Return the key of a question if it can be checked without a request to a shard and has no limits; otherwise
-        None.
+        """Return the key of a question if the key has no limits and can be checked without a request to a shard;
+        otherwise None.
         """
         engine = self._state.engine_or_none
         known = None if engine is None else engine.api_keys.at_hand()

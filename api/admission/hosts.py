@@ -1,8 +1,8 @@
 """Checks the `Host` of a request, as protection against DNS rebinding.
 
-A malicious web page can let its host name resolve to this machine, and then use the service with the rights of the user
-who opened the page. The browser sends this name as `Host`, so the service accepts only known names. It accepts every IP
-address, because DNS rebinding cannot change an address.
+A malicious web page can make its host name resolve to this machine, and then use the service with the rights of the
+user who opened the page. The browser sends this name as `Host`, so the service accepts only known names. It accepts
+every IP address, because DNS rebinding cannot change an address.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Refuses requests that a browser sends for the page of another origin, unless the setting `cors_origins` allows it.
+"""Refuses requests that a browser sends for a page of another origin, if the setting `cors_origins` does not allow it.
 
 Without this check, every web page that the user opens could use a service without API keys on this machine. Browsers
 report the origin of a request in `Sec-Fetch-Site`; older browsers use `Origin`. Programs send neither header, so their
 requests are accepted. Links to the files of the page are accepted, because these requests start no work.
 
 A browser sends `Sec-Fetch-Site` only over HTTPS and to this machine. Over plain HTTP to another machine, it sends
-`Origin` with each request whose response a script may read or that can change data, but not with the request of an
-image.
+`Origin` only with requests that can change data or whose response a script may read. Requests for images have no
+`Origin`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Origins:
         )
 
     def verdict(self, scope: Scope) -> RawHeaders | None:
-        """Return the CORS headers of the response; empty for a request of the own origin; None if it must be
-        refused.
+        """Return the CORS headers of the response. They are empty for the service's own origin, and None for a refused
+        request.
         """
         headers = scope["headers"]
         sites = {value for name, value in headers if name == b"sec-fetch-site"}
@@ -71,9 +71,7 @@ class Origins:
         return None
 
     def check(self, scope: Scope, *, is_file: bool = False) -> RawHeaders:
-        """Return the CORS headers of the response. HttpProblem for a refused origin, unless the request is for a
-        file.
-        """
+        """Return the CORS headers of the response. HttpProblem for a refused origin, except for requests for files."""
         found = self.verdict(scope)
         if found is None and is_file and scope["method"] in ("GET", "HEAD"):
             return []

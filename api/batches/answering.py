@@ -1,4 +1,4 @@
-"""Answers one request of a batch, as the route of the endpoint would answer a request with the batch's API key."""
+"""Answers one request of a batch like the route of its endpoint, with the API key of the batch."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class RequestRate:
 class BatchAnswers:
     """Answers the requests of one owner's batches.
 
-    If a request does not set `coverage`, it is ``full``: a batch waits for a shard that is down, because no person
-    checks each answer.
+    The default of `coverage` is ``full``. So a batch waits for a shard that is down, because no person checks each
+    answer.
     """
 
     def __init__(self, engine: Engine, owner: str, endpoint: str, retry_seconds: float) -> None:
@@ -94,9 +94,7 @@ class BatchAnswers:
             return most
 
     async def answer(self, request: LineRequest) -> LineResult:
-        """Return the result of a request. Errors of the cluster are retried for the time of the setting
-        `batch_retry_s`.
-        """
+        """Return the result of a request. Retry after errors of the cluster, for at most `batch_retry_s`."""
         request_id = f"batch_req_{secrets.token_hex(12)}"
         until, pause, own = monotonic() + self._retry_seconds, _FIRST_PAUSE_SECONDS, 0
         while True:

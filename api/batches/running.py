@@ -2,7 +2,7 @@
 
 A worker has the lease of an owner while it runs the owner's batches. One atomic script records results. It checks the
 lease and the number of lines that were done before. So each line has exactly one result, even if a worker dies, or
-continues after another worker has replaced it. A worker that starts resumes after the last recorded line. Lines run
+continues after another worker has replaced it. A new worker resumes after the last recorded line. Lines run
 concurrently, but their results are recorded in the order of the lines.
 """
 
@@ -38,7 +38,7 @@ from .answering import BatchAnswers, LineResult, expired_line
 RECORD_SECONDS = 0.5
 _RECORD_LINES = 200
 _RENEW_SECONDS = LEASE_MS / 1000 / 4
-# The limit of lines whose results are not recorded yet, running or done, as a multiple of the concurrency.
+# Maximum number of lines without a recorded result, running or done, as a multiple of the concurrency.
 _WINDOW = 4
 
 _log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class OwnerBatches:
         check.end()
         if check.errors:
             await self._store.end(batch, self._token, FAILED, check.errors)
-            _log.info("batch %s failed: %d lines are wrong", batch.id, len(check.errors))
+            _log.info("batch %s failed: %d lines are invalid", batch.id, len(check.errors))
         else:
             await self._store.start(batch, self._token, check.total)
         return await self._store.batch(self._owner, batch.id)

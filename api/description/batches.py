@@ -1,4 +1,4 @@
-"""The fields of `/v1/files` and `/v1/batches`, and the OpenAPI description of what these routes send."""
+"""The fields of `/v1/files` and `/v1/batches`, and the OpenAPI description of their responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch_fields() -> tuple[Field, ...]:
             minimum=2,
             maximum=4,
         ),
-        Field("metadata", "object", "up to 16 names with texts, which the batch shows"),
+        Field("metadata", "object", "up to 16 names with text values, returned with the batch"),
     )
 
 
@@ -51,7 +51,7 @@ def file_list_parameters() -> tuple[Field, ...]:
     return (
         Field("after", "string", "id of the last file of the previous page", minimum=1, maximum=_ID_CHARS),
         Field("limit", "integer", "maximum number of files", minimum=1, maximum=10 * MAX_FILES),
-        Field("order", "string", "order of the times of creation", default="desc", choices=("asc", "desc")),
+        Field("order", "string", "order by creation time", default="desc", choices=("asc", "desc")),
         Field("purpose", "string", "only files with this purpose", choices=(BATCH, BATCH_OUTPUT)),
     )
 
@@ -74,7 +74,7 @@ _BATCH = object_of(
         "id": STRING,
         "object": {"const": "batch"},
         "endpoint": {"enum": list(ENDPOINTS)},
-        "errors": {"type": ["object", "null"], "description": "the wrong lines of a failed batch"},
+        "errors": {"type": ["object", "null"], "description": "the invalid lines of a failed batch"},
         "input_file_id": STRING,
         "completion_window": STRING,
         "status": STRING,
@@ -141,9 +141,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIEr
 
 
 def with_openai_errors(operation: dict[str, Any]) -> dict[str, Any]:
-    """Add OpenAI's form of errors to an operation. Problems of the connection have no path, so they stay problem
-    documents.
-    """
+    """Add OpenAI's error format to an operation. Connection errors have no path, so they stay problem documents."""
     for response in operation["responses"].values():
         if "application/problem+json" in response.get("content", {}):
             response["content"] = response["content"] | _ERROR

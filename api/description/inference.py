@@ -29,7 +29,8 @@ _OUTPUT = object_of(
         "name": {
             **STRING,
             "enum": list(OUTPUTS),
-            "description": "start and end are offsets of code points in the context, end after the last one",
+            "description": "start and end are code point offsets in the context; end is the offset after the last code"
+            " point",
         },
         "datatype": {**STRING, "enum": sorted(set(OUTPUTS.values()))},
         "shape": {**_SHAPE, "description": "the shape of the tensor question"},
@@ -67,7 +68,7 @@ SCHEMAS = {
     "Inference": object_of(
         {
             "model_name": {**STRING, "description": "the name in the path"},
-            "model_version": {**STRING, "description": "the revision that read"},
+            "model_version": {**STRING, "description": "the revision of the model that answered"},
             "id": {**STRING, "description": "the id of the request, if it has one"},
             "outputs": {"type": "array", "items": _OUTPUT},
         },
@@ -97,7 +98,7 @@ _LENGTH = {
 }
 _SUMMARIES = {
     "": ("get", "Get the inputs and outputs of a model", "the metadata", "InferenceModel"),
-    "/ready": ("get", "Check whether a model is ready", "a shard can read with it", "InferenceModelReady"),
+    "/ready": ("get", "Check whether a model is ready", "the model is ready on a shard", "InferenceModelReady"),
     "/infer": ("post", "Answer questions from their contexts", "the answers", "Inference"),
 }
 
@@ -106,7 +107,9 @@ def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, An
     """Return the descriptions of the routes, without the responses that all routes share."""
     paths: dict[str, Any] = {
         "/v2": {"get": _operation("Get the metadata of the service", "the metadata", "InferenceServer")},
-        "/v2/health/live": {"get": _operation("Check whether the service is running", "it is", "InferenceLive")},
+        "/v2/health/live": {
+            "get": _operation("Check whether the service is running", "the service is running", "InferenceLive")
+        },
         "/v2/health/ready": {
             "get": _operation(
                 "Check whether every shard can answer", "every shard can", "InferenceReady", unready="InferenceReady"

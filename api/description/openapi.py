@@ -57,7 +57,7 @@ _STATUS_TEXT = {
     "429": "a limit of the API key is reached; see Retry-After, RateLimit-Policy and RateLimit",
     "431": "the head of the request is too long",
     "500": "the question failed",
-    "502": "a shard gave an invalid answer",
+    "502": "a shard sent an invalid response",
     "503": "the service is at its capacity, or a shard is down or not ready; see Retry-After",
     "504": "the request was not answered in time",
 }
@@ -73,7 +73,7 @@ _MODEL = object_of(
         "name": {**STRING, "description": "id@revision"},
         "id": STRING,
         "revision": STRING,
-        "default": {**BOOLEAN, "description": "whether it answers questions that name no model"},
+        "default": {**BOOLEAN, "description": "whether this model answers questions that name no model"},
         "precision": STRING,
         "bytes": {**INTEGER, "description": "size of the ONNX file"},
         "context_tokens": {
@@ -225,7 +225,7 @@ _PREFER = {
     "name": "Prefer",
     "in": "header",
     "schema": {**STRING, "examples": ["respond-async"]},
-    "description": "respond-async: answer later; GET of the Location in the response gets the result",
+    "description": "respond-async: answer later; GET on the Location of the response returns the result",
 }
 _RESULT_ID = {
     "name": "id",
@@ -235,7 +235,9 @@ _RESULT_ID = {
     "description": "the id in the response with status 202",
 }
 _STATE = {
-    "/livez": {"get": _operation("Check whether the process is running", {"200": ("it is running", "Alive")}, [])},
+    "/livez": {
+        "get": _operation("Check whether the process is running", {"200": ("the process is running", "Alive")}, [])
+    },
     "/readyz": {
         "get": _operation(
             "Check whether every shard can answer",
@@ -331,7 +333,12 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
     """Return the paths for the list of documents and for one document."""
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
-    if_match = {"name": "If-Match", "in": "header", "schema": version, "description": "required current version"}
+    if_match = {
+        "name": "If-Match",
+        "in": "header",
+        "schema": version,
+        "description": "the version that the document must have now",
+    }
     return {
         "/documents": {
             "get": _operation(
@@ -365,7 +372,7 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
         "/documents/upload": {
             "post": _operation(
                 "Store the text of files",
-                {"200": ("what became of each file; at least one was stored", "Upload")},
+                {"200": ("the result for each file; at least one file was stored", "Upload")},
                 ["400", "404", "413", "415", "422", "503", "504"],
                 parameters=_parameters(upload_parameters(limits, upload_timeout_ms)),
                 requestBody=_FILES,
@@ -436,7 +443,7 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
             "parameters": [_COLLECTION_NAME],
             "get": _operation(
                 "List the metadata fields of a collection",
-                {"200": ("the fields, those of most documents first", "Fields")},
+                {"200": ("the fields, the most frequent first", "Fields")},
                 ["404", "413", "422", "503", "504"],
             ),
         },

@@ -42,7 +42,7 @@ _ORIGIN = {
     "source": "file of the document, and the line or page where the paragraph starts; null if unknown",
     "url": "web address of the document's page, from its metadata field url; empty if it has none",
 }
-_FAILURE = "why this version is not indexed and not tried again until it is written again; empty: it has not failed"
+_FAILURE = "why this version could not be indexed (writing the document again retries); empty: it has not failed"
 _DESCRIPTIONS: dict[type, dict[str, str]] = {
     Mention: _ORIGIN,
     Answer: {
@@ -52,10 +52,11 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "start": "offset of the first code point in the stored document",
         "end": "offset after the last code point",
         "context": "the sentence with the answer",
-        "shard": "the shard that read it",
+        "shard": "the shard that found the answer",
         "also_in": "other sentences with the same answer, best first",
-        "pinned": "whether an editor has pinned this answer; then its score is 1, its confidence sure, its offsets 0",
-        "confidence": "the score in words; the limits of the words are fitted on questions with known answers",
+        "pinned": "whether an editor pinned this answer; if so, its score is 1, its confidence is sure, and its offsets"
+        " are 0",
+        "confidence": "the score as a word; the limits of the words are fitted to questions with known answers",
     },
     AskResult: {"no_answer_score": "probability that no answer is right"},
     Index: {
@@ -74,7 +75,7 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     SearchResult: {
         "terms": "terms of the query that the ranking uses",
         "sentences": "number of ranked sentences",
-        "collections": "the searched collections; scores are weighed by the statistics of all of them together",
+        "collections": "the searched collections; scores use the statistics of all these collections together",
     },
     DocumentEntry: {
         "length": "number of code points of the text",
@@ -83,8 +84,8 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     },
     Document: {"failure": _FAILURE},
     WriteResult: {
-        "vectors": "what became of the vectors in the request: stored, other_encoder, other_document, other_sentences,"
-        " stale or refused; empty: it had none",
+        "vectors": "the result for the vectors in the request: stored, other_encoder, other_document, other_sentences,"
+        " stale or refused; empty: no vectors",
     },
     DocumentCounts: {
         "documents": "number of indexed documents",
@@ -98,15 +99,15 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "id": "the prefix and the name of the file",
         "format": "format in which the file was read",
         "sentences": "number of sentences; null: the document is not indexed yet",
-        "remarks": "what was guessed, replaced or left out",
+        "remarks": "remarks about guessed, replaced or omitted text",
         "error": "why the file was not stored; empty: it was stored",
         "code": "code of the error, for programs",
     },
     MetadataUpdate: {
         "updated": "number of documents with changed metadata",
-        "unchanged": "number of chosen documents that had these metadata already",
-        "skipped": "number of chosen documents that were written or deleted meanwhile",
-        "complete": "false: repeat the request, with next_cursor as cursor unless it is null",
+        "unchanged": "number of matching documents that already had this metadata",
+        "skipped": "number of matching documents that a client wrote or deleted meanwhile",
+        "complete": "false: repeat the request; if next_cursor is not null, send it as cursor",
         "next_cursor": "where the update continues; null: it has reached the last document",
     },
     FieldEntry: {
@@ -122,15 +123,15 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "distinct": "number of distinct values; at least that number if exact is false",
         "other": "number of distinct values that are not listed",
         "values": "the most frequent values, each with the number of documents that have it",
-        "minimum": "the least number; null: no value is a number",
+        "minimum": "the smallest number; null: no value is a number",
         "maximum": "the greatest number; null: no value is a number",
         "earliest": "the first time; null: no value is a time",
         "latest": "the last time; null: no value is a time",
         "exact": "false: there are too many distinct values to count each",
     },
     Removal: {
-        "complete": "false: some matching documents were not deleted, because the time was over or they were written"
-        " meanwhile; repeat the request to continue",
+        "complete": "false: some matching documents were not deleted, because the time limit ended or a client wrote"
+        " them meanwhile; repeat the request to continue",
     },
 }
 # Fields of the JSON form that are not fields of the type.
@@ -148,7 +149,7 @@ _LEFT_OUT = {WriteResult: {"source_before"}}
 
 
 def object_of(properties: Schema, required: Sequence[str] | None = None) -> Schema:
-    """Return the schema of an object. All its properties are required unless `required` names the required ones."""
+    """Return the schema of an object. By default, all properties are required."""
     return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
 
 
@@ -214,8 +215,6 @@ RESULTS = {
     "FeedbackId": object_of({"id": STRING}),
     "FeedbackList": list_of(schema_of(FeedbackEntry)),
     "Unanswered": list_of(schema_of(UnansweredQuestion)),
-    "Fields": list_of(
-        schema_of(FieldEntry), complete={**BOOLEAN, "description": "false: there are more fields than the list has"}
-    ),
+    "Fields": list_of(schema_of(FieldEntry), complete={**BOOLEAN, "description": "false: the list is incomplete"}),
     "FieldValues": schema_of(FieldValues),
 }

@@ -76,8 +76,8 @@ class Field:
         minimum, maximum: the bounds of a number, or of the length of a string.
         pattern, required_inside: rules that only the description shows; the code that uses the value checks them.
         most: the limit of values of a repeated field.
-        in_bytes: whether the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema has
-            the same number of characters.
+        in_bytes: whether the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema
+            shows this number as characters.
     """
 
     name: str
@@ -165,7 +165,7 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
         Field(
             "model",
             "string",
-            "id or id@revision of the loaded model that reads (GET /models); default: the default model",
+            "id or id@revision of the loaded model that answers (GET /models); default: the default model",
             minimum=1,
             maximum=MAX_MODEL_BYTES,
             in_bytes=True,
@@ -218,7 +218,7 @@ def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTI
         Field(
             "prefix",
             "boolean",
-            "whether the last word may be incomplete, for results while a person types; only by words",
+            "whether the last word may be incomplete, for results while a person types; only with retriever words",
             default=options.prefix,
         ),
     )
@@ -232,8 +232,8 @@ def _retriever(default: str) -> Field:
     return Field(
         "retriever",
         "string",
-        "by what sentences are chosen. words: BM25; meaning: the vectors of passages; both: the sum. Without an encoder"
-        " on the shards, both means words",
+        "how to choose sentences. words: BM25; meaning: the vectors of passages; both: the sum. Without an encoder on"
+        " the shards, both works like words",
         default=default,
         choices=RETRIEVERS,
     )
@@ -306,8 +306,8 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
         Field(
             "vectors",
             "object",
-            "vectors of the passages, made by the client with the encoder of the shards; others are discarded, and the"
-            " shards make the vectors",
+            "vectors of the passages, which the client made with the encoder of the shards; other vectors are"
+            " discarded, and the shards make them",
             required_inside=("encoder", "dims", "version", "splitter", "sentences", "passages"),
         ),
     )
@@ -329,7 +329,7 @@ def metadata_parameters(limits: AskLimits) -> tuple[Field, ...]:
 def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """Return the query parameters for changing the metadata of many documents. A prefix or filter is required."""
     return (
-        Field("cursor", "string", "next_cursor of an update that its time limit ended; default: the first document"),
+        Field("cursor", "string", "next_cursor of an incomplete update; default: the first document"),
         *choice_parameters(),
         _timeout(limits),
     )
@@ -384,7 +384,7 @@ def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
         Field(
             "prefix",
             "string",
-            "precedes the name of each file in the id of its document",
+            "prefix of the ids; each id is the prefix and the name of the file",
             default="",
             maximum=MAX_ID_BYTES,
             in_bytes=True,
@@ -392,11 +392,11 @@ def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
         Field(
             "base_url",
             "string",
-            "address of the site that has a page for each file; gives each document the metadata field url",
+            "address of a site with a page for each file; sets the metadata field url of each document",
             maximum=MAX_SHORT_CHARS,
         ),
-        Field("url_style", "string", "addresses below base_url", default=STYLES[0], choices=STYLES),
-        Field("metadata", "object", "metadata of all documents; the metadata of a document itself have priority"),
+        Field("url_style", "string", "form of the addresses below base_url", default=STYLES[0], choices=STYLES),
+        Field("metadata", "object", "metadata of all documents; the metadata of a document itself has priority"),
         Field(
             "format",
             "string",
@@ -433,8 +433,7 @@ def choice_parameters() -> tuple[Field, ...]:
         Field(
             "failed",
             "boolean",
-            "documents that are not indexed and not tried again, instead of the indexed ones; not with filter or"
-            " filters",
+            "documents that could not be indexed, instead of indexed documents; not with filter or filters",
             default=False,
         ),
     )
@@ -466,7 +465,7 @@ def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 def guidance_parameters() -> tuple[Field, ...]:
     """Return the query parameters of pins, synonyms, feedback and unanswered questions."""
-    return (_collection("that it belongs to"),)
+    return (_collection("of the entries"),)
 
 
 def pin_removal_parameters() -> tuple[Field, ...]:
@@ -477,12 +476,12 @@ def pin_removal_parameters() -> tuple[Field, ...]:
 def pin_fields() -> tuple[Field, ...]:
     """Return the fields of the body that sets a pin."""
     return (
-        _text("question", "question; case and closing ?!. do not count", MAX_PIN_QUESTION_CHARS, required=True),
+        _text("question", "question; case and a final ?, ! or . do not matter", MAX_PIN_QUESTION_CHARS, required=True),
         _text("answer", "the editor's answer", MAX_PIN_ANSWER_CHARS, required=True),
         _text("document_id", "document that the answer refers to", MAX_PIN_ID_BYTES),
         _text("title", "title of that document", MAX_PIN_ID_BYTES),
         _text("url", "web address of the document's page", MAX_PIN_URL_CHARS),
-        _collection("that it belongs to"),
+        _collection("of the pin"),
     )
 
 
@@ -492,7 +491,7 @@ def synonyms_fields() -> tuple[Field, ...]:
         Field(
             "groups",
             "string",
-            "words or phrases with one meaning, with commas between them: vm, virtual machine",
+            "words or phrases with the same meaning, separated by commas: vm, virtual machine",
             required=True,
             minimum=3,
             maximum=MAX_GROUP_CHARS,
@@ -502,12 +501,12 @@ def synonyms_fields() -> tuple[Field, ...]:
         Field(
             "weight",
             "number",
-            "how much a synonym weighs, as a part of the weight of its own terms",
+            "weight of a synonym, relative to its weight as a word of the question",
             default=Synonyms().weight,
             minimum=0,
             maximum=1,
         ),
-        _collection("that they belong to"),
+        _collection("of the synonyms"),
     )
 
 
@@ -522,7 +521,7 @@ def feedback_fields() -> tuple[Field, ...]:
         _text("better_document_id", "document of the better answer", MAX_FEEDBACK_ID_BYTES),
         _text("better_answer", "the better answer; required if verdict is better", MAX_ANSWER_CHARS),
         _text("better_context", "sentence of the better answer", MAX_CONTEXT_CHARS),
-        _text("comment", "what the person writes", MAX_COMMENT_CHARS),
+        _text("comment", "comment of the person", MAX_COMMENT_CHARS),
         _collection("that was asked"),
     )
 

@@ -57,7 +57,7 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
     WorkerLost: ("shard-unavailable", "A shard lost its worker"),
     InferenceFailed: ("inference", "The model failed"),
     ModelError: ("model", "The model cannot be used"),
-    ProtocolError: ("protocol", "A shard gave an invalid answer"),
+    ProtocolError: ("protocol", "A shard sent an invalid response"),
     ClusterError: ("shard-unavailable", "The cluster cannot be reached or is not ready"),
 }
 # Problems that exist only in HTTP: their status and title.

@@ -40,8 +40,8 @@ def about(scope: Scope, **what: object) -> None:
 
 
 def permit(scope: Scope, collection: str) -> None:
-    """Raise HttpProblem unless the request's key allows this collection. The error does not reveal whether it
-    exists.
+    """Raise HttpProblem if the request's key does not allow this collection. The error does not reveal whether the
+    collection exists.
     """
     key: ApiKey = scope["state"]["key"]
     about(scope, collection=collection[:100])
@@ -49,7 +49,7 @@ def permit(scope: Scope, collection: str) -> None:
 
 
 def permit_key(key: ApiKey, collection: str) -> None:
-    """Raise HttpProblem unless the key allows the collection."""
+    """Raise HttpProblem if the key does not allow the collection."""
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",
@@ -59,7 +59,7 @@ def permit_key(key: ApiKey, collection: str) -> None:
 
 
 def require_json(scope: Scope) -> None:
-    """Raise HttpProblem unless the media type of the request is JSON."""
+    """Raise HttpProblem if the media type of the request is not JSON."""
     given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     if given != JSON and not (given.startswith(b"application/") and given.endswith(b"+json")):
         shown = given.decode("latin-1")[:80] or "none"
@@ -138,8 +138,8 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """Return the version that a write requires: from ``If-Match``; ``""`` for ``If-None-Match: *``; None for any
-    version.
+    """Return the version in ``If-Match`` that a write requires; ``""`` (no document) for ``If-None-Match: *``; None for
+    any version.
     """
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")

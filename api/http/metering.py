@@ -75,7 +75,7 @@ class Meter:
         self.headers = rate_headers(use.counts)
 
     async def end(self) -> None:
-        """End the count of the request. Call this before the response is sent, because the client may then send the
+        """End the count of the request. Call this before the response is sent, because after it the client may send the
         next request.
         """
         use, self._use = self._use, None

@@ -36,7 +36,7 @@ class _Parser(MultiPartParser):
 
 
 def require_multipart(scope: Scope) -> None:
-    """Raise HttpProblem unless the media type of the request is multipart/form-data."""
+    """Raise HttpProblem if the media type of the request is not multipart/form-data."""
     given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     if given != MEDIA_TYPE:
         shown = given.decode("latin-1")[:80] or "none"
@@ -62,13 +62,13 @@ async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> li
             files.append((part.filename or "", await part.read()))
             await part.close()
     if not files:
-        raise HttpProblem("validation", "the body contains no file: send each as a part with a filename")
+        raise HttpProblem("validation", "the body contains no file: send each file as a part with a filename")
     return files
 
 
 @asynccontextmanager
 async def receiving(timeout_ms: int) -> AsyncIterator[None]:
-    """In the block, a form is received. HttpProblem if it does not arrive in time, or is malformed."""
+    """Limit the time of a block that receives a form. HttpProblem if the form is late or malformed."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             yield
@@ -87,7 +87,7 @@ async def receiving(timeout_ms: int) -> AsyncIterator[None]:
 async def pieces(receive: Receive, limit: int, too_large: Callable[[], HttpProblem]) -> AsyncGenerator[bytes, None]:
     """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`. For a longer body, raise `too_large()`.
 
-    Other requests are served between two pieces.
+    Between two pieces, the service handles other requests.
     """
     size = 0
     while True:

@@ -1,8 +1,8 @@
 """Parses requests of the Open Inference Protocol: two tensors, in JSON or in Triton's binary form.
 
 In the binary form, JSON is the first part of the body, and the header ``Inference-Header-Content-Length`` has its size.
-The tensors follow in the order of `inputs`. Each element of a BYTES tensor is its size in four bytes, the least
-significant byte first, and then its bytes.
+The tensors follow in the order of `inputs`. Each element of a BYTES tensor is its size in four bytes (little-endian),
+followed by its bytes.
 """
 
 from __future__ import annotations

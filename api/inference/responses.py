@@ -58,7 +58,7 @@ def inference_response(
 
     Args:
         name: the model name in the request.
-        version: the revision of the reader that read.
+        version: the revision of the reader that answered.
         request: the request.
         results: the answer to each pair.
     """

@@ -29,7 +29,7 @@ from ..http.error_map import HttpProblem, problem
 from ..http.messages import JSON
 from ..service.lifespan import ServiceState
 
-# The limits of submitted questions that this process answers at the same time, and that it holds in total.
+# The limits of submitted questions in this process: how many it answers at the same time, and how many it has in total.
 ANSWERS_AT_ONCE = 16
 MAX_HELD = 1024
 RETRY_SECONDS = 30.0
@@ -56,7 +56,7 @@ class BackgroundAnswers:
         )
         state.metrics.registry.gauge(
             "qa_submitted_questions_oldest_seconds",
-            "For how long this process has had the oldest submitted question that it answers; 0 without one",
+            "Seconds since this process received the oldest submitted question that it still answers; 0 without one",
             lambda: monotonic() - min(self._begun.values()) if self._begun else 0.0,
         )
 

@@ -28,7 +28,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class _Part:
-    """The file of the form. It stores `PART_BYTES` bytes as soon as they have arrived."""
+    """The file of the form, which is stored in parts of `PART_BYTES` bytes while it arrives."""
 
     def __init__(self, store: BatchStore, owner: str, filename: str, seconds: float) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class _Part:
             del self._buffer[:PART_BYTES]
 
     async def seek(self, offset: int) -> None:
-        """Store the last bytes. Starlette calls this method after them."""
+        """Store the last bytes. Starlette calls this method at the end of the file."""
         del offset
         if self.file is not None and self._buffer:
             await self._put(bytes(self._buffer))
@@ -146,7 +146,7 @@ def _checked(name: str, parts: list[_Part], fields: dict[str, str]) -> BatchFile
 
 
 def _with_expiry(file: BatchFile, fields: dict[str, str]) -> BatchFile:
-    """Return the file with the lifetime of the field `expires_after`, which can only shorten the lifetime."""
+    """Apply the field `expires_after`, which can only shorten the lifetime of the file."""
     text = fields.get("expires_after[seconds]")
     if text is None:
         return file

@@ -117,8 +117,8 @@ def _wrong_method(scope: Scope, allowed: str) -> HttpProblem:
 
 
 def names_fields(scope: Scope) -> bool:
-    """Return whether a request is about the fields of a collection. It checks the raw path, as names contain no
-    slash.
+    """Return whether a request is about the fields of a collection. The check uses the raw path, because collection
+    names contain no slash.
     """
     _, slash, rest = _raw(scope).partition(b"/")
     return bool(slash) and (rest == _FIELDS or rest.startswith(_FIELDS + b"/"))

@@ -1,6 +1,7 @@
 """The web page for questions, and the widget for other sites. All files come from this service.
 
-The widget is one script that sites load from `/widget.js`. It is joined from files of the page and files of its own.
+The widget is one script that sites load from `/widget.js`. The service builds the script from files of the page and
+from the widget's own files.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _serve_widget(widget: StaticFile) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of the widget. Under the address with its version, a browser caches the script for a year.
+    """Return the handler of the widget. If the address has the version of the script, browsers cache the script for a
+    year.
 
     Pages of all origins may load the script. `Vary` separates cached copies with and without CORS headers.
     """

@@ -119,7 +119,7 @@ class _Metrics:
             return self._kept[1]
 
     async def _of_batches(self, engine: Engine) -> str:
-        """Return the metrics of batches; nothing while a shard that has batches does not answer."""
+        """Return the metrics of batches; empty while a shard with batches does not answer."""
         async with self._lock:
             if self._batches is None or time.monotonic() - self._batches[0] >= BATCHES_KEEP_SECONDS:
                 self._batches = (time.monotonic(), await _batches(engine, self._state.options.batches))

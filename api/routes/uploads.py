@@ -1,4 +1,4 @@
-"""`POST /documents/upload`: extracts text from files in a process with limits, and stores it."""
+"""`POST /documents/upload`: extracts text from files in a process with limits, and stores the text."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class UploadRoute:
         require_multipart(scope)
         reading = FolderReading(addresses=_addresses(values), metadata=values.get("metadata") or {})
         target = _Target(collection, values.get("prefix", ""), reading, values.get("wait", True))
-        _ = self._state.engine  # the error of a missing cluster comes before the body is read
+        _ = self._state.engine  # raises the error of a missing cluster before the body is read
         if self._active >= self._most:
             raise QueueFull(
                 f"the service is at its limit of {self._most} concurrent uploads (upload_max_requests): try again later"
@@ -93,7 +93,7 @@ class UploadRoute:
                 try:
                     found = await while_connected(receive, upload.store(files, seconds), extractor.kill)
                 finally:
-                    extractor.kill()  # so that the thread ends, whatever ended this request
+                    extractor.kill()  # ends the thread, even if the request failed
         finally:
             self._active -= 1
         stored = [file.id for file in found if not file.error]
@@ -152,7 +152,7 @@ class _Upload:
                 document = await self._extracted(GivenFile.named(name, data))
         except TimeoutError as error:
             raise DeadlineExceeded(
-                "the time for the request was over before this file was read (timeout_ms)"
+                "the time limit of the request ended before this file was read (timeout_ms)"
             ) from error
         left = max(0.05, deadline - asyncio.get_running_loop().time())
         target = self._target
@@ -176,7 +176,7 @@ class _Upload:
     async def _extracted(self, file: GivenFile) -> Document:
         """Return the document of a file. If the call is cancelled, the process that reads the file is killed."""
         if file.path.suffix.lower() in _JSON_FILES and not self._extractor.forced:
-            raise InvalidInput("a file of JSON has many documents: write each with PUT /documents/{id}")
+            raise InvalidInput("a JSON file has many documents: write each document with PUT /documents/{id}")
         working = asyncio.get_running_loop().run_in_executor(self._pool, self._read, file)
         try:
             await asyncio.wait([working])

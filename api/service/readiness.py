@@ -92,8 +92,8 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(lost),))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # While slots migrate, the keys of the reader may be on another shard. Then the reader that the worker uses
-        # counts.
+        # While slots migrate, the keys of the reader may be on another shard. Then check the reader that the worker
+        # uses.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use

@@ -58,7 +58,7 @@ class Telemetry:
         )
         self.submissions = self.registry.counter(
             "qa_submissions_total",
-            "Questions that are answered later (Prefer: respond-async), by what this process did with them",
+            "Submitted questions (Prefer: respond-async), by what this process did with them",
             ("outcome",),
         )
         for outcome in SUBMISSION_OUTCOMES:
@@ -102,7 +102,7 @@ class Telemetry:
 
 
 def batch_samples(counts: BatchCounts, now: float) -> list[str]:
-    """Return the numbers of the stored batches as samples. Each process reports those of the whole cluster."""
+    """Return the numbers of the stored batches as samples. Each process reports the batches of the whole cluster."""
     age = 0.0 if counts.oldest_open is None else max(0.0, now - counts.oldest_open)
     requests = {"pending": counts.pending, "completed": counts.completed, "failed": counts.failed}
     return [

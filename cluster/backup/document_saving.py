@@ -92,9 +92,10 @@ class SavedDocuments:
 class _Partition:
     """The file of a partition.
 
-    Attributes: known: for each document, its version, the number of its line, and the size of its text in bytes. dead:
-    the lines whose documents have changed since they were written. epochs: the epochs for which the file is correct;
-    None if the file must be compared with the partition again.
+    Attributes:
+        known: for each document, its version, the number of its line, and the size of its text in bytes.
+        dead: the lines whose documents have changed since they were written.
+        epochs: the epochs for which the file is correct; None if the file must be compared with the partition again.
     """
 
     tag: str

@@ -203,6 +203,7 @@ def _sibling(target: Path, what: str) -> Path:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove the folders that killed commands have left next to `target`, or rename a replaced backup back to `target`.
+
     Keep folders that other commands are writing.
     """
     for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _REPLACED))]:

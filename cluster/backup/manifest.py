@@ -85,10 +85,12 @@ class ShardState:
 class BackupManifest:
     """The manifest of a backup.
 
-    Attributes: version: the version of qa-cluster that made the backup. created: when the backup started, ISO 8601 in
-    UTC. chosen: the requested collections; None: the backup has everything. collections: all collections in the backup,
-    except the default collection. written_meanwhile: how many writes and deletions of documents the backup has noticed
-    while it ran.
+    Attributes:
+        version: the version of qa-cluster that made the backup.
+        created: when the backup started, ISO 8601 in UTC.
+        chosen: the requested collections; None: the backup has everything.
+        collections: all collections in the backup, except the default collection.
+        written_meanwhile: how many writes and deletions of documents the backup has noticed while it ran.
     """
 
     version: str
@@ -152,8 +154,7 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Return whether a file, even a damaged one, is the manifest of a backup: only such a manifest has its own digest.
-    """
+    """Return whether a file is the manifest of a backup, even a damaged one. Only such a file has its own digest."""
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()
     except OSError:

@@ -65,8 +65,7 @@ class RestoreOutcome:
 
 
 class Restoring:
-    """Restores a backup to the cluster of the settings: everything, or only the documents in the `chosen` collections.
-    """
+    """Restores a backup to the cluster of the settings: everything, or only the documents in `chosen` collections."""
 
     def __init__(
         self,

@@ -55,8 +55,9 @@ def release_of(url: str) -> tuple[str, str]:
 def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None], None]) -> None:
     """Fetch a release file, and unpack it into the new folder `folder`. After an error, the folder does not exist.
 
-    Args: url: ``URL#sha256=HEX``. on_progress: receives the number of received bytes, and the size of the file or None
-    if the size is unknown.
+    Args:
+        url: ``URL#sha256=HEX``.
+        on_progress: receives the number of received bytes, and the size of the file or None if the size is unknown.
 
     Raises:
         ConfigError: the URL has no checksum, or `folder` exists.

@@ -47,7 +47,9 @@ _INDEX = "index.html"
 class FetchedPage:
     """A page that was fetched.
 
-    Attributes: url: its address after redirects. format: the format of its media type; empty for other media types.
+    Attributes:
+        url: its address after redirects.
+        format: the format of its media type; empty for other media types.
     """
 
     url: str
@@ -130,8 +132,10 @@ class Site:
     def fetch(self, url: str, limit: int = MAX_FILE_BYTES) -> FetchedPage:
         """Return a page, after redirects on the same host.
 
-        Raises: NoText: the site no longer has the page. InvalidInput: the page cannot be fetched, or `robots.txt`
-        forbids it. InputTooLong: the page has more than `limit` bytes.
+        Raises:
+            NoText: the site no longer has the page.
+            InvalidInput: the page cannot be fetched, or `robots.txt` forbids it.
+            InputTooLong: the page has more than `limit` bytes.
         """
         start = current = checked_url(url)
         for _ in range(MAX_REDIRECTS + 1):

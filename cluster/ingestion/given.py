@@ -59,8 +59,9 @@ class GivenReading(SourceReading):
 def standard_input(name: str, *, is_raw: bool) -> SourceFile:
     """Return standard input as a file of this name.
 
-    Raises: InvalidInput: the name is not a file name, or --raw does not read such files. InputTooLong: standard input
-    has more than `MAX_FILE_BYTES` bytes.
+    Raises:
+        InvalidInput: the name is not a file name, or --raw does not read such files.
+        InputTooLong: standard input has more than `MAX_FILE_BYTES` bytes.
     """
     if is_raw and Path(name).suffix.lower() not in _RAW:
         raise InvalidInput(f"--raw reads only {', '.join(_RAW)}, not {name!r}")

@@ -43,8 +43,10 @@ LARGE_PART = 10
 class Gone:
     """The documents that a run with `--sync` deletes.
 
-    Attributes: documents: the documents whose files are no longer in the folder. moved: the adopted documents, which
-    this run has stored under the prefix. total: the number of documents in the collection.
+    Attributes:
+        documents: the documents whose files are no longer in the folder.
+        moved: the adopted documents, which this run has stored under the prefix.
+        total: the number of documents in the collection.
     """
 
     documents: Sequence[DocumentEntry]
@@ -149,7 +151,7 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 
 
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
-    """Delete the documents that no client has written since they were listed; return the number of deleted documents."""
+    """Delete the documents that no client wrote after they were listed; return the number of deleted documents."""
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:
         for number, entry in enumerate(gone, start=1):

@@ -40,7 +40,10 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports and retries by itself. `until_all` waits `_GIVE_UP_SECONDS` for a success."""
+    """A problem that a worker reports and retries by itself.
+
+    `until_all` waits `_GIVE_UP_SECONDS` for a success.
+    """
 
     __slots__ = ()
 

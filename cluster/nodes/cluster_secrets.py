@@ -43,6 +43,7 @@ def replication_password(settings: Settings) -> str:
 
 def write_derived_key(settings: Settings, folder: Path) -> Path | None:
     """Derive the bus key from the cluster's password and write it into `folder`; None if the cluster has no password.
+
     All hosts derive the same key.
     """
     if not settings.cluster_password:

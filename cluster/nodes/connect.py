@@ -65,9 +65,7 @@ class _TlsConnection(redis.SSLConnection):
         except redis.exceptions.ConnectionError as error:
             if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
-            if (
-                type(error) is redis.exceptions.ConnectionError
-            ):  # the server closed the connection before its alert could be read
+            if type(error) is redis.exceptions.ConnectionError:  # closed before the server's alert could be read
                 raise _ClosedByServer(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 

@@ -37,12 +37,15 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 class ShardReport:
     """The state of a shard.
 
-    Attributes: collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the
-    sums. earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them. failed:
-    the documents that could not be indexed, as `<collection>/<id>: <reason>`; for the default collection, `<id>:
-    <reason>`. unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
-    background. problems: why the shard cannot answer or accept documents; empty if it can do both. obstacles: the
-    problems that prevent storing documents.
+    Attributes:
+        collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
+        earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
+        failed: the documents that could not be indexed, as `<collection>/<id>: <reason>`; for the default collection,
+            `<id>: <reason>`.
+        unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
+            background.
+        problems: why the shard cannot answer or accept documents; empty if it can do both.
+        obstacles: the problems that prevent storing documents.
     """
 
     address: str

@@ -42,8 +42,10 @@ def prepare(
 ) -> PreparedDocuments:
     """Store the missing tokens (with `force`, all tokens) and the missing vectors on every shard, and wait for the end.
 
-    Args: collection: the collection to prepare; empty for all collections. on_progress: receives the number of
-    completed steps and the total. A document has one step for its tokens and one for its vectors.
+    Args:
+        collection: the collection to prepare; empty for all collections.
+        on_progress: receives the number of completed steps and the total. A document has one step for its tokens and
+            one for its vectors.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:

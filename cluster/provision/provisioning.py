@@ -68,7 +68,7 @@ def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
-    """Set the number of partitions, store `reader`, if given, on shards without a reader, and register the functions."""
+    """Set the number of partitions, store `reader` (if given) on shards without a reader, and register functions."""
     patience_seconds = settings.start_timeout_ms / 1000
     deadline = time.monotonic() + patience_seconds
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
 """Loads a reader or an encoder on all shards, makes a reader the default, or removes a model.
 
 A load stores the new reader under its own keys, alongside the readers in use, and the worker of each shard compiles it.
-To make it the default, one script for each shard renames its keys. Before the renaming, users notice no change. So if
-the load fails or is interrupted before that, the command undoes it. It cannot undo the renaming on a shard that cannot
-be reached. Then repeat the command to complete the change.
+To make it the default, one script for each shard renames its keys. Before the renaming, users notice no change, and the
+command undoes a failed or interrupted load. It does not undo the renaming, because some shards may be unreachable. To
+complete an interrupted renaming, repeat the command.
 
 An encoder never becomes the default. After its load, the previous encoders are removed.
 """
@@ -45,7 +45,7 @@ def load(
 ) -> list[str]:
     """Load a reader on every shard. By default, also make it the default and remove the previous default.
 
-    An encoder is loaded, and the previous encoders are removed.
+    For an encoder, instead remove the previous encoders.
 
     Returns:
         The names of the removed models.
@@ -176,7 +176,7 @@ def _store(operation: ClusterOperation, reader: ReaderFiles) -> None:
 
 
 def _remove(operation: ClusterOperation, name: str, *, default: bool) -> None:
-    """Remove a reader from all shards; ClusterError if it is a default reader, unless `default` allows this."""
+    """Remove a reader from all shards. Without `default`, ClusterError if it is the default reader of a shard."""
 
     def check(node: Node, client: redis.Redis) -> str:
         return "" if default else _refuse_default(node, client, name)

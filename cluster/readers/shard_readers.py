@@ -49,7 +49,7 @@ class ShardReader:
 
     @property
     def is_encoder(self) -> bool:
-        """Whether it makes vectors instead of answers."""
+        """Whether the model makes vectors instead of answers."""
         return self.kind == "encoder"
 
 
@@ -67,7 +67,7 @@ def default_on(node: Node, client: redis.Redis) -> str:
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the name in a stored manifest: of the reader `name`, or of the default reader; empty without a
+    """Return the name in the stored manifest of the reader `name` (empty: the default reader); empty without a
     manifest.
     """
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
@@ -156,9 +156,8 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove other default readers, which came with slots under other tags.
-
-    Otherwise they could become the default again.
+    """Remove default readers under other tags, which moved here with slots. Otherwise, they could become the default
+    again.
     """
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:
@@ -190,7 +189,8 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
         The number of removed keys.
     """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
-    if not default:  # only keys with its name: another command that makes it the default renames these keys
+    # Without `default`, remove only keys with the reader's name: making it the default renames these keys.
+    if not default:
         named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0
     for tag, key_name in dict.fromkeys([(node.tag, name), *named]):

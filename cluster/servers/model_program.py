@@ -1,5 +1,4 @@
-"""Runs each program of `qa_cluster.models` in its own process, because some programs measure time and some need torch.
-"""
+"""Runs each program of `qa_cluster.models` in its own process, because some measure time and some need torch."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ def node_ports_from(first: int, count: int) -> list[int]:
 
 
 def need_for_node(port: int, first: int) -> None:
-    """Raise ConfigError if `port` or its bus port cannot be bound. The error shows `first`, the setting 'first_port'.
-    """
+    """Raise ConfigError if `port` or its bus port cannot be bound. `first` is the value of setting 'first_port'."""
     for wanted in (port, port + BUS_OFFSET):
         try:
             bind_once(wanted, HOST)

@@ -43,7 +43,8 @@ class Checkpoint:
     Attributes:
         origin: the name of the folder, or the hub id with the commit.
         max_tokens: the longest input that the network has positions for, with special tokens.
-        passage_prefix: whether it was trained on passages with title and section before them (`training.json`).
+        passage_prefix: whether the checkpoint was trained on passages with title and section before them
+            (`training.json`).
     """
 
     network: Any
@@ -61,7 +62,7 @@ class Checkpoint:
 
 
 def require_export_extra() -> None:
-    """Raise ModelError, which says what to install, unless all packages that the exporter needs can be imported."""
+    """Raise ModelError, which says what to install, if a package that the export needs is missing."""
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
         raise ModelError(
@@ -91,7 +92,7 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # tokens do not show this: a small vocabulary may have neither case
+        # ask the normalizer, because a small vocabulary may have letters of neither case
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
         passage_prefix=knows_titles(folder),
@@ -114,7 +115,8 @@ def _located(source: str) -> tuple[Path, str, str]:
 def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
     """Return the network's inputs. Token types are included only if they distinguish question and context.
 
-    The tokenizer's list of inputs is not used, because for ALBERT and others it lacks types that were used in training.
+    The tokenizer's list of inputs is not used, because for ALBERT and others it lacks token types that the training
+    used.
     """
     accepted = inspect.signature(network.forward).parameters
     typed = "token_type_ids" in accepted and pair.context_type == 1 and getattr(config, "type_vocab_size", 0) > 1
@@ -252,7 +254,7 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
 
 
 def _require_vocabulary(folder: Path, source: str, family: str) -> None:
-    """Refuse a checkpoint from which transformers 5 would build another tokenizer than in its training."""
+    """Refuse a checkpoint for which transformers 5 would build another tokenizer than its training used."""
     found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
     if not found:
         raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")

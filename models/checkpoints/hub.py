@@ -133,9 +133,8 @@ def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
             place = hf_hub_download(
                 wanted.name, name, revision=revision, etag_timeout=TIMEOUT_SECONDS, endpoint=endpoint
             )
-            revision = Path(
-                place
-            ).parent.name  # the commit of the first file, even if the branch moves during the fetch
+            # fetch all files from the commit of the first file, even if the branch moves during the fetch
+            revision = Path(place).parent.name
     return Path(place).parent
 
 

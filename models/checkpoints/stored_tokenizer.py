@@ -9,7 +9,9 @@ from typing import Any
 
 
 def use_stored(tokenizer: Any, path: Path) -> None:
-    """Make the tokenizer in the file the backend of a fast transformers tokenizer; an invalid file raises any error."""
+    """Replace the backend of a fast transformers tokenizer by the tokenizer in a file. Invalid files raise errors of
+    any type.
+    """
     from tokenizers import Tokenizer
 
     tokenizer._tokenizer = _as_trained(Tokenizer.from_file(str(path)), tokenizer.backend_tokenizer)

@@ -58,10 +58,10 @@ UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 
 
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples. If all are answerable, add about as many unanswerable examples.
+    """Return the examples. If all examples are answerable, add about the same number of unanswerable examples.
 
     An added example has a question with another context: the context that shares most words with the question and does
-    not contain its answer. Readers meet such contexts among ranked sentences.
+    not contain its answer. On a cluster, readers read such contexts among the ranked sentences.
     """
     if any(not example.answers for example in examples):
         return list(examples)
@@ -114,7 +114,7 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
 
 
 def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
-    """Return the calibration error of each half's answers, with the logistic function of the other half."""
+    """Return the calibration error. The logistic function for each half of the answers is fitted to the other half."""
     half = np.arange(len(scores)) % 2 == 0
     shown = np.empty(len(scores))
     for part in (half, ~half):

@@ -49,7 +49,7 @@ def measure_latency(
 
 
 def _inputs(manifest: Manifest, length: int) -> Arrays:
-    """Return a pair of exactly `length` tokens with any values."""
+    """Return a pair of exactly `length` tokens with arbitrary values."""
     pair = manifest.pair
     ids = np.full((1, length), pair.tail[-1], np.int64)
     ids[0, : len(pair.head)] = pair.head

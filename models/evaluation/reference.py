@@ -164,7 +164,7 @@ class PlainReader:
 
 
 def _best(readings: Sequence[tuple[str, float, float]], rank_weight: float) -> tuple[str, float]:
-    """Return the text and the score over null of the best reading: the one with the highest sum of score over null and
+    """Return the text and the score over null of the best reading. It has the highest sum of score over null and
     `rank_weight` times the BM25 score.
     """
     text, score, _ = max(readings, key=lambda item: item[1] + rank_weight * item[2])

@@ -68,8 +68,8 @@ def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
     A row of `occurrences` has the frequency of a term and the length of its sentence.
 
-    The nearest code is chosen by ratio: of two codes, the upper code is chosen if the square of the weight is above the
-    product of their weights.
+    The nearest code is chosen by ratio. Of two neighbouring codes, the upper one is chosen if the square of the exact
+    weight is above the product of the weights of both codes.
     """
     frequency, length = occurrences.T
     exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))

@@ -115,7 +115,9 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """Return the lowest threshold that costs nothing; without one, a threshold at which waves never stop early."""
+        """Return the lowest threshold that passes both checks; if no threshold passes, one at which reading never stops
+        early.
+        """
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
         if not len(scores):

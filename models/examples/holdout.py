@@ -11,7 +11,9 @@ from qa_cluster.errors import InvalidInput
 from .labelled import Labelled
 
 MAX_LOSS = 8
-"""A context is not held out if the training would lose more than this number of other examples for each example."""
+"""A context is not held out if the training would lose more than this number of other examples for each of its
+examples.
+"""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _BLANK = re.compile(r"\s+")
 _SHORT = 12

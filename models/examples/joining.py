@@ -1,7 +1,7 @@
 """Makes longer contexts: joins a context with other contexts of its file about the same subject.
 
 A reader that is trained on single sentences never sees an answer among other sentences, or at a late position. The
-other contexts share rare words with the example's context, or are random. None of them may contain an answer to its
+other contexts share rare words with the example's context, or are random. No other context may contain an answer to the
 question.
 """
 

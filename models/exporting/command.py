@@ -84,7 +84,9 @@ def add_export(commands: "Commands") -> argparse.ArgumentParser:
         default=TOLERANCE,
         help=f"points of F1 that the export may lose on any evaluation set (default {TOLERANCE})",
     )
-    parser.add_argument("--force", action="store_true", help="write the reader even if it loses more")
+    parser.add_argument(
+        "--force", action="store_true", help="write the reader even if it loses more than the tolerance"
+    )
     parser.add_argument(
         "--runtime",
         choices=RUNTIMES,

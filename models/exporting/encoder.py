@@ -99,7 +99,7 @@ def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> Enco
 
 
 class _Inputs:
-    """Makes the inputs of texts, of at most `CONTEXT_TOKENS` tokens."""
+    """Tokenizes texts to inputs of at most `CONTEXT_TOKENS` tokens."""
 
     def __init__(self, tokenizer: ReaderTokenizer, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
         self._tokenizer = tokenizer

@@ -76,7 +76,8 @@ class ExportOptions:
 
     Attributes:
         precision: the precision of the reader; None: int8 with `calibration`, otherwise float32.
-        weight_bits: the number of bits of a weight's code in int8 and int8-dynamic: fewer make a file that compresses.
+        weight_bits: the number of bits of a weight's code in int8 and int8-dynamic. With fewer bits, the file
+            compresses better.
         compare: measure all precisions, not only the chosen one.
         calibration: question set on whose contexts the ranges of int8 are measured.
         held_out: question set that was not trained on, to fit the thresholds in the manifest.
@@ -86,7 +87,7 @@ class ExportOptions:
             smaller budget if a window has less space.
         max_examples: maximum number of calibration examples, spread over the file.
         tolerance: the points of F1 that the export may lose on any evaluation set.
-        force: write the reader even if it loses more.
+        force: write the reader even if it loses more than `tolerance`.
         runtimes: the runtimes in which the files are measured; the manifest has the figures of the first one.
         report: called with the report before anything is refused or written.
     """
@@ -172,7 +173,7 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
         manifest = export_.measure(labelled, examples, question_sets)
         (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
-        for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest, with their hashes, last
+        for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest with the hashes is last
             os.replace(folder / file, out / file)
     return manifest
 
@@ -240,7 +241,8 @@ class _Export:
         examples: Sequence[Example],
         question_sets: Mapping[str, Sequence[Example]],
     ) -> Manifest:
-        """Fit the thresholds, measure all files, and raise ModelError if the chosen one loses too much.
+        """Fit the thresholds, measure all files, and raise ModelError if the file of the chosen precision loses too
+        much.
 
         Args:
             labelled: the held-out questions.
@@ -308,7 +310,7 @@ class _Export:
         return run
 
     def _example(self) -> Arrays:
-        """Two pairs: a short one, and one that fills a window."""
+        """Return two pairs: a short pair, and a pair that fills a window."""
         pairs = self._encoder()
         question = "Who wrote the first program?"
         longest = "Ada Lovelace wrote the first program in 1843. " * pairs.pairs.window_tokens
@@ -333,7 +335,7 @@ class _Export:
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
-        """Return the pairs for the calibration of int8, unpadded. Every fifth fills a window."""
+        """Return the pairs for the calibration of int8, unpadded. Every fifth pair fills a window."""
         encoder = self._encoder()
         contexts = [example.context for example in examples]
         found = []

@@ -30,7 +30,7 @@ class ExportReport:
         threads: the number of threads of the runtimes.
         calibration_error: the calibration error of the fitted probabilities on held-out examples; None without such
             examples.
-        calibration_error_before: the same for the reader's own odds.
+        calibration_error_before: the calibration error of the reader's own odds.
         variants: the measurements; the checkpoint in PyTorch is first.
     """
 

@@ -61,7 +61,7 @@ def add_mine(commands: "Commands") -> None:
     option("--positives", "positives", "maximum number of passages with the answer in a group")
     option("--depth", "depth", "number of sentences that are ranked for a question")
     option("--context-tokens", "budget", "token budget of a sentence with its neighbours, as in the reader's manifest")
-    option("--min-words", "min_words", "shorter questions get no mined passages")
+    option("--min-words", "min_words", "minimum number of words of a question; shorter questions get no mined passages")
     option("--seed", "seed", "seed that draws half of the negatives from the lower ranks")
     parser.add_argument(
         "--unlabelled",

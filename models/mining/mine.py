@@ -1,8 +1,8 @@
 """Mines groups: for each question, passages with the answer, and high-ranking passages without it.
 
-The ranking is the formula of the shards (`qa_cluster/ranking`). So a reader learns to distinguish the answer from the
-passages that it reads in practice. The same data, settings and seed give the same file. Finished questions stay on disk
-when the command is stopped, and the next call resumes after them.
+The ranking is the formula of the shards (`qa_cluster/ranking`). So a reader learns to distinguish the answer from
+passages that it would read on a cluster. The same data, settings and seed give the same file. Finished questions stay
+on disk when the command is stopped, and the next call resumes after them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class MiningSettings:
     Attributes:
         negatives: maximum number of passages without the answer in a group.
         positives: maximum number of passages with the answer in a group.
-        depth: number of sentences that are ranked for a question. Half of the negatives are the best-ranked ones. The
-            others are drawn from the rest, because the best-ranked ones sometimes answer in other words.
+        depth: number of sentences that are ranked for a question. Half of the negatives have the best ranks. The other
+            half is drawn from lower ranks, because the best-ranked passages sometimes answer in other words.
         budget: tokens of a passage, like `context_tokens` in the manifest of the reader.
         min_words: shorter questions get no mined passages, because any text may answer "What was kept?".
         unlabelled: maximum number of high-ranking passages for a question that contain the words of the answer. Their
@@ -239,7 +239,7 @@ class _Miner:
     ) -> tuple[list[Labelled], list[Labelled]]:
         """Return two lists of passages of ranked sentences, the best first.
 
-        The passages of the first list do not contain the words of the answer. Those of the second list do.
+        The passages of the first list do not contain the words of the answer. The passages of the second list do.
 
         No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
         contain the answer. Then only passages with other titles are used.
@@ -273,7 +273,9 @@ def _line(group: Sequence[Labelled]) -> str:
 
 
 class KnownAnswers:
-    """The known answers of a question. Texts are searched for them as written, and normalised as for exact match."""
+    """The known answers of a question. Texts are searched for the answers as written, and for the answers as normalised
+    for exact match.
+    """
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._normal = [f" {normalise(answer)} " for answer in answers if normalise(answer)]

@@ -1,4 +1,4 @@
-"""A pool of sentences that are ranked as on the shards. The passage of a sentence has its neighbours, too.
+"""A pool of sentences that are ranked as on the shards, and the passage of each sentence.
 
 A document is a context of the training data or a file of the corpus. The passage of a sentence is what a shard would
 read: the sentence with whole neighbours, up to a budget of tokens.
@@ -106,7 +106,7 @@ class Pool:
     def best_passage(self, document: int, ranked: Sequence[int]) -> PassageSpan:
         """Return the passage of the best ranked sentence of a document.
 
-        If none of its sentences is ranked, return the passage of the first.
+        If no sentence of the document is ranked, return the passage of its first sentence.
         """
         for sentence in ranked:
             if self._owners[sentence] == document:

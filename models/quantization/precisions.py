@@ -27,7 +27,7 @@ _LARGEST_FLOAT16 = 65504.0
 
 
 def require_precision(precision: str, *, calibrated: bool) -> None:
-    """Raise InvalidInput unless the precision exists and, for int8, there is a calibration set."""
+    """Raise InvalidInput for an unknown precision, and for int8 without a calibration set."""
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
     if precision == "int8" and not calibrated:
@@ -35,7 +35,7 @@ def require_precision(precision: str, *, calibrated: bool) -> None:
 
 
 def convert(model: Any, precision: str, examples: Sequence[Arrays], weight_bits: int = BITS) -> Any:
-    """Return the float32 ONNX `model` in another precision, which its metadata names.
+    """Convert the float32 ONNX `model` to another precision, and name this precision in its metadata.
 
     Args:
         examples: the inputs for fitting the ranges and the rounding of int8.

@@ -1,11 +1,11 @@
 """Rounds a weight matrix to int8 so that the outputs change little (GPTQ: Frantar et al., 2022, arXiv:2210.17323).
 
 The input channels are rounded one after the other, the channels with most energy first. The error of each channel is
-compensated in the channels that are not rounded yet. In the bundled reader, the error of the outputs is half of that
-with rounding to the nearest. Pure functions on arrays.
+compensated in the channels that are not rounded yet. In the bundled reader, this halves the error of the outputs,
+compared with rounding to nearest. All functions are pure functions on arrays.
 
-Codes of fewer bits have fewer values. They are stored in int8 as well, so a runtime computes them like all others, but
-the file compresses: a code of 4 bits takes some 3.5 bits in an .xz file.
+Codes with fewer bits are also stored in int8, so a runtime computes them like 8-bit codes. But their file compresses
+better: a code of 4 bits takes about 3.5 bits in an .xz file.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float32]
 
 BITS = 8
-_CLIPS = np.linspace(0.5, 1.0, 21, dtype=np.float32)  # shares of the largest weight that steps are tried for
+_CLIPS = np.linspace(0.5, 1.0, 21, dtype=np.float32)  # shares of the largest weight that are tried as limits
 _DAMPING = 0.01  # this share of the mean energy is added to every channel, because inputs seldom span all directions
 _BLOCK = 128  # number of channels whose compensation is applied to all later channels at once
 
 
 def largest_code(bits: int) -> int:
-    """Return the largest code of so many bits; the smallest is its negative."""
+    """Return the largest code with `bits` bits. The smallest code is its negative."""
     return (1 << (bits - 1)) - 1
 
 

@@ -3,8 +3,8 @@
 An int8 activation has one step for all channels, but a few channels of transformers are many times as wide as the
 others. SmoothQuant divides wide channels and multiplies their weights by the same factor. The factors are `weight_max
 ** (1 - strength) / activation_max ** strength`: a higher strength moves more of the range into the weights. The best
-strength depends on the activation. So it is chosen for each activation by the error of the outputs on a sample. Pure
-functions on arrays.
+strength depends on the activation. So it is chosen for each activation by the error of the outputs on a sample. All
+functions are pure functions on arrays.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float32]
 STRENGTHS = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95)
 STEPS = 255
 _SMALLEST = 1e-5
-# `rounding` later removes about half of the error of the weights, so three quarters of its square
+# `rounding` later removes about half of the weight error, which is three quarters of the squared error
 _WEIGHT_ERROR_LEFT = 0.25
 
 
@@ -65,11 +65,12 @@ class Activations:
 
 
 def best_factors(seen: Activations, weights: Sequence[FloatArray], bits: int = BITS) -> FloatArray:
-    """Return [channels] float32, the factors of the activation. The rows of the weights must be divided by them.
+    """Return [channels] float32, the factors of the activation. The rows of the weights must be divided by these
+    factors.
 
     Args:
         seen: the float32 activation.
-        weights: the matrices [channels, outputs] by which it is multiplied.
+        weights: the matrices [channels, outputs] by which the activation is multiplied.
         bits: the number of bits of a weight's code.
     """
     matrix = np.concatenate(list(weights), axis=1)
@@ -89,7 +90,7 @@ def best_factors(seen: Activations, weights: Sequence[FloatArray], bits: int = B
 def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray, bits: int) -> float:
     """Return the mean squared error of the outputs.
 
-    The part of the weights is reduced, because `rounding` removes some.
+    The error of the weights counts only in part, because `rounding` removes some of it.
     """
     scaled, divided = seen.rows * factors, matrix / factors[:, None]
     scales = weight_scales(divided, bits)

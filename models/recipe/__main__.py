@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
                 release, digest = write_release(folder / "reader", folder)
-                watcher.say(f"the reader is in {folder / 'reader'}, and to publish in {release}#sha256={digest}")
+                watcher.say(f"the reader is in {folder / 'reader'}; the file to publish is {release}#sha256={digest}")
         except Interrupted as stopped:
             watcher.say(f"{stopped}. To resume, repeat the command")
             return 128 + stop.received
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         default=CHECKOUT.parent / "shared" / "data",
         help="folder with other data; missing data is left out (default: ../shared/data from the checkout)",
     )
-    parser.add_argument("--wheels", type=Path, help="folder with wheels that need not be fetched")
+    parser.add_argument("--wheels", type=Path, help="folder with wheels that are already fetched")
     parser.add_argument(
         "--ablations",
         action="store_true",

@@ -1,7 +1,7 @@
-"""Trains the student without one part of the recipe at a time, and measures the loss, with intervals.
+"""Trains the student without one part of the recipe at a time, and measures what each part contributes, with intervals.
 
-The measurement imitates serving: each held-out question of the project's own data is asked of the passages that rank
-high for it among all own passages. The answer is the span with the best score over null of all passages.
+The measurement imitates serving: each held-out question of the project's own data is read with the own passages that
+rank high for it. The answer is the span with the best score over null of all passages.
 """
 
 from __future__ import annotations

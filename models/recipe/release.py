@@ -15,7 +15,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FIL
 def write_release(reader: Path, folder: Path) -> tuple[Path, str]:
     """Write `ID-REVISION.tar` into `folder`, with the packed ONNX file; return its path and its SHA-256.
 
-    The same reader makes the same bytes.
+    The same reader gives the same bytes.
     """
     manifest = Manifest.load(reader / MANIFEST_FILE)
     made = folder / f"{manifest.model_id}-{manifest.revision}.tar"

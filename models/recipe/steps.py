@@ -245,7 +245,7 @@ class Recipe:
         return replace(training, stages=tuple(stages)), missing
 
     def _stage_file(self, name: str, parts: Sequence[str]) -> Path:
-        """One file with all data of a stage."""
+        """Write all data of a stage to one file, and return its path."""
         path = self.file(f"stage-{name}")
         lines = b"".join(gzip.decompress(self.file(part).read_bytes()) for part in parts)
         data = gzip.compress(lines, mtime=0)
@@ -284,7 +284,9 @@ class Recipe:
         return self.step("export", depends, work)
 
     def _calibration(self) -> Path:
-        """Labelled examples of all data, in random order. The export uses some of them, spread over the file."""
+        """Write the labelled examples of all data to a file, in random order, and return its path. The export uses some
+        of them, spread over the file.
+        """
         names = [data.name for data in self.plan.data if self.file(data.name).is_file()]
         examples = [example for name in names for example in load_dataset(self.file(name)).examples]
         random.Random(self.plan.seed).shuffle(examples)

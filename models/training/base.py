@@ -58,7 +58,7 @@ class Machine:
 
 
 def require_train_extra() -> None:
-    """Raise ModelError, saying what to install, unless everything training needs can be imported."""
+    """Raise ModelError, which says what to install, if a package that training needs is missing."""
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
         raise ModelError(f"training needs {', '.join(missing)}: pip install 'qa-cluster[train]' -c constraints.txt")

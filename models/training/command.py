@@ -69,13 +69,13 @@ def add_train(commands: Any) -> None:
         "hold_out", int, "number of examples of the last file to hold out, for the measurement at the end (default %d)"
     )
     option("batch_size", int, "windows in a step (default %d)")
-    option("batch_tokens", int, "limit of padded tokens in a step; it can have fewer windows then (default %d)")
+    option("batch_tokens", int, "limit of padded tokens in a step, which may reduce its number of windows (default %d)")
     option("max_tokens", int, "longest window in tokens, with the question; longer contexts are divided (default %d)")
     option("doc_stride", int, "tokens that neighbouring windows of a context share (default %d)")
     option("max_question_tokens", int, "longest question in tokens; longer questions are cut (default %d)")
     option("warmup", float, "share of a stage's steps in which the learning rate rises (default %d)")
     option("weight_decay", float, "weight decay of AdamW, except for biases and norms (default %d)")
-    option("max_gradient_norm", float, "limit of the length of the gradient (default %d)")
+    option("max_gradient_norm", float, "maximum norm of the gradient (default %d)")
     option(
         "attention_dropout",
         float,

@@ -71,7 +71,7 @@ class WindowEncoder:
     """Divides questions and contexts into windows, with a Hugging Face fast tokenizer of any pair layout.
 
     `title_share` is the share of questions whose windows include the prefix of their context (title and section).
-    `seed` determines which questions these are.
+    `seed` selects these questions.
     """
 
     def __init__(
@@ -182,10 +182,11 @@ def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
 
 
 def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
-    """Return the positions of the answer's first and last token; (0, 0) unless the window has the whole answer."""
+    """Return the positions of the answer's first and last token; (0, 0) if the window lacks a part of the answer."""
     if example.answer_start < 0:
         return 0, 0
-    # White space at the answer's ends belongs to no token: an answer at the end of a window would seem to be cut off.
+    # Ignore white space at the answer's ends, which belongs to no token. Otherwise, an answer at the end of a window
+    # would seem to be cut off.
     begin = example.answer_start + len(example.answer) - len(example.answer.lstrip())
     end = begin + len(example.answer.strip())
     touched = np.flatnonzero((spans[:, 1] > begin) & (spans[:, 0] < end) & (spans[:, 0] >= 0))
@@ -228,9 +229,8 @@ def _cut(
 
 
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group, ascending, and at most as many as one step can process.
-
-    If a group has more rows, its last rows without an answer are left out.
+    """Return the rows of each group in ascending order, up to the limit of one step. If a group has more rows, its last
+    rows without an answer are left out.
     """
     edges = np.flatnonzero(np.diff(windows.groups)) + 1
     found = []

@@ -26,7 +26,8 @@ LOSS_STEPS = 100
 
 
 class StageLoop:
-    """Trains one stage, from a position on. After every step it calls `report(steps done, total steps, loss, rows)`.
+    """Trains one stage, starting at a position. After every step it calls `report(steps done, total steps, loss,
+    rows)`.
 
     With `grouped`, a step has whole groups. `left_out` is the number of windows that do not fit into their group's
     step.
@@ -138,7 +139,7 @@ class StageLoop:
         return value
 
     def _require_finite(self, what: str, value: float, step: int) -> None:
-        """Raise ModelError unless the value is finite: another value would damage the weights and the saved state."""
+        """Raise ModelError if the value is not finite, because it would damage the weights and the saved state."""
         if not math.isfinite(value):
             raise ModelError(
                 f"the {what} is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "

@@ -23,8 +23,8 @@ def predict(
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Return the text of the best span of each context, and its score over null, float64 [contexts].
 
-    The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. The best span
-    of all windows counts.
+    The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. If a context
+    has several windows, the best span of all windows counts.
     """
     import torch
 

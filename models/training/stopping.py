@@ -19,7 +19,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Make the first Ctrl-C or SIGTERM request a stop. A second one ends the run at once."""
+    """Make the first Ctrl-C or SIGTERM request a stop. A second signal ends the run at once."""
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals

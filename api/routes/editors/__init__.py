@@ -1,1 +1,1 @@
-"""Routes for what editors and readers add to a collection: pins, synonyms, feedback and unanswered questions."""
+"""Routes for what editors and users add to a collection: pins, synonyms, feedback and unanswered questions."""

@@ -1,4 +1,4 @@
-"""`/pins`, `/synonyms`, `/feedback` and `/unanswered`: what editors and readers add to a collection."""
+"""`/pins`, `/synonyms`, `/feedback` and `/unanswered`: what editors and users add to a collection."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .outputs import TeacherOutputs, key_of
 
 
 def require_outputs(outputs: TeacherOutputs, examples: Sequence[Labelled]) -> None:
-    """Raise InvalidInput unless the outputs cover all examples."""
+    """Raise InvalidInput if the outputs lack an example."""
     known = outputs.known
     lacking = sum(key_of(example) not in known for example in examples)
     if lacking:
