@@ -39,7 +39,7 @@ class ConnectionLimits:
         connections: the limit of open connections. A further connection replaces the connection that has been idle
             longest, or gets status 503.
         head_seconds: the time limit for the head of a request, from the connection or from its first byte.
-        stall_seconds: how long a client may read nothing of its answer.
+        stall_seconds: how long a client may read no bytes of its answer.
         idle_seconds: how long a connection may be idle between an answer and the next request.
     """
 
@@ -205,7 +205,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._kept_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """Pass on the target, unless the head is replayed."""
+        """Pass on the target, except while the head is replayed."""
         if not self._replaying:
             super().on_url(url)
 
@@ -215,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start answering, unless the head is replayed."""
+        """Start answering, except while the head is replayed."""
         if not self._replaying:
             self._in_head = False
             self._note_progress()

@@ -91,7 +91,7 @@ class Guard:
 
 
 def _token(scope: Scope) -> bytes | None:
-    """Return the text after ``Bearer`` in the only `Authorization` header; None if there is no such header."""
+    """Return the text after ``Bearer`` in the `Authorization` header; None without exactly one such header."""
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(found) != 1 or found[0][:7].lower() != b"bearer ":
         return None

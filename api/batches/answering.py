@@ -41,7 +41,7 @@ class LineResult:
 
 @dataclass(slots=True)
 class RequestRate:
-    """Limits the rate at which requests start, by the limit `requests_per_second` of an API key."""
+    """Limits how many requests start in a second, by the limit `requests_per_second` of an API key."""
 
     _next: float = field(default=0.0)
 

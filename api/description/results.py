@@ -187,7 +187,7 @@ def _fields_of(kind: Any) -> Schema:
 
 
 _PAGE = {"type": ["string", "null"], "description": "cursor of the next page; null: this is the last"}
-_LISTED = "indexed documents, or failed ones; pending documents, which are not indexed yet, are not listed"
+_LISTED = "indexed or failed documents; pending documents, which are not indexed yet, are not listed"
 COLLECTION = schema_of(CollectionEntry)
 COLLECTION["properties"]["state"]["enum"] = ["ready", "incomplete", "deleting"]
 _DOCUMENTS = list_of(schema_of(DocumentEntry), next_cursor=_PAGE)

@@ -316,7 +316,7 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
 def metadata_fields() -> tuple[Field, ...]:
     """Return the fields of the body that changes metadata."""
     return (
-        Field("metadata", "object", "metadata fields to set, each with its new value; the other fields stay"),
+        Field("metadata", "object", "metadata fields to set, each with its new value; other fields stay unchanged"),
         Field("remove", "string", "names of metadata fields to remove", maximum=MAX_METADATA_BYTES, repeated=True),
     )
 

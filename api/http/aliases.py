@@ -13,7 +13,7 @@ OVERHEAD_BYTES = 512
 
 
 class Alias(NamedTuple):
-    """What a query string stands for: the digest of the answer, the JSON of the question, and the options that a hit
+    """The parsed form of a query string: the digest of the answer, the JSON of the question, and the options that a hit
     needs.
     """
 

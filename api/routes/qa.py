@@ -119,7 +119,7 @@ class QuestionRoute:
         await send_response(send, 200, headers, outcome.encode(scope["state"]["request_id"]))
 
     def _remember(self, query: bytes, outcome: Outcome) -> None:
-        """Let `near` recognise this query string, if its answer may come from the near cache."""
+        """Make `near` recognise this query string, if its answer may come from the near cache."""
         options = outcome.question.options
         if options.cache in ("use", "only"):
             self._aliases.put(query, Alias(outcome.digest, outcome.head, options.coverage, options.collection))

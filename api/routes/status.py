@@ -96,8 +96,8 @@ class StatusPages:
 class _Metrics:
     """The metrics of this process and of all shards.
 
-    The metrics of the shards are cached for one second, and those of batches for `BATCHES_KEEP_SECONDS`. Requests for
-    metrics are not limited, so the cache limits the load on the shards.
+    The metrics of the shards are cached for one second, and the metrics of batches for `BATCHES_KEEP_SECONDS`. Requests
+    for metrics are not limited, so the cache limits the load on the shards.
     """
 
     def __init__(self, state: ServiceState) -> None:

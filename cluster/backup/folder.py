@@ -61,7 +61,7 @@ class BackupFolder:
         return entry
 
     def store(self, name: str, data: bytes) -> None:
-        """Write a file, unless it was already written."""
+        """Write a file, if it was not already written."""
         if name in self.files:
             return
         file = HashedFile(self._new_path(name))

@@ -87,7 +87,7 @@ async def restore(
 ) -> list[str]:
     """Restore pins, synonyms and streams.
 
-    Return the names of the pins and synonyms that stay unchanged because the cluster has different ones.
+    Return the names of the pins and synonyms that stay unchanged because the cluster has other values.
     """
     kept: list[str] = []
     streams: dict[str, dict[str, bytes]] = {}

@@ -90,7 +90,7 @@ class BackupManifest:
         created: when the backup started, ISO 8601 in UTC.
         chosen: the requested collections; None: the backup has everything.
         collections: all collections in the backup, except the default collection.
-        written_meanwhile: how many writes and deletions of documents the backup has noticed while it ran.
+        written_meanwhile: how many writes and deletions of documents the backup noticed while it ran.
     """
 
     version: str
@@ -154,7 +154,7 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Return whether a file is the manifest of a backup, even a damaged one. Only such a file has its own digest."""
+    """Return whether a file is the manifest of a backup, intact or damaged. Only such a file has its own digest."""
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()
     except OSError:

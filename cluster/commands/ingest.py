@@ -143,7 +143,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     exclude: Annotated[
         list[str] | None,
         typer.Option(
-            help="In a folder, leave out files and folders that match this pattern, also if --include names them."
+            help="In a folder, leave out files and folders that match this pattern, even if --include names them."
             " Repeatable.",
             metavar="PATTERN",
             show_default=False,

@@ -63,7 +63,7 @@ ServerOption = Annotated[
 
 
 def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a parser for an option that takes one of some words."""
+    """Return a parser for an option with fixed choices."""
 
     def parse(text: str) -> str:
         if text not in choices:
@@ -157,7 +157,7 @@ class Audit:
         self._log = log
 
     def note(self, event: str, **what: object) -> None:
-        """Log a completed change. `what` holds names and numbers, never texts of documents."""
+        """Log a completed change. `what` has names and numbers, never texts of documents."""
         if self._log:
             self._log.note(event, {"user": _user()}, f"cli {socket.gethostname()}", **what)
 

@@ -33,7 +33,9 @@ def slot_ranges(shards: int) -> list[tuple[int, int]]:
 
 
 def create(clients: Sequence[redis.Redis], ports: Sequence[int], shards: int, host: str, deadline: float) -> None:
-    """Form one cluster from empty servers: the first `shards` become primaries, the others their replicas in turn."""
+    """Form one cluster from empty servers: the first `shards` become primaries, the other servers their replicas in
+    turn.
+    """
     for client, port in zip(clients, ports, strict=True):
         if len(nodes_of(client)) > 1 or client.dbsize():
             raise ClusterError(
@@ -71,7 +73,7 @@ def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> N
 
 
 def incomplete(client: redis.Redis, nodes: int = 0) -> str:
-    """Return what the cluster lacks in the view of one server; empty if it lacks nothing."""
+    """Return what the cluster lacks in the view of one server; empty if the cluster is complete."""
     info = text_of(command(client, "CLUSTER", "INFO"))
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     if facts.get("cluster_state") != "ok":

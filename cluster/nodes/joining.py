@@ -28,7 +28,8 @@ Servers = Mapping[Address, redis.Redis]
 
 
 def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> None:
-    """Form one cluster from the servers in `cluster_url`: the first `shards` are primaries, the others their replicas.
+    """Form one cluster from the servers in `cluster_url`: the first `shards` become primaries, the other servers their
+    replicas.
 
     A server keeps the slots that it owns. ConfigError if the settings contradict each other; ClusterError if a server
     does not answer, has data outside a cluster, or `start_timeout_ms` ends.
@@ -137,8 +138,8 @@ def _resolved(address: Address) -> str:
 
 
 def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:
-    """Give each primary its even share of the slots, unless a server already owns a slot of this share."""
-    # Ask each server for its own slots, because other servers may know old ones.
+    """Give each primary its even share of the slots. Skip shares in which a server already owns a slot."""
+    # Ask each server for its own slots, because other servers may have outdated information.
     owned = [span for client in clients for span in _own(client).slots]
     taken = {slot for first, last in owned for slot in range(first, last + 1)}
     for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):

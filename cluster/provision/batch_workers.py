@@ -137,7 +137,7 @@ class BatchWorkers:
 
 
 def _enqueue(settings: Settings, client: redis.Redis, owners: list[str]) -> None:
-    """Queue a job for each of these owners without a queued job."""
+    """Queue a job for each owner in `owners` that has no queued job."""
     queue = jobs.queue(client, BATCH_QUEUE)
     queued = {str(job_id).rpartition("-")[0] for job_id in queue.get_job_ids()}
     for owner in owners:

@@ -190,8 +190,8 @@ def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
             continue
         if found.get("cluster-require-full-coverage") == "yes":
             yield (
-                "cluster-require-full-coverage is yes: while one shard is down, the others will refuse all questions;"
-                " set it to no on every server"
+                "cluster-require-full-coverage is yes: while one shard is down, the other shards will refuse all"
+                " questions; set it to no on every server"
             )
         return
 

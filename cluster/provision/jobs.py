@@ -63,7 +63,7 @@ def directory(settings: Settings) -> Path:
 
 
 def start(loaded: LoadedSettings) -> None:
-    """Start the jobs server and the worker, unless they are running."""
+    """Start the jobs server and the worker, if they are not running."""
     settings = loaded.settings
     folder = directory(settings)
     with locked(folder.parent):
@@ -81,8 +81,9 @@ def start(loaded: LoadedSettings) -> None:
 
 
 def start_server(settings: Settings) -> None:
-    """Start the jobs server if `jobs_url` is empty and no server runs with the password of the cluster. If a server
-    runs with another password, stop its worker and restart the server, which keeps its jobs.
+    """Start the jobs server if `jobs_url` is empty and no server runs with the password of the cluster.
+
+    If a server runs with another password, stop its worker and restart the server, which keeps its jobs.
     """
     if settings.jobs_url:
         return

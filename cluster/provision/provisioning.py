@@ -37,7 +37,7 @@ _PARTITIONS_SECONDS = 8.0
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Add everything that the cluster lacks.
 
-    Store readers and encoders that only some shards have on all shards. If no shard has any, store the models of the
+    If only some shards have a reader or encoder, store it on all shards. If no shard has any, store the models of the
     settings or the bundled models.
     """
     report = inspect_cluster(settings, url)
@@ -103,7 +103,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
 
 
 def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
-    """Store the default reader of a shard, unless the shard has another complete default reader."""
+    """Store the default reader of a shard, if the shard has no other complete default reader."""
     tag = model_tag(client, node.tag)
     if tag not in ("", reader.tag) and default_on(node, client) == tag:
         return

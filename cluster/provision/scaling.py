@@ -78,7 +78,7 @@ def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClie
 
 
 def _make_replicas(found: list[ShardClient], shards: int) -> None:
-    """Make the first of the new nodes primaries, and the others their replicas in turn."""
+    """Make the first new nodes primaries, and the other new nodes replicas in turn."""
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)

@@ -47,8 +47,9 @@ def _matching(names: Iterable[str], model: str) -> list[str]:
 
 
 def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Return the readers with a model on a shard that are not in `found`, with the addresses of these shards. A command
-    is loading them now, or a killed command has left them.
+    """Return the readers with a model on a shard that are not in `found`, with the addresses of these shards.
+
+    A command is loading them now, or a killed command has left them.
     """
     known = {address: {entry.name for entry in entries} for address, entries in found.items()}
     holding: dict[str, list[str]] = {}

@@ -156,8 +156,9 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove default readers under other tags, which moved here with slots. Otherwise, they could become the default
-    again.
+    """Remove default readers under other tags, which moved here with slots.
+
+    Otherwise, they could become the default again.
     """
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:

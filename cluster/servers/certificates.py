@@ -78,9 +78,9 @@ def need_files(data_dir: Path, settings: Settings) -> None:
 
 
 def make_certificates(data_dir: Path) -> None:
-    """Create the authority and the certificates of servers and clients, unless the folder exists.
+    """Create the authority and the certificates of servers and clients, if the folder does not exist yet.
 
-    ConfigError if the program `openssl` is missing or fails; then no folder is created.
+    ConfigError if the program `openssl` is missing or fails. In this case, no folder is created.
     """
     folder = tls_folder(data_dir)
     if folder.exists():

@@ -1,6 +1,6 @@
 """Measures the time of one pair by its length, for several runners.
 
-The runners take turns, so that other load on the machine slows all of them.
+The runners take turns, so that other load on the machine slows all runners.
 """
 
 from collections.abc import Mapping, Sequence

@@ -51,7 +51,7 @@ def fit_waves(
 
     Args:
         examples: the held-out examples; questions without an answer are skipped.
-        read: reads the contexts, each of which is one sentence, with the exported file.
+        read: reads the contexts with the exported file. Each context is one sentence.
         rank_weight: the weight of the ranking score, from the manifest.
         ends: the number of sentences read after each wave, ascending.
     """
@@ -97,7 +97,7 @@ class Simulation:
         self.read: FloatArray = np.zeros(shape)
         self.f1: FloatArray = np.zeros(shape)
         for row, (example, candidates) in enumerate(zip(examples, readings, strict=True)):
-            # A question with few candidates has fewer waves. The values of its last wave fill the missing ones.
+            # A question with few candidates has fewer waves. Its missing waves get the values of its last wave.
             ordered = in_order(candidates, rank_weight)
             for wave, end in enumerate(wave_ends(ends, len(candidates[: ends[-1]]))):
                 part = ordered[:end]
@@ -115,8 +115,8 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """Return the lowest threshold that passes both checks; if no threshold passes, one at which reading never stops
-        early.
+        """Return the lowest threshold that passes both checks. If no threshold passes, reading never stops early at the
+        result.
         """
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]

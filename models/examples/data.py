@@ -62,7 +62,7 @@ def load_dataset(path: Path) -> Dataset:
 
 
 def group_line(question: str, source: str, passages: Iterable[Labelled]) -> str:
-    """Return one line of a file of groups. The labels of the passages say which ones have the answer."""
+    """Return one line of a file of groups. The labels of the passages say which passages have the answer."""
     found = [(passage.answer_start >= 0, passage.passage()) for passage in passages]
     negatives = [{k: v for k, v in row.items() if not k.startswith("answer")} for held, row in found if not held]
     row = {"question": question, "source": source, "positives": [row for held, row in found if held]}

@@ -63,7 +63,7 @@ class _Neighbours:
         return len(question.split()) >= MIN_QUESTION_WORDS and self._asked[question] <= MAX_CONTEXTS_OF_A_QUESTION
 
     def of(self, example: Labelled, order: random.Random) -> list[str]:
-        """Return contexts to join with the example's context: similar ones first, then random ones."""
+        """Return contexts to join with the example's context: similar contexts first, then random contexts."""
         rare = sorted(
             (word for word in self._words[example.context] if word in self._holders),
             key=lambda word: (self._frequency[word], word),

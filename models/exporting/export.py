@@ -246,7 +246,7 @@ class _Export:
 
         Args:
             labelled: the held-out questions.
-            examples: the same questions, and unanswerable ones.
+            examples: the held-out questions, and unanswerable questions.
         """
         options, chosen = self._options, self._options.chosen
         files = [

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _EPILOG = """\
-FILE has the format of the training files of `qa-cluster model train`. The output is a training file, too. Each of its
-lines is a group, which training normalises together. Ctrl-C keeps the finished questions. To resume, repeat the
-command.
+FILE has the format of the training files of `qa-cluster model train`. The output is a training file, too. Each line
+is a group. Training normalises the loss over all passages of a group. Ctrl-C keeps the finished questions. To resume,
+repeat the command.
 
 examples:
   qa-cluster model mine groups.jsonl.gz --data questions.jsonl.gz --corpus handbook/ --negatives 6

@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="make reader ARGS=..",
-        description="Make a reader: fetch encoders, mine passages, train a teacher, let it teach a student, export the "
-        "student. Finished steps are skipped, and a stopped step is resumed.",
+        description="Make a reader: fetch encoders, mine passages, train a teacher, train a student with the teacher,"
+        " export the student. Finished steps are skipped, and a stopped step is resumed.",
     )
     parser.add_argument("--small", action="store_true", help="use tiny random networks, to test all steps in a minute")
     parser.add_argument(

@@ -132,7 +132,7 @@ class Recipe:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
-        """Collect the data, hold own examples out, and remove examples that share sentences with them."""
+        """Collect the data, hold own examples out, and remove examples that share sentences with held-out examples."""
         found = {data.name: self._files(data) for data in self.plan.data}
         depends = {
             "data": [asdict(data) for data in self.plan.data],
@@ -309,7 +309,7 @@ def digest_of(path: Path) -> str:
 
 
 def _first_difference(known: Any, wanted: Any, where: str = "") -> str:
-    """Return the first place where two JSON values differ, with both values."""
+    """Return the first difference between two JSON values, with both values."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         for name in [*known, *wanted]:
             if known.get(name) != wanted.get(name):

@@ -229,8 +229,9 @@ def _cut(
 
 
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group in ascending order, up to the limit of one step. If a group has more rows, its last
-    rows without an answer are left out.
+    """Return the rows of each group in ascending order, up to the limit of one step.
+
+    If a group has more rows, its last rows without an answer are left out.
     """
     edges = np.flatnonzero(np.diff(windows.groups)) + 1
     found = []

@@ -180,7 +180,8 @@ def delete(
     yes: YesOption = False,
     json: Json = False,
 ) -> None:
-    """Delete a collection with all its documents and cached answers. From the start, it accepts no new documents.
+    """Delete a collection with all its documents and cached answers. When the deletion starts, it stops accepting
+    documents.
 
     On a terminal, the command asks first. Elsewhere it needs --yes.
 

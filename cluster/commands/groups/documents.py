@@ -60,7 +60,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show the indexed documents, or with --failed the failed ones. Pending documents are not listed.
+    """Show the indexed documents, or with --failed the failed documents. Pending documents are not listed.
 
     A document fails if two workers ended while they indexed it, or if splitting its text takes too long. The cluster
     retries only after a client has written the document again.
@@ -105,7 +105,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
-    """Return up to `limit` documents, from as many pages of the cluster as are needed."""
+    """Return up to `limit` documents, from several pages of the cluster if needed."""
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:
