@@ -109,8 +109,8 @@ def _add_reference(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     parser = commands.add_parser(
         "reference",
         help="answer questions with BM25 and plain PyTorch, as a baseline for `qa-cluster eval --checkpoint`",
-        description="Rank the sentences of a question set with bm25s, and read the best ones with PyTorch in float32. "
-        "Needs the extra: pip install 'qa-cluster[bench]' -c constraints.txt",
+        description="Rank the sentences of a question set with bm25s, and read the best sentences with PyTorch in"
+        " float32. Needs the extra: pip install 'qa-cluster[bench]' -c constraints.txt",
     )
     parser.add_argument("checkpoint", type=Path, help="folder of a Hugging Face checkpoint")
     parser.add_argument("dataset", type=Path, help="question set: .json in SQuAD format, or .jsonl(.gz)")

@@ -50,7 +50,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         str,
         typer.Option(
             help="Store the pages that this sitemap lists and that are on its host. The id of a page is the path of its"
-            " address. Its metadata field url is the address. The command obeys robots.txt.",
+            " address. The metadata field url of the document is the address. The command obeys robots.txt.",
             metavar="URL",
             show_default=False,
         ),
@@ -83,7 +83,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     name: Annotated[
         str,
         typer.Option(
-            help="With PATH -: a file name for standard input, such as notes.md. It is also the id of the document.",
+            help="With PATH -: a file name for standard input, such as notes.md. The name is also the id of the"
+            " document.",
             metavar="NAME",
             show_default=False,
         ),

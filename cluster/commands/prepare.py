@@ -28,8 +28,7 @@ def prepare(
     """Store the tokens and the missing vectors of all documents on the shards, and wait until this is done.
 
     Workers also make vectors in the background, soon after a document is written. This command makes the vectors now,
-    and shows the progress. Meanwhile, the cluster answers questions with priority. To resume a killed command, run it
-    again.
+    and shows the progress. Meanwhile, questions to the cluster have priority. To resume a killed command, run it again.
 
     Tokens take about 120 bytes for each sentence. Without stored tokens, a sentence is tokenized when it is first read,
     which makes this reading 1 to 3 % slower. Vectors take about 400 bytes for each passage.

@@ -35,10 +35,7 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerRanks:
-    """For each question, the rank (from 0) of the first sentence that contains its answer.
-
-    Also the number of sentences.
-    """
+    """For each question, the rank (from 0) of the first sentence with its answer; and the number of all sentences."""
 
     ranks: list[int | None]
     sentences: int

@@ -53,7 +53,7 @@ class EvaluationPlan:
 
     @property
     def program_options(self) -> list[str]:
-        """Options that give the programs of `qa_cluster.models` the same questions and number of threads."""
+        """The options that give the programs of `qa_cluster.models` the same questions and number of threads."""
         threads = self.settings.worker_threads or os.cpu_count() or 1
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
         return [*limit, "--threads", str(threads)]

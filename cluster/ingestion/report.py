@@ -34,7 +34,7 @@ _LEFT_OUT = {
     LINK: (
         "link",
         "links",
-        "left out that lead out of the folder, to a folder or to a hidden file (--follow-links reads them)",
+        "left out: the target is outside the folder, or is a folder or a hidden file (--follow-links reads them)",
     ),
     FOLLOWED: ("link", "links", "followed"),
     SPECIAL: ("pipe, device or socket", "pipes, devices and sockets", "left out"),

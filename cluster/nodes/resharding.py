@@ -150,7 +150,7 @@ def _wait_for_epoch(source_id: str, source: redis.Redis, target: redis.Redis) ->
     """Wait until the target knows the configuration epoch of the source, for at most `PATIENCE_SECONDS`.
 
     As the new owner, the target chooses an epoch above all epochs that it knows. A source that has just received slots
-    has a new epoch. If the target does not know it, the target may choose a lower epoch. Then an old message of the
+    has a new epoch. If the target does not know this epoch, it may choose a lower epoch. Then an old message of the
     source makes the target return the slot, the source does not accept the slot, and no server serves it.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -80,7 +80,7 @@ def python_module(module: str, *arguments: str, python: str = sys.executable) ->
     """Return the command line that runs a module of this package, by default with the Python of this process.
 
     With -P, Python does not import from the current folder, where a checkout's `qa_cluster` would hide the installed
-    one.
+    package.
     """
     return [python, "-P", "-m", module, *arguments]
 

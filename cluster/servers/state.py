@@ -40,7 +40,8 @@ def data_folder(settings: Settings) -> Path:
     """Return the full path of the data folder of the local cluster and its background jobs. The folder may be missing.
 
     Files in the data folder decide which programs run and which functions the servers load. The default data folder is
-    in the current folder and was not chosen by the user. So ConfigError if it may belong to another user.
+    in the current folder and was not chosen by the user. So this function raises ConfigError if that folder may belong
+    to another user.
     """
     folder = settings.data_dir.expanduser()
     if folder == Settings().data_dir and folder.exists() and (reason := objection(folder)) is not None:

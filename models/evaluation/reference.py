@@ -1,4 +1,4 @@
-"""The baseline for the whole system: BM25 ranks sentences, and PyTorch reads the best ones.
+"""The baseline for the whole system: BM25 ranks sentences, and PyTorch reads the best sentences.
 
 It is a simple system of standard parts. `bm25s` ranks the sentences with its own analysis and defaults. The checkpoint
 reads the best k sentences of a question alone, in float32. The answer is the span with the best score over `[CLS]`. The

@@ -115,8 +115,8 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """Return the lowest threshold that passes both checks. If no threshold passes, reading never stops early at the
-        result.
+        """Return the lowest threshold that passes both checks. If no threshold passes, return a threshold at which
+        reading never stops early.
         """
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]

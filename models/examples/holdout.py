@@ -11,7 +11,7 @@ from qa_cluster.errors import InvalidInput
 from .labelled import Labelled
 
 MAX_LOSS = 8
-"""A context is held out only if the training loses at most this number of other examples for each held-out one."""
+"""A context is held out only if the training loses at most this number of other examples for each held-out example."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _BLANK = re.compile(r"\s+")
 _SHORT = 12

@@ -117,7 +117,7 @@ class ExportOptions:
         return self.precision or ("int8" if self.calibration is not None else "float32")
 
     def precisions(self) -> list[str]:
-        """Return the precisions that are measured, the chosen one first."""
+        """Return the precisions that are measured, the chosen precision first."""
         others = [name for name in PRECISIONS if name != self.chosen and (name != "int8" or self.calibration)]
         return [self.chosen, *(others if self.compare else ())]
 
@@ -129,6 +129,7 @@ class ExportOptions:
         if out.is_dir() and Path(source).is_dir() and out.samefile(source):
             raise InvalidInput(
                 f"output {str(out)!r} is the folder of the checkpoint, whose tokenizer would be replaced: name another"
+                " folder"
             )
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")

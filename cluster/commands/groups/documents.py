@@ -165,7 +165,8 @@ def show(
 ) -> None:
     """Show the record and the text of a document. The exit code is 1 if the document does not exist.
 
-    The source map maps text offsets to positions in the file. The record shows only its sizes; --json prints all of it.
+    The source map maps text offsets to positions in the file. The record shows only the sizes of the source map; --json
+    prints the whole map.
 
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """

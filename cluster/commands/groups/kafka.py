@@ -66,7 +66,9 @@ Buffer = Annotated[
 Attempts = Annotated[
     int,
     typer.Option(
-        help="Attempts for a message that may itself cause the error. After them, it becomes a dead letter.", min=1
+        help="Maximum number of attempts for a message that may itself cause the error; then the message becomes a dead"
+        " letter.",
+        min=1,
     ),
 ]
 DrainSeconds = Annotated[

@@ -140,8 +140,8 @@ def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
     for name, value in identity.items():
         if found.get(name) != value:
             raise InvalidInput(
-                f"the teacher's outputs {str(path)!r} belong to another run: {name} was {found.get(name)!r}, is now "
-                f"{value!r}; remove the file, or name another one with --teacher-outputs"
+                f"the teacher's outputs {str(path)!r} belong to another run: {name} was {found.get(name)!r}, is now"
+                f" {value!r}; remove the file, or name another file with --teacher-outputs"
             )
     return outputs
 
