@@ -28,7 +28,7 @@ from .polling import POLL_SECONDS
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined or lost contact refuses keys until it has contact with the other servers.
+# A server that has just joined or lost contact refuses commands on keys until it reaches the other servers.
 PATIENCE_SECONDS = 60.0
 TEMPORARY = ("CLUSTERDOWN", "LOADING", "IOERR")
 
