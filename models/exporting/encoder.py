@@ -26,12 +26,10 @@ from qa_cluster.reading.windows import Arrays
 from qa_cluster.vectors.encoder_manifest import ENCODER_FILE, VECTOR_OUTPUT, Agreement, EncoderManifest
 
 from ..checkpoints.checkpoint import require_export_extra
-from ..checkpoints.stored_tokenizer import use_stored
+from ..checkpoints.encoder_checkpoint import CONTEXT_TOKENS, MAX_QUESTION_TOKENS, load_encoder, special_tokens
 from ..quantization.precisions import convert
 from .tracing import with_plain_weights
 
-CONTEXT_TOKENS = 128
-MAX_QUESTION_TOKENS = 64
 # The ranking adds `rank_weight * cosine` to the BM25 score of a sentence.
 RANK_WEIGHT = 40.0
 MISSING_COSINE = 0.35
@@ -71,8 +69,8 @@ def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> Enco
     ModelError if the checkpoint cannot be exported, or if its ONNX file gives other vectors.
     """
     require_export_extra()
-    network, tokenizer = _load(checkpoint)
-    head, tail = _special_tokens(tokenizer)
+    network, tokenizer = load_encoder(checkpoint)
+    head, tail = special_tokens(tokenizer)
     tokenizer_json = _tokenizer_json(tokenizer)
     encode = _Inputs(ReaderTokenizer(tokenizer_json), head, tail)
     out.mkdir(parents=True, exist_ok=True)
@@ -121,48 +119,9 @@ class _Inputs:
         return {"input_ids": ids, "attention_mask": mask}
 
 
-def _load(checkpoint: Path) -> tuple[Any, Any]:
-    """Return the network and the tokenizer of a checkpoint, without a head."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
-        use_stored(tokenizer, checkpoint / TOKENIZER_FILE)
-        network, info = AutoModel.from_pretrained(
-            checkpoint,
-            local_files_only=True,
-            trust_remote_code=False,
-            weights_only=True,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            add_pooling_layer=False,
-            output_loading_info=True,
-        )
-    except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
-        cause = " ".join(str(error).split())[:300]
-        raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
-    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random numbers
-        raise ModelError(f"weights of {str(checkpoint)!r} lack {len(missing)} tensors, for example {missing[0]!r}")
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return network.eval(), tokenizer
-
-
 def _tokenizer_json(tokenizer: Any) -> bytes:
     text: str = tokenizer.backend_tokenizer.to_str()
     return text.encode()
-
-
-def _special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the special tokens before and after a text."""
-    found = tokenizer("a", return_special_tokens_mask=True)
-    first = found["special_tokens_mask"].index(0)
-    ids, text = found["input_ids"], found["special_tokens_mask"].count(0)
-    head, tail = tuple(ids[:first]), tuple(ids[first + text :])
-    if not head or not tail:
-        raise ModelError(f"the tokenizer puts no special tokens around a text: {ids}")
-    return head, tail
 
 
 def _write_onnx(network: Any, target: Path) -> None:
@@ -247,7 +206,7 @@ def _manifest(
     model: bytes,
     agreement: Agreement,
 ) -> EncoderManifest:
-    head, tail = _special_tokens(tokenizer)
+    head, tail = special_tokens(tokenizer)
     normalizer = tokenizer.backend_tokenizer.normalizer
     made = EncoderManifest(
         model_id=options.model_id,

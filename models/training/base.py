@@ -64,19 +64,19 @@ def require_train_extra() -> None:
         raise ModelError(f"training needs {', '.join(missing)}: pip install 'qa-cluster[train]' -c constraints.txt")
 
 
-def choose_machine(settings: TrainingSettings) -> Machine:
+def choose_machine(device: str, precision: str) -> Machine:
     """Choose the device and arithmetic, also for `auto`; InvalidInput if the requested device is not available."""
     import torch
 
-    if settings.device == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("device cuda: PyTorch finds no GPU on this machine; use --device cpu")
-    device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
-    if device == "cuda":
+    chosen = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    if chosen == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         fast = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-    wanted = settings.precision == "bfloat16" or (settings.precision == "auto" and fast)
-    return Machine(device, torch.bfloat16 if wanted else None)
+    wanted = precision == "bfloat16" or (precision == "auto" and fast)
+    return Machine(chosen, torch.bfloat16 if wanted else None)
 
 
 def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwork:

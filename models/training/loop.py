@@ -6,8 +6,8 @@ the random generators is saved. So a resumed run gives the same result as an uni
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from .padding import pad
 from .settings import TrainingSettings
 from .state import Position
 
+Batch = TypeVar("Batch", bound=Sized)
 LOSS_STEPS = 100
 """The record has the mean loss of every 100 steps."""
 
@@ -58,7 +59,7 @@ class StageLoop:
         last = max(1, round(len(self._epochs[-1]) * (self._stage.epochs - (whole - 1))))
         self._epochs[-1] = self._epochs[-1][:last]
         self.steps = sum(len(epoch) for epoch in self._epochs)
-        self.optimizer = make_optimizer(base.network, settings)
+        self.optimizer = make_optimizer(base.network, settings.weight_decay)
 
     def run(
         self,
@@ -70,26 +71,16 @@ class StageLoop:
     ) -> bool:
         """Train to the end of the stage and return True. If `stopping()` becomes true, save and return False."""
         self._base.network.train()
-        saved_at = last = time.monotonic()
-        for rows in self._from(position.step):
-            loss = self._step(rows, position.step)
-            position.step += 1
-            position.stretch.append(loss)
-            now = time.monotonic()
-            position.seconds += now - last
-            last = now
-            report(position.step, self.steps, loss, len(rows))
-            if position.step % LOSS_STEPS == 0 or position.step == self.steps:
-                mean = sum(position.stretch) / len(position.stretch)
-                position.losses.append({"stage": self._number + 1, "step": position.step, "loss": round(mean, 5)})
-                position.stretch = []
-            if stopping():
-                save()
-                return False
-            if now - saved_at >= self._settings.save_minutes * 60:
-                save()
-                saved_at = last = time.monotonic()
-        return True
+        return run_steps(
+            position,
+            self.steps,
+            self._from(position.step),
+            self._step,
+            save_minutes=self._settings.save_minutes,
+            report=report,
+            save=save,
+            stopping=stopping,
+        )
 
     def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
         sizes = {"batch_size": self._settings.batch_size, "batch_tokens": self._settings.batch_tokens}
@@ -147,6 +138,45 @@ class StageLoop:
             )
 
 
+def run_steps(
+    position: Position,
+    steps: int,
+    batches: Iterator[Batch],
+    train_step: Callable[[Batch, int], float],
+    *,
+    save_minutes: float,
+    report: Callable[[int, int, float, int], None],
+    save: Callable[[], None],
+    stopping: Callable[[], bool],
+) -> bool:
+    """Train on the batches that remain and return True. If `stopping()` becomes true, save and return False.
+
+    Args:
+        train_step: trains on a batch, given the number of the step, and returns the loss.
+        report: called after each step with the steps done, all steps, the loss and the size of the batch.
+    """
+    saved_at = last = time.monotonic()
+    for batch in batches:
+        loss = train_step(batch, position.step)
+        position.step += 1
+        position.stretch.append(loss)
+        now = time.monotonic()
+        position.seconds += now - last
+        last = now
+        report(position.step, steps, loss, len(batch))
+        if position.step % LOSS_STEPS == 0 or position.step == steps:
+            mean = sum(position.stretch) / len(position.stretch)
+            position.losses.append({"stage": position.stage + 1, "step": position.step, "loss": round(mean, 5)})
+            position.stretch = []
+        if stopping():
+            save()
+            return False
+        if now - saved_at >= save_minutes * 60:
+            save()
+            saved_at = last = time.monotonic()
+    return True
+
+
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
     """Return the rate of a step: it rises linearly to `peak` over the share `warmup`, then falls linearly to zero."""
     rising = max(1, round(steps * warmup))
@@ -155,14 +185,14 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
     return peak * (steps - step) / max(1, steps - rising)
 
 
-def make_optimizer(network: Any, settings: TrainingSettings) -> Any:
+def make_optimizer(network: Any, weight_decay: float) -> Any:
     """Return AdamW without weight decay for biases and layer norms."""
     import torch
 
     decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]
     spared = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
     groups = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": decayed, "weight_decay": weight_decay},
         {"params": spared, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=0.0, fused=True)

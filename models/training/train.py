@@ -4,9 +4,6 @@ During the run, the output folder has `resume.pt`. At the end it has the checkpo
 `training.json` (the record) and, if examples were held out, `heldout.jsonl.gz`.
 """
 
-import json
-import os
-import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.errors import InvalidInput
 
-from ..checkpoints.record import RECORD_FILE
 from ..examples.data import Dataset, load_dataset, write_examples
 from ..examples.holdout import hold_out
 from ..examples.joining import join_contexts
 from ..examples.labelled import Labelled
-from .base import BaseNetwork, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
+from .base import BaseNetwork, Machine, choose_machine, load_base, require_train_extra, versions
 from .encoding import WindowEncoder
 from .loop import StageLoop
 from .measure import measure
@@ -30,6 +26,7 @@ from .objectives.outputs import TeacherOutputs
 from .objectives.targets import TeacherTargets, require_outputs
 from .objectives.teacher import teach
 from .progress import Watcher
+from .result import write_result
 from .settings import TrainingSettings
 from .state import STATE_FILE, Position, load_state, restore, save_state
 from .stopping import Interrupted
@@ -72,7 +69,7 @@ def train(
     _check_folder(out, resume)
     datasets = [load_dataset(stage.path) for stage in settings.stages]
     _check_data(datasets, settings, distillation)
-    machine = choose_machine(settings)
+    machine = choose_machine(settings.device, settings.precision)
     with _prepared_torch(settings):
         watcher.say(f"loading {source}")
         base = load_base(source, settings, machine.device)
@@ -329,22 +326,11 @@ class _Run:
         return settings
 
     def _write(self, record: dict[str, Any]) -> None:
-        partial = self._out / ".partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        self._base.tokenizer.backend_tokenizer.no_truncation()
-        try:
-            with quiet_transformers():
-                self._base.network.to("cpu").save_pretrained(partial)
-                self._base.tokenizer.save_pretrained(partial)
-        except Exception as error:  # a full disk raises an error of safetensors' or tokenizers' own type, or an OSError
-            shutil.rmtree(partial, ignore_errors=True)
-            raise ModelError(
-                f"cannot write the checkpoint to {str(self._out)!r}: {type(error).__name__}: {error}; the trained "
-                "weights are saved: free disk space, and repeat the command with --resume"
-            ) from error
-        for written in sorted(partial.iterdir()):
-            os.replace(written, self._out / written.name)
-        partial.rmdir()
-        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-        (self._out / RECORD_FILE).write_text(text, encoding="utf-8")
-        (self._out / STATE_FILE).unlink(missing_ok=True)
+        network, tokenizer = self._base.network.to("cpu"), self._base.tokenizer
+        tokenizer.backend_tokenizer.no_truncation()
+
+        def save(folder: Path) -> None:
+            network.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+        write_result(self._out, record, save)

@@ -1,0 +1,55 @@
+"""Loads the checkpoint of an encoder, in Hugging Face layout.
+
+torch and transformers are imported only when they are needed. Code in a checkpoint is never run.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import ModelError
+from qa_cluster.reading.manifest import TOKENIZER_FILE
+
+from .stored_tokenizer import use_stored
+
+# The longest inputs in tokens, with special tokens, in training and on the shards.
+CONTEXT_TOKENS = 128
+MAX_QUESTION_TOKENS = 64
+
+
+def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
+    """Return the network and the tokenizer of an encoder's checkpoint; ModelError if it cannot be loaded."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        use_stored(tokenizer, checkpoint / TOKENIZER_FILE)
+        network, info = AutoModel.from_pretrained(
+            checkpoint,
+            local_files_only=True,
+            trust_remote_code=False,
+            weights_only=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            add_pooling_layer=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
+        cause = " ".join(str(error).split())[:300]
+        raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
+    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random numbers
+        raise ModelError(f"weights of {str(checkpoint)!r} lack {len(missing)} tensors, for example {missing[0]!r}")
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return network.eval(), tokenizer
+
+
+def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the special tokens before and after a text."""
+    found = tokenizer("a", return_special_tokens_mask=True)
+    first = found["special_tokens_mask"].index(0)
+    ids, text = found["input_ids"], found["special_tokens_mask"].count(0)
+    head, tail = tuple(ids[:first]), tuple(ids[first + text :])
+    if not head or not tail:
+        raise ModelError(f"the tokenizer puts no special tokens around a text: {ids}")
+    return head, tail

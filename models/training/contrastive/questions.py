@@ -1,0 +1,41 @@
+"""The questions that an encoder is trained on, with their passages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...examples.labelled import ALONE, Labelled
+
+# An answer that starts later in its passage is probably cut off, because a passage has at most 128 tokens.
+_LATEST_ANSWER = 450
+# A shorter answer, such as "no" or "10", occurs in passages that do not answer the question.
+_LEAST_ANSWER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the passage with its answer, and mined passages without it."""
+
+    text: str
+    passage: Labelled
+    negatives: tuple[Labelled, ...] = ()
+
+    def may_be_answered_by(self, passage: Labelled) -> bool:
+        """Return whether the passage is the question's own, or contains the words of its answer."""
+        answer = self.passage.answer.lower()
+        return passage.context == self.passage.context or (
+            len(answer) >= _LEAST_ANSWER and answer in passage.context.lower()
+        )
+
+
+def questions_of(examples: Sequence[Labelled]) -> list[Question]:
+    """Return the questions that have a passage with an answer. Only questions of groups have negatives."""
+    groups: dict[int, list[Labelled]] = {}
+    for number, example in enumerate(examples):
+        groups.setdefault(example.group if example.group != ALONE else -2 - number, []).append(example)
+    found = []
+    for group in groups.values():
+        answered = [each for each in group if 0 <= each.answer_start <= _LATEST_ANSWER]
+        if answered:
+            first = answered[0]
+            found.append(Question(first.question, first, tuple(each for each in group if each.answer_start < 0)))
+    return found

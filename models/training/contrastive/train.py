@@ -1,0 +1,198 @@
+"""One training run of an encoder, from files to a Hugging Face checkpoint.
+
+The loss is InfoNCE (van den Oord et al. 2018). As in DPR (Karpukhin et al. 2020), the wrong passages of a question are
+the passages of all other questions of the batch, and mined passages without the answer. A passage that contains the
+answer of a question is never a wrong passage for it.
+
+During the run, the output folder has `resume.pt`. At the end it has the checkpoint and `training.json` (the record).
+"""
+
+import math
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.reading.manifest import TOKENIZER_FILE
+
+from ...checkpoints.encoder_checkpoint import load_encoder
+from ...examples.data import load_dataset
+from ..base import choose_machine, quiet_transformers, require_train_extra, versions
+from ..loop import learning_rate, make_optimizer, run_steps
+from ..progress import Watcher
+from ..result import write_result
+from ..state import STATE_FILE, Position, load_state, restore, save_state
+from ..stopping import Interrupted
+from .embedder import Embedder
+from .questions import Question, questions_of
+
+_TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+_IGNORED = -1e4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContrastiveSettings:
+    """The settings of a run. It reads each question once.
+
+    Attributes:
+        batch_size: questions in a step.
+        temperature: divides the cosines before the softmax.
+        dropout: replaces the dropout of the checkpoint.
+    """
+
+    learning_rate: float = 3e-5
+    batch_size: int = 48
+    temperature: float = 0.05
+    dropout: float = 0.05
+    warmup: float = 0.08
+    weight_decay: float = 0.01
+    max_gradient_norm: float = 1.0
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "auto"
+    threads: int = 2
+    save_minutes: float = 5.0
+
+
+def train_encoder(
+    checkpoint: Path,
+    out: Path,
+    data: Sequence[Path],
+    settings: ContrastiveSettings,
+    watcher: Watcher,
+    *,
+    stopping: Callable[[], bool],
+) -> dict[str, Any]:
+    """Train the encoder in `checkpoint` on files of groups or examples, into the folder `out`; return the record.
+
+    If `out` has the state of a stopped run with the same data and settings, the run resumes there.
+
+    Raises:
+        InvalidInput: the data are too few, or `out` has the state of another run.
+        ModelError: the checkpoint cannot be trained or written.
+        Interrupted: `stopping()` has returned True, and the state is saved.
+    """
+    require_train_extra()
+    datasets = [load_dataset(path) for path in data]
+    questions = [question for dataset in datasets for question in questions_of(dataset.examples)]
+    if len(questions) < settings.batch_size:
+        raise InvalidInput(
+            f"the data have {len(questions)} questions with an answer, a step needs {settings.batch_size}: "
+            f"{', '.join(repr(str(path)) for path in data)}"
+        )
+    random.Random(settings.seed).shuffle(questions)
+    identity = {
+        "base": checkpoint.name,
+        "settings": {**asdict(settings), "threads": 0, "save_minutes": 0},
+        "data": [dataset.sha256 for dataset in datasets],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    run = _Run(checkpoint, questions, settings)
+    position = run.restore(out, identity)
+    if not run.train(position, watcher, lambda: run.save(out, identity, position), stopping):
+        raise Interrupted(f"stopped at step {position.step} of {run.steps} of the encoder")
+    record = {
+        **identity,
+        "questions": run.steps * settings.batch_size,
+        "with_negatives": sum(bool(question.negatives) for question in questions),
+        "versions": versions(),
+        "losses": position.losses,
+        "training_seconds": round(position.seconds, 1),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_result(out, record, run.write)
+    return record
+
+
+class _Run:
+    """The network, its optimizer and the questions of a run."""
+
+    def __init__(self, checkpoint: Path, questions: Sequence[Question], settings: ContrastiveSettings) -> None:
+        import torch
+
+        torch.set_num_threads(settings.threads)
+        torch.manual_seed(settings.seed)
+        machine = choose_machine(settings.device, settings.precision)
+        with quiet_transformers():  # transformers warns about weights of a head that is not used
+            network, tokenizer = load_encoder(checkpoint)
+        self._checkpoint, self._settings, self._questions = checkpoint, settings, questions
+        self._network = network.to(machine.device).train()
+        for module in network.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = settings.dropout
+        self._embedder = Embedder(self._network, tokenizer, machine)
+        self._optimizer = make_optimizer(self._network, settings.weight_decay)
+        self.steps = len(questions) // settings.batch_size
+
+    def restore(self, out: Path, identity: dict[str, Any]) -> Position:
+        """Restore the state in `out`, if there is one, and return the position of the run."""
+        if not (out / STATE_FILE).is_file():
+            return Position()
+        state = load_state(out, identity)
+        self._optimizer.load_state_dict(state["optimizer"])
+        return restore(state, self._network)
+
+    def save(self, out: Path, identity: dict[str, Any], position: Position) -> None:
+        """Write the state."""
+        save_state(out, identity, position, self._network, self._optimizer)
+
+    def train(
+        self, position: Position, watcher: Watcher, save: Callable[[], None], stopping: Callable[[], bool]
+    ) -> bool:
+        """Do the steps that remain and return True. If `stopping()` becomes true, save and return False."""
+        size = self._settings.batch_size
+        watcher.start("training the encoder", position.step, self.steps)
+        return run_steps(
+            position,
+            self.steps,
+            (self._questions[step * size : (step + 1) * size] for step in range(position.step, self.steps)),
+            self._step,
+            save_minutes=self._settings.save_minutes,
+            report=watcher.step,
+            save=save,
+            stopping=stopping,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the checkpoint. The files of the tokenizer stay the same, so that stored tokens stay valid."""
+        self._network.to("cpu").save_pretrained(folder)
+        for name in _TOKENIZER_FILES:
+            if (self._checkpoint / name).is_file():
+                shutil.copyfile(self._checkpoint / name, folder / name)
+
+    def _step(self, batch: Sequence[Question], step: int) -> float:
+        import torch
+
+        settings = self._settings
+        loss = self._loss(batch, random.Random(f"{settings.seed}:negatives:{step}"))
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise ModelError(
+                f"the loss is {value} at step {step + 1}: use a lower learning rate than {settings.learning_rate:g}"
+            )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), settings.max_gradient_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.steps, settings.learning_rate, settings.warmup)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return value
+
+    def _loss(self, batch: Sequence[Question], order: random.Random) -> Any:
+        import torch
+
+        passages = [question.passage for question in batch]
+        passages += [order.choice(question.negatives) for question in batch if question.negatives]
+        vectors = self._embedder.passages(passages)
+        questions = self._embedder.questions([question.text for question in batch])
+        cosines = questions @ vectors.T / self._settings.temperature
+        ignored = [
+            [row != column and question.may_be_answered_by(passage) for column, passage in enumerate(passages)]
+            for row, question in enumerate(batch)
+        ]
+        cosines = cosines.masked_fill(torch.tensor(ignored, device=cosines.device), _IGNORED)
+        return torch.nn.functional.cross_entropy(cosines, torch.arange(len(batch), device=cosines.device))
