@@ -24,7 +24,7 @@ from qa_cluster.models.recipe import encoder as recipe
 from qa_cluster.models.recipe import tiny
 from qa_cluster.models.training.base import Machine
 from qa_cluster.models.training.contrastive.embedder import Embedder
-from qa_cluster.models.training.contrastive.questions import Question, questions_of
+from qa_cluster.models.training.contrastive.examples import RankingExample, ranking_examples
 from qa_cluster.models.training.contrastive.train import ContrastiveSettings, train_encoder
 from qa_cluster.models.training.state import STATE_FILE
 from qa_cluster.models.training.stopping import Interrupted
@@ -71,19 +71,19 @@ def test_questions_need_a_passage_with_an_early_answer() -> None:
     with_answer = passage("Q?", "The answer is 42.", "42")
     late = passage("late?", "word " * 100 + "42", "42")
     without = passage("none?", "Nothing.")
-    found = questions_of([with_answer, late, without])
-    assert found == [Question("Q?", with_answer)], "examples without a group have no negatives"
+    found = ranking_examples([with_answer, late, without])
+    assert found == [RankingExample("Q?", with_answer)], "examples without a group have no negatives"
     group = [Labelled("Q?", "The answer is 42.", "42", 14, group=3), Labelled("Q?", "Nothing.", "", NO_ANSWER, group=3)]
-    (one,) = questions_of(group)
+    (one,) = ranking_examples(group)
     assert (one.passage, one.negatives) == (group[0], (group[1],))
 
 
 def test_a_passage_with_the_answer_is_not_a_wrong_passage() -> None:
-    question = Question("Q?", passage("Q?", "It was built by Ada Lovelace.", "Ada Lovelace"))
+    question = RankingExample("Q?", passage("Q?", "It was built by Ada Lovelace.", "Ada Lovelace"))
     assert question.may_be_answered_by(passage("other", "ADA LOVELACE was born in 1815."))
     assert question.may_be_answered_by(question.passage)
     assert not question.may_be_answered_by(passage("other", "It was built by Babbage."))
-    short = Question("Q?", passage("Q?", "It has 10 doors.", "10"))
+    short = RankingExample("Q?", passage("Q?", "It has 10 doors.", "10"))
     assert not short.may_be_answered_by(passage("other", "In 1810, it had more.")), "10 occurs by chance"
 
 

@@ -28,7 +28,7 @@ from ..result import write_result
 from ..state import STATE_FILE, Position, load_state, restore, save_state
 from ..stopping import Interrupted
 from .embedder import Embedder
-from .questions import Question, questions_of
+from .examples import RankingExample, ranking_examples
 
 _TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 _IGNORED = -1e4
@@ -78,7 +78,7 @@ def train_encoder(
     """
     require_train_extra()
     datasets = [load_dataset(path) for path in data]
-    questions = [question for dataset in datasets for question in questions_of(dataset.examples)]
+    questions = [question for dataset in datasets for question in ranking_examples(dataset.examples)]
     if len(questions) < settings.batch_size:
         raise InvalidInput(
             f"the data have {len(questions)} questions with an answer, a step needs {settings.batch_size}: "
@@ -111,7 +111,7 @@ def train_encoder(
 class _Run:
     """The network, its optimizer and the questions of a run."""
 
-    def __init__(self, checkpoint: Path, questions: Sequence[Question], settings: ContrastiveSettings) -> None:
+    def __init__(self, checkpoint: Path, questions: Sequence[RankingExample], settings: ContrastiveSettings) -> None:
         import torch
 
         torch.set_num_threads(settings.threads)
@@ -164,7 +164,7 @@ class _Run:
             if (self._checkpoint / name).is_file():
                 shutil.copyfile(self._checkpoint / name, folder / name)
 
-    def _step(self, batch: Sequence[Question], step: int) -> float:
+    def _step(self, batch: Sequence[RankingExample], step: int) -> float:
         import torch
 
         settings = self._settings
@@ -182,7 +182,7 @@ class _Run:
         self._optimizer.zero_grad(set_to_none=True)
         return value
 
-    def _loss(self, batch: Sequence[Question], order: random.Random) -> Any:
+    def _loss(self, batch: Sequence[RankingExample], order: random.Random) -> Any:
         import torch
 
         passages = [question.passage for question in batch]

@@ -12,7 +12,7 @@ _LEAST_ANSWER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RankingExample:
     """A question, the passage with its answer, and mined passages without it."""
 
     text: str
@@ -27,7 +27,7 @@ class Question:
         )
 
 
-def questions_of(examples: Sequence[Labelled]) -> list[Question]:
+def ranking_examples(examples: Sequence[Labelled]) -> list[RankingExample]:
     """Return the questions that have a passage with an answer. Only questions of groups have negatives."""
     groups: dict[int, list[Labelled]] = {}
     for number, example in enumerate(examples):
@@ -37,5 +37,5 @@ def questions_of(examples: Sequence[Labelled]) -> list[Question]:
         answered = [each for each in group if 0 <= each.answer_start <= _LATEST_ANSWER]
         if answered:
             first = answered[0]
-            found.append(Question(first.question, first, tuple(each for each in group if each.answer_start < 0)))
+            found.append(RankingExample(first.question, first, tuple(each for each in group if each.answer_start < 0)))
     return found
