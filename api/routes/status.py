@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 import orjson
@@ -96,37 +97,43 @@ class StatusPages:
 class _Metrics:
     """The metrics of this process and of all shards.
 
-    The metrics of the shards are cached for one second, and the metrics of batches for `BATCHES_KEEP_SECONDS`. Requests
-    for metrics are not limited, so the cache limits the load on the shards.
+    Requests for metrics are not limited, so caches limit the load on the shards.
     """
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._kept: tuple[float, str] | None = None
-        self._batches: tuple[float, str] | None = None
-        self._lock = asyncio.Lock()
+        limits = state.options.batches
+        self._cached = (
+            _Cached(KEEP_SECONDS, _shards),
+            _Cached(BATCHES_KEEP_SECONDS, lambda engine: _batches(engine, limits)),
+        )
 
     async def text(self) -> str:
         """Return the metrics in the format of Prometheus."""
         engine = self._state.engine_or_none
-        cluster = "" if engine is None else await self._of_shards(engine) + await self._of_batches(engine)
-        return self._state.metrics.registry.render() + cluster
+        cluster = [] if engine is None else await asyncio.gather(*(cached.text(engine) for cached in self._cached))
+        return self._state.metrics.registry.render() + "".join(cluster)
 
-    async def _of_shards(self, engine: Engine) -> str:
-        async with self._lock:
-            if self._kept is None or time.monotonic() - self._kept[0] >= KEEP_SECONDS:
-                self._kept = (time.monotonic(), await _shards(engine))
-            return self._kept[1]
 
-    async def _of_batches(self, engine: Engine) -> str:
-        """Return the metrics of batches; empty while a shard with batches does not answer."""
+class _Cached:
+    """Metrics of the cluster that are read at most once in a number of seconds."""
+
+    def __init__(self, seconds: float, read: Callable[[Engine], Awaitable[str]]) -> None:
+        self._seconds = seconds
+        self._read = read
+        self._known: tuple[float, str] | None = None
+        self._lock = asyncio.Lock()
+
+    async def text(self, engine: Engine) -> str:
+        """Return the metrics in the format of Prometheus."""
         async with self._lock:
-            if self._batches is None or time.monotonic() - self._batches[0] >= BATCHES_KEEP_SECONDS:
-                self._batches = (time.monotonic(), await _batches(engine, self._state.options.batches))
-            return self._batches[1]
+            if self._known is None or time.monotonic() - self._known[0] >= self._seconds:
+                self._known = (time.monotonic(), await self._read(engine))
+            return self._known[1]
 
 
 async def _batches(engine: Engine, limits: BatchLimits) -> str:
+    """Return the metrics of batches; empty while a shard with batches does not answer."""
     try:
         async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
             counts = await BatchStore(engine.shards, limits).counts()
