@@ -24,6 +24,8 @@ from qa_cluster.reading.bundled import PACKED_FILE
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
 from qa_cluster.vectors.encoder_manifest import ENCODER_FILE
 
+from .limited import limited_parts
+
 MAX_RELEASE_BYTES = 1 << 30
 RELEASE_FILES = frozenset({MANIFEST_FILE, TOKENIZER_FILE, MODEL_FILE, PACKED_FILE, ENCODER_FILE, "MODEL_CARD.md"})
 MAX_REDIRECTS = 5
@@ -62,6 +64,7 @@ def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None
     Raises:
         ConfigError: the URL has no checksum, or `folder` exists.
         InvalidInput: the file cannot be fetched, has another checksum, or is not a release file.
+        InputTooLong: the file has more than `MAX_RELEASE_BYTES`.
     """
     address, digest = release_of(url)
     if folder.exists():
@@ -82,7 +85,7 @@ def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None
 
 def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None], None]) -> str:
     """Write the file at an address to `target`; return its SHA-256."""
-    deadline, digest, size = time.monotonic() + RELEASE_SECONDS, hashlib.sha256(), 0
+    started, digest, size = time.monotonic(), hashlib.sha256(), 0
     try:
         with (
             httpx.Client(follow_redirects=True, max_redirects=MAX_REDIRECTS, timeout=_SILENT_SECONDS) as client,
@@ -92,12 +95,10 @@ def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None
                 raise InvalidInput(f"{url}: the server answered with status {response.status_code}")
             length = response.headers.get("content-length", "")
             total = int(length) if length.isdecimal() else None
-            for part in response.iter_raw():
+            for part in limited_parts(
+                response, url, max_bytes=MAX_RELEASE_BYTES, started=started, seconds=RELEASE_SECONDS
+            ):
                 size += len(part)
-                if size > MAX_RELEASE_BYTES:
-                    raise InvalidInput(f"{url}: has more than {MAX_RELEASE_BYTES} bytes, the limit")
-                if time.monotonic() > deadline:
-                    raise InvalidInput(f"{url}: did not arrive in {RELEASE_SECONDS:g} s")
                 digest.update(part)
                 target.write(part)
                 on_progress(size, total)

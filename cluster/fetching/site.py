@@ -11,12 +11,13 @@ import httpx
 
 from qa_cluster.documents.given_files import GivenFile
 from qa_cluster.documents.source_map import URL
-from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.errors import InvalidInput
 from qa_cluster.sources import decoding
 from qa_cluster.sources.extracted import NoText
 from qa_cluster.sources.process.extractor import MAX_FILE_BYTES
 
 from . import robots
+from .limited import limited_parts
 from .public_connections import transport
 from .sitemaps import MAX_SITEMAP_BYTES, parse_sitemap
 
@@ -179,7 +180,7 @@ class Site:
 
     def _get(self, url: httpx.URL, limit: int) -> FetchedPage | httpx.URL:
         """Return the page at an address, or the address to which it is redirected."""
-        shown, deadline = _shown(url), time.monotonic() + PAGE_SECONDS
+        shown, started = _shown(url), time.monotonic()
         try:
             with self._client.stream("GET", url) as response:
                 if response.status_code in _REDIRECTS:
@@ -190,18 +191,12 @@ class Site:
                     raise _Refused(shown, response.status_code)
                 if response.headers.get("content-encoding", "identity").lower() not in ("identity", "gzip", "x-gzip"):
                     raise InvalidInput(f"{shown}: the response has a content encoding that was not requested")
-                parts, size = [], 0
-                for part in response.iter_raw():
-                    size += len(part)
-                    if size > limit:
-                        raise InputTooLong(f"{shown}: has more than {limit} bytes, the limit")
-                    if time.monotonic() > deadline:
-                        raise InvalidInput(f"{shown}: did not arrive in {PAGE_SECONDS:g} s")
-                    parts.append(part)
+                parts = limited_parts(response, shown, max_bytes=limit, started=started, seconds=PAGE_SECONDS)
+                content = b"".join(parts)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise InvalidInput(f"{shown}: cannot be fetched: {error or type(error).__name__}") from error
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return FetchedPage(shown, b"".join(parts), _FORMATS.get(media_type, ""), response.charset_encoding or "")
+        return FetchedPage(shown, content, _FORMATS.get(media_type, ""), response.charset_encoding or "")
 
 
 class _Refused(InvalidInput):

@@ -14,7 +14,7 @@ import pytest
 from qa_cluster.cluster.fetching import release
 from qa_cluster.cluster.fetching.release import fetch_release
 from qa_cluster.cluster.readers.reader_files import read_reader
-from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.errors import ConfigError, InvalidInput, RequestError
 from qa_cluster.manifest_fields import sha256_hex
 from qa_cluster.models.recipe.release import write_release
 from tests.harness.commands import run_here
@@ -99,7 +99,7 @@ def test_a_url_needs_a_checksum(tmp_path: Path, url: str, fault: str) -> None:
     ],
 )
 def test_only_the_files_of_a_model_are_unpacked(web: WebSite, tmp_path: Path, data: bytes, fault: str) -> None:
-    with pytest.raises(InvalidInput, match=fault):
+    with pytest.raises(RequestError, match=fault):
         fetch_release(served(web, data), tmp_path / "new", lambda done, total: None)
     assert list(tmp_path.iterdir()) == []
 
@@ -148,7 +148,7 @@ def test_a_server_that_does_not_send_the_file(  # noqa: PLR0917 - fixtures
             handler.close_connection = True
 
         web.replies["/tiny-1.tar"] = cut
-    with pytest.raises(InvalidInput, match=fault):
+    with pytest.raises(RequestError, match=fault):
         fetch_release(url, tmp_path / "new", lambda done, total: None)
     assert list(tmp_path.iterdir()) == []
 
