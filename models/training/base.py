@@ -7,6 +7,7 @@ extra `train` and are imported only when they are needed. Code in a checkpoint i
 import platform
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ..checkpoints.reader_checkpoint import is_reader, write_reader_checkpoint
 from ..checkpoints.stored_tokenizer import use_stored
 from .settings import TrainingSettings
 
@@ -80,7 +82,11 @@ def choose_machine(device: str, precision: str) -> Machine:
 
 
 def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwork:
-    """Load a local folder, or a Hugging Face hub id; ModelError if it cannot be used."""
+    """Load a checkpoint or a reader in a local folder, or a Hugging Face hub id; ModelError if it cannot be used."""
+    if source and is_reader(Path(source)):
+        with tempfile.TemporaryDirectory() as checkpoint, quiet_transformers():
+            write_reader_checkpoint(Path(source), Path(checkpoint))
+            return load_base(checkpoint, settings, device)
     folder = Path(source)
     local = bool(source) and folder.is_dir()
     if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):

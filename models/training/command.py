@@ -48,7 +48,7 @@ def add_train(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     defaults = {name: field.default for name, field in TrainingSettings.__dataclass_fields__.items()}
-    parser.add_argument("base", help="folder of a checkpoint or an encoder, or its hub id (owner/name)")
+    parser.add_argument("base", help="folder of a checkpoint, an encoder or a BERT reader, or a hub id (owner/name)")
     parser.add_argument("out", type=Path, help="new folder to write the checkpoint to")
     parser.add_argument(
         "--data",
