@@ -100,6 +100,8 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
+    >>> whole_words("by Theodore Ts'o", 3, 14)
+    (3, 16)
     """
     end = min(end, len(text))
     while start < end and text[start].isspace():
@@ -188,6 +190,8 @@ def _is_open(text: str, closer: str) -> bool:
 def _together(text: str, at: int) -> bool:
     """Return whether no span may start or end between the code points `at` - 1 and `at`; both exist."""
     left, right = text[at - 1], text[at]
+    if left in _APOSTROPHES or right in _APOSTROPHES:
+        return _within_word(text, at if right in _APOSTROPHES else at - 1)
     if left.isascii() and right.isascii():
         return left.isalnum() and right.isalnum()
     if _extends(right):
@@ -198,9 +202,24 @@ def _together(text: str, at: int) -> bool:
         return _FIRST_REGIONAL <= right <= _LAST_REGIONAL
     if left in _INVISIBLE or right in _INVISIBLE:
         left, right = text[_seen(text, at - 1, -1)], text[_seen(text, at, 1)]
-    if not (_in_word(left) and right.isalnum()):
+    return _in_word(left) and right.isalnum() and not (_UNSPACED.match(left) or _UNSPACED.match(right))
+
+
+def _within_word(text: str, at: int) -> bool:
+    """Return whether the apostrophe at `at` is part of a word, as in `O'Brien` and `don't`.
+
+    It is not part of a word in a possessive (`Ada's`), after an elided letter (`l'été`), or as a quotation mark
+    (`re'text'`).
+    """
+    if not (0 < at < len(text) - 1 and text[at - 1].isalpha() and text[at + 1].isalpha()):
         return False
-    return not (_UNSPACED.match(left) or _UNSPACED.match(right))
+    if text[at - 1].islower() and (at == 1 or not text[at - 2].isalpha()):
+        return False
+    end = at + 1
+    while end < len(text) and text[end].isalnum():
+        end += 1
+    quoted = end < len(text) and text[end] in _APOSTROPHES
+    return not quoted and text[at + 1 : end].casefold() != "s"
 
 
 def _seen(text: str, at: int, step: int) -> int:

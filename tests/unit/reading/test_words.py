@@ -31,6 +31,18 @@ FAMILY = "👩\u200d👩\u200d👧\u200d👦"
         ("กรุงเทพมหานคร", (0, 2), "กรุ"),
         ("ស្រុកខ្មែរ", (0, 1), "ស្"),
         ("𠀀𠀁𠀂", (1, 2), "𠀁"),
+        # an apostrophe within a word, and one that ends or starts a word
+        ("by Theodore Ts'o.", (3, 14), "Theodore Ts'o"),
+        ("by Theodore Ts'o", (15, 16), "Ts'o"),
+        ("by O’Brien", (5, 10), "O’Brien"),
+        ("you don't", (4, 7), "don't"),
+        ("Ada's machine", (0, 3), "Ada"),
+        ("ADA'S machine", (0, 3), "ADA"),
+        ("users' guide", (0, 5), "users"),
+        ("rock 'n' roll", (0, 4), "rock"),
+        ("re'text'", (3, 7), "text"),
+        ("x='off'", (3, 6), "off"),
+        ("a'", (0, 1), "a"),
         # marks belong to the letter before them, and to its word
         (ETE, (2, 3), "e\u0301te\u0301"),
         ("यह हिन्दी है", (3, 4), "हिन्दी"),
