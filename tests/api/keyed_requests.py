@@ -11,7 +11,7 @@ from qa_cluster.api.app import Application
 
 BOOKS, OTHER = {"collection": "books"}, {"collection": "other"}
 QUESTION = "Who wrote programs?"
-# Method, path, arguments for a collection, and the scopes; a key needs one of them. `{}` stands for the collection.
+# Method, path (`{}` is the collection), query of a collection, scopes. A key needs one of the scopes.
 ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("GET", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
     ("HEAD", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
@@ -60,7 +60,7 @@ OPEN = ("/livez", "/readyz", "/openapi.json", "/docs", "/", "/page.css", "/page.
 async def send(
     client: httpx.AsyncClient, route: tuple[str, str, str, tuple[str, ...]], collection: str = "", key: str = ""
 ) -> httpx.Response:
-    """The response to a route's request."""
+    """Send a request to a route and return the response."""
     method, path, body, _ = route
     headers = bearer(key) | ({"content-type": "application/json"} if body else {})
     content = body.replace("{}", collection).encode() if "{}" in body else body.encode()
@@ -72,14 +72,14 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def made(app: Application, *scopes: str, **options: Any) -> tuple[ApiKey, str]:
-    """A key that is stored in the cluster, and its text."""
+    """Store a new key in the cluster; return the key and its text."""
     key, text = new_key("the shop", scopes, now=options.pop("now", 1_795_000_000), **options)
     await app.state.engine.api_keys.add(key)
     return key, text
 
 
 async def with_documents(client: httpx.AsyncClient) -> None:
-    """Two collections with a document each."""
+    """Create two collections with one document each."""
     for name in ("books", "other"):
         await client.post("/collections", json={"name": name})
         await client.put("/documents/ada", params={"collection": name}, json={"text": "Ada wrote programs."})

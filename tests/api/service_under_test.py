@@ -1,4 +1,4 @@
-"""The service in this process on the scripted cluster, and the shape that every error must have."""
+"""The service, in the test's process on the scripted cluster, and the check of error responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.polling import eventually_async
 
 @asynccontextmanager
 async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
-    """The application and a client of it, without a socket."""
+    """The application and its client, without a socket."""
     app = Application(ServiceOptions(target, **options))
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ async def serving(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[htt
 
 
 def assert_problem(response: httpx.Response, status: int, kind: str, *said: str) -> dict[str, Any]:
-    """Checks an error of any route: RFC 9457, our fields, no traceback, a request id in body and header."""
+    """Check an error of any route: RFC 9457, the own fields, no traceback, the request id in body and header."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()
@@ -57,7 +57,7 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
 
 
 async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
-    """A client disconnects while the shards rank for it: the service cancels the work and counts the disconnection."""
+    """Check that the service cancels a request, and counts it, if the client disconnects while the shards rank."""
     async with service(cluster.target()) as (app, client):
         cluster.triggers["rank"] = never
         gone = asyncio.Event()
@@ -72,7 +72,7 @@ async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: byt
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
-            raise AssertionError(f"nobody is there to receive {message}")
+            raise AssertionError(f"the client has disconnected and cannot receive {message}")
 
         scope = {
             "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query,

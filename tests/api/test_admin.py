@@ -26,7 +26,7 @@ from tests.harness.ports import free_port
 
 @dataclass
 class Both:
-    """A running service: its process, its output, and clients of both of its listeners."""
+    """A running service: its process, its output, and a client of each of its two listeners."""
 
     child: asyncio.subprocess.Process
     output: asyncio.Task[bytes]
@@ -44,13 +44,13 @@ async def both(cluster: ScriptedCluster, *arguments: str) -> AsyncIterator[Both]
         yield Both(child, output, client, admin)
 
 
-async def test_metrics_are_at_the_administration_only_and_probes_at_both(cluster: ScriptedCluster) -> None:
+async def test_only_the_admin_listener_has_metrics_and_both_have_probes(cluster: ScriptedCluster) -> None:
     async with both(cluster) as running:
         await running.service.get("/qa", params={"question": "Who wrote it?"})
         found = await running.admin.get("/metrics")
         assert found.status_code == 200
         assert 'qa_http_requests_total{route="/qa",method="GET",status="200"} 1' in found.text
-        assert "qa_shard_up" in found.text, "those of the shards, too"
+        assert "qa_shard_up" in found.text, "the metrics of the shards are missing"
         assert_problem(await running.service.get("/metrics"), 404, "route-not-found")
         for client in (running.service, running.admin):
             assert (await client.get("/readyz")).json()["ready"] is True
@@ -59,20 +59,20 @@ async def test_metrics_are_at_the_administration_only_and_probes_at_both(cluster
         assert "/metrics" not in described and "/readyz" in described
 
 
-async def test_the_administration_has_nothing_else(cluster: ScriptedCluster) -> None:
+async def test_the_admin_listener_has_no_other_routes(cluster: ScriptedCluster) -> None:
     async with both(cluster) as running:
         for path in ("/qa?question=Who%3F", "/documents", "/", "/docs", "/openapi.json", "/models"):
             assert_problem(await running.admin.get(path), 404, "route-not-found")
         assert_problem(await running.admin.post("/metrics"), 405, "method-not-allowed")
 
 
-async def test_without_the_port_metrics_are_where_they_were(cluster: ScriptedCluster) -> None:
+async def test_without_an_admin_port_the_service_has_the_metrics(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (_, client, _):
         assert (await client.get("/metrics")).status_code == 200
         assert "/metrics" in (await client.get("/openapi.json")).json()["paths"]
 
 
-async def test_who_watches_needs_no_key(cluster: ScriptedCluster) -> None:
+async def test_metrics_of_the_admin_listener_need_no_key(cluster: ScriptedCluster) -> None:
     async with opened(cluster) as engine:
         await engine.api_keys.add(new_key("somebody", ["ask"], now=0)[0])
     async with both(cluster) as running:
@@ -81,14 +81,16 @@ async def test_who_watches_needs_no_key(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.hostile
-async def test_it_checks_for_which_host_a_request_is(cluster: ScriptedCluster) -> None:
+async def test_the_admin_listener_checks_the_host_header(cluster: ScriptedCluster) -> None:
     async with both(cluster) as running:
         assert_problem(await running.admin.get("/metrics", headers={"host": "evil.example"}), 421, "misdirected")
         assert (await running.admin.get("/metrics", headers={"host": "localhost:1"})).status_code == 200
 
 
 @pytest.mark.hostile
-async def test_its_heads_and_connections_are_bounded(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_admin_listener_limits_heads_and_connections(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "3")
     monkeypatch.setenv("QA_HTTP_HEAD_TIMEOUT_MS", "500")
     async with both(cluster) as running:
@@ -99,8 +101,8 @@ async def test_its_heads_and_connections_are_bounded(cluster: ScriptedCluster, m
             try:
                 refused = await running.admin.get("/livez", headers={"x-large": "x" * 70_000})
             except httpx.TransportError:
-                return None  # unread bytes of the request can cut off the answer
-            return None if refused.status_code == 408 else refused  # on a busy machine the head may take too long
+                return None  # the service closed the connection with unread bytes, so TCP may discard the response
+            return None if refused.status_code == 408 else refused  # a busy machine may exceed the timeout for the head
 
         large = await eventually_async(too_large)
         assert large is not None
@@ -108,7 +110,7 @@ async def test_its_heads_and_connections_are_bounded(cluster: ScriptedCluster, m
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
         try:
             answers = [await asyncio.to_thread(each.recv, 100) for each in silent]
-            assert answers == [b""] * 3, "those who say nothing are closed"
+            assert answers == [b""] * 3, "silent connections are closed"
         finally:
             for each in silent:
                 each.close()
@@ -119,7 +121,7 @@ def assert_problem_of_the_connection(response: httpx.Response, status: int) -> N
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
-async def test_it_answers_while_the_services_connections_are_taken(
+async def test_the_admin_listener_answers_while_the_service_has_all_its_connections(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "2")
@@ -136,7 +138,7 @@ async def test_it_answers_while_the_services_connections_are_taken(
                 each.close()
 
 
-async def test_several_services_have_one_each(cluster: ScriptedCluster) -> None:
+async def test_each_service_has_its_own_admin_listener(cluster: ScriptedCluster) -> None:
     async with both(cluster) as one, both(cluster) as other:
         await one.service.get("/qa", params={"question": "Who wrote it?"})
         counted = [(await each.admin.get("/metrics")).text.count('route="/qa",method="GET"') for each in (one, other)]
@@ -144,7 +146,7 @@ async def test_several_services_have_one_each(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_with_the_service(cluster: ScriptedCluster, how: signal.Signals) -> None:
+async def test_the_admin_listener_ends_with_the_service(cluster: ScriptedCluster, how: signal.Signals) -> None:
     async with both(cluster) as running:
         await running.admin.get("/livez")
         running.child.send_signal(how)
@@ -156,7 +158,7 @@ async def test_it_ends_with_the_service(cluster: ScriptedCluster, how: signal.Si
             await running.admin.get("/livez")
 
 
-async def test_a_port_that_is_taken_ends_the_service_with_one_line(cluster: ScriptedCluster) -> None:
+async def test_an_admin_port_in_use_ends_the_service_with_one_line(cluster: ScriptedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with process("--admin-port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
@@ -165,7 +167,7 @@ async def test_a_port_that_is_taken_ends_the_service_with_one_line(cluster: Scri
             assert said.startswith(f"error: cannot listen on 127.0.0.1:{port}") and "admin_port" in said
 
 
-async def test_it_cannot_have_the_port_of_the_service(cluster: ScriptedCluster) -> None:
+async def test_the_admin_listener_cannot_use_the_port_of_the_service(cluster: ScriptedCluster) -> None:
     settings = Settings(cluster_url=cluster.url, http_port=8080, admin_port=8080)
     with pytest.raises(ConfigError, match="'admin_port' is 8080, which is also the port of the service"):
         application(settings, service_options(settings))

@@ -1,4 +1,4 @@
-"""The aliases of answered query strings are limited in number and in bytes."""
+"""Aliases of answered query strings: their number and their bytes are limited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def query(number: int, size: int = 10) -> bytes:
     return b"%0*d" % (size, number)
 
 
-def test_the_oldest_go_when_there_are_too_many() -> None:
+def test_the_least_recently_used_aliases_are_evicted() -> None:
     aliases = Aliases(max_entries=3)
     for number in (0, 1, 2, 0, 3):
         aliases.put(query(number), alias(number))
@@ -24,7 +24,7 @@ def test_the_oldest_go_when_there_are_too_many() -> None:
 
 
 @pytest.mark.hostile
-def test_long_questions_fill_no_memory() -> None:
+def test_long_questions_do_not_fill_memory() -> None:
     limit = 1 << 20
     aliases = Aliases(max_bytes=limit)
     for number in range(2_000):

@@ -1,4 +1,4 @@
-"""The audit log has every change, also the refused ones, with author, kind and origin, but no text and no secret."""
+"""The audit log has every change and every refused change with author, kind and origin, but no text and no secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.hostile
-async def test_changes_are_logged_and_nothing_of_what_they_contain(cluster: ScriptedCluster, tmp_path: Path) -> None:
+async def test_changes_are_logged_without_their_content(cluster: ScriptedCluster, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     async with service(cluster.target(), audit_log=str(log)) as (app, client):
         key, text = await made(app, "ask", "search", "write", "admin")
@@ -68,7 +68,7 @@ async def test_changes_are_logged_and_nothing_of_what_they_contain(cluster: Scri
     assert log.stat().st_mode & 0o077 == 0
 
 
-async def test_without_a_key_the_log_says_from_where(cluster: ScriptedCluster, tmp_path: Path) -> None:
+async def test_without_a_key_the_log_has_the_address(cluster: ScriptedCluster, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     async with service(cluster.target(), audit_log=str(log)) as (_, client):
         await client.put("/documents/a", json={"text": "Ada wrote it."})
@@ -76,7 +76,7 @@ async def test_without_a_key_the_log_says_from_where(cluster: ScriptedCluster, t
     assert (line["event"], line["key"], line["from"]) == ("document.put", None, "127.0.0.1")
 
 
-def test_a_file_that_is_turned_over_is_left(tmp_path: Path) -> None:
+def test_the_log_continues_in_a_new_file_after_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(str(path))
     log.note("one", {}, "here")
@@ -84,7 +84,7 @@ def test_a_file_that_is_turned_over_is_left(tmp_path: Path) -> None:
     log.note("two", {}, "here")
     log.note("three", {}, "here")
     (tmp_path / "copy").write_bytes(path.read_bytes())
-    os.truncate(path, 0)  # as copytruncate of logrotate does
+    os.truncate(path, 0)  # like logrotate with `copytruncate`
     log.note("four", {}, "here")
     log.close()
     assert [line["event"] for line in lines_of(tmp_path / "audit.jsonl.1")] == ["one"]
@@ -102,12 +102,12 @@ def test_two_processes_write_to_one_file(tmp_path: Path) -> None:
         log.close()
 
 
-def test_a_place_that_cannot_be_written_is_a_wrong_setting(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_a_wrong_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="audit_log"):
         AuditLog(str(tmp_path / "none" / "audit.jsonl"))
 
 
-def test_a_line_that_is_lost_is_in_the_services_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_line_is_reported_in_the_log_of_the_service(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     log = AuditLog(str(folder / "audit.jsonl"))

@@ -1,4 +1,4 @@
-"""Requests for large answers: their bytes and the service's memory are bounded, and other requests are answered.
+"""Requests for large answers: response bytes and memory are limited, and the service still answers other clients.
 
 The service is a process with its default limits. `make hostile ARGS='-s tests/api/test_bounded_answers.py'` prints the
 figures.
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.hostile
 
 SENTENCES = 20_000
 SECONDS = 60.0
-# On a machine with idle cores, the longest lag is some milliseconds, and this process serves the shards as well.
+# On an idle machine the longest lag is a few milliseconds. The shards run in the test's process and slow it down.
 LAG_SECONDS = 1.0
 WAIT_SECONDS = 5.0
 MEMORY_MB = 250
@@ -43,7 +43,7 @@ METADATA = {f"field {number:04}": number % 10 for number in range(4100)}
 
 
 class Service:
-    """The process, a client of it, and how long the requests of another client took."""
+    """The service's process, its client, and the durations of another client's requests."""
 
     def __init__(self, pid: int, client: httpx.AsyncClient) -> None:
         self.pid, self.client = pid, client
@@ -54,7 +54,7 @@ class Service:
         return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
     async def lag_above(self, seconds: float) -> int:
-        """How many times the event loop was late by more than so many seconds, up to the next bound of the metric."""
+        """The number of event loop lags above `seconds`, rounded up to the next bucket bound of the metric."""
         text = (await self.client.get("/metrics")).text
         found = {
             name: int(float(count))
@@ -64,7 +64,7 @@ class Service:
 
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
-        """Another client asks again and again in the block."""
+        """Ask a question repeatedly, as another client, during the block."""
         over = asyncio.Event()
 
         async def again() -> None:
@@ -143,7 +143,7 @@ async def test_large_answers_do_not_delay_other_clients(service: Service) -> Non
 
 
 async def test_large_bodies_do_not_delay_other_clients(service: Service) -> None:
-    """A body of 7 MB that is refused only after it was parsed."""
+    """The service parses each body of 7 MB before it refuses the request."""
     body = json.dumps({"query": "a", "filters": {"x": [12345678901234567] * 350_000}}).encode()
     headers = {"content-type": "application/json"}
     async with service.asked():
@@ -155,7 +155,7 @@ async def test_large_bodies_do_not_delay_other_clients(service: Service) -> None
     assert not await service.lag_above(LAG_SECONDS * crowding())
 
 
-async def test_lists_and_answers_beyond_the_limit_name_it(cluster: ScriptedCluster) -> None:
+async def test_lists_and_answers_beyond_the_limit_are_errors_that_name_it(cluster: ScriptedCluster) -> None:
     target = cluster.target(limits=AskLimits(timeout_ms=60_000, answer_max_bytes=65_536))
     async with in_process(target) as (_, client):
         for number in range(20):

@@ -24,7 +24,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("media_type", IMAGES)
-def test_the_content_decides_about_the_type(media_type: str, tmp_path: Path) -> None:
+def test_the_media_type_of_a_logo_follows_its_content(media_type: str, tmp_path: Path) -> None:
     file = tmp_path / "logo.txt"
     file.write_bytes(IMAGES[media_type])
     logo = load_logo(str(file))
@@ -41,7 +41,7 @@ def test_the_content_decides_about_the_type(media_type: str, tmp_path: Path) -> 
         (None, "No such file"),
     ],
 )
-def test_a_file_that_is_no_logo_ends_the_start(body: bytes | None, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_stops_the_start(body: bytes | None, said: str, tmp_path: Path) -> None:
     file = tmp_path / "logo.png"
     if body is not None:
         file.write_bytes(body)
@@ -51,7 +51,7 @@ def test_a_file_that_is_no_logo_ends_the_start(body: bytes | None, said: str, tm
 
 
 @pytest.mark.parametrize("title", ["", "  ", "a" * 101])
-def test_a_title_has_a_length(title: str) -> None:
+def test_the_length_of_a_title_is_limited(title: str) -> None:
     with pytest.raises(ConfigError, match="page_title"):
         service_options(Settings(cluster_url="redis://a:7000", page_title=title))
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.hostile
 
 @dataclass
 class Serving:
-    """A service with TLS: its process, its files, and a client that trusts its authority."""
+    """A service with TLS: its process, its files, and a client that trusts its certificate authority."""
 
     child: asyncio.subprocess.Process
     log: Path
@@ -48,7 +48,7 @@ class Serving:
         return f"https://127.0.0.1:{self.port}"
 
     async def logged(self, text: str, times: int = 1) -> None:
-        """Wait until the service has logged this text `times` times."""
+        """Wait until the log of the service has the text `times` times."""
 
         async def found() -> bool:
             return self.log.read_text().count(text) == times
@@ -56,12 +56,12 @@ class Serving:
         await eventually_async(found)
 
     def replace(self, pair: Pair) -> None:
-        """Put another certificate in place of the service's."""
+        """Replace the certificate and key files of the service."""
         shutil.copy(pair.key, self.files.key)
         shutil.copy(pair.cert, self.files.cert)
 
     async def shown(self) -> bytes:
-        """The certificate that a new connection gets."""
+        """The certificate that the service sends to a new connection."""
         return await asyncio.to_thread(self._shown)
 
     def _shown(self) -> bytes:
@@ -108,7 +108,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "made")
 
 
-async def test_it_answers_over_tls_and_to_clients_that_trust_it_only(
+async def test_only_clients_that_trust_the_certificate_get_answers(
     cluster: ScriptedCluster, tmp_path: Path, authority: Authority
 ) -> None:
     async with serving(cluster, tmp_path, authority) as service:
@@ -141,7 +141,7 @@ async def test_old_versions_of_tls_are_refused(cluster: ScriptedCluster, tmp_pat
     def version(highest: ssl.TLSVersion) -> str | None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(authority.cert)
-        context.set_ciphers("ALL:@SECLEVEL=0")  # otherwise the client would not accept TLS 1.1
+        context.set_ciphers("ALL:@SECLEVEL=0")  # lets this client use TLS 1.1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, highest
@@ -158,7 +158,7 @@ async def test_old_versions_of_tls_are_refused(cluster: ScriptedCluster, tmp_pat
             await asyncio.to_thread(version, ssl.TLSVersion.TLSv1_1)
 
 
-async def test_two_services_take_new_certificates_and_lose_no_connection(
+async def test_two_services_load_new_certificates_and_lose_no_connection(
     cluster: ScriptedCluster, tmp_path: Path, authority: Authority
 ) -> None:
     second = authority.sign("second")
@@ -170,19 +170,19 @@ async def test_two_services_take_new_certificates_and_lose_no_connection(
             )
             assert await _live(opened, written)
             service.replace(second)
-            assert await service.shown() == before  # the service changes nothing before the signal
+            assert await service.shown() == before  # the service reads the files only after the signal
             service.child.send_signal(signal.SIGHUP)
 
             async def renewed(service: Serving = service) -> bool:
                 return await service.shown() == der(second)
 
             await eventually_async(renewed)
-            assert await _live(opened, written)  # on the earlier connection
+            assert await _live(opened, written)  # a connection from before the replacement
             written.close()
             await written.wait_closed()
 
 
-async def test_files_that_cannot_be_used_change_nothing(
+async def test_unusable_files_leave_the_old_certificate_in_use(
     cluster: ScriptedCluster, tmp_path: Path, authority: Authority
 ) -> None:
     second, third = authority.sign("second"), authority.sign("third")
@@ -218,7 +218,7 @@ def _verifying(authority: Authority) -> ssl.SSLContext:
 
 
 async def _live(opened: asyncio.StreamReader, written: asyncio.StreamWriter) -> bool:
-    """Whether a request on this connection is answered."""
+    """Whether the service answers a request on this connection."""
     written.write(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
     head = await opened.readuntil(b"\r\n\r\n")
     length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
@@ -226,7 +226,7 @@ async def _live(opened: asyncio.StreamReader, written: asyncio.StreamWriter) -> 
     return head.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_client_that_never_shakes_hands_is_cut_off(
+async def test_a_client_without_a_tls_handshake_is_disconnected(
     cluster: ScriptedCluster, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QA_HTTP_HEAD_TIMEOUT_MS", "300")
@@ -237,7 +237,7 @@ async def test_a_client_that_never_shakes_hands_is_cut_off(
 
 
 @pytest.mark.parametrize("missing", ["cert", "key", "both", "pair"])
-async def test_files_that_cannot_be_used_end_it_with_2_and_one_line(
+async def test_a_start_with_unusable_files_ends_with_status_2_and_one_line(
     missing: str, tmp_path: Path, authority: Authority
 ) -> None:
     first, second = authority.sign("first"), authority.sign("second")

@@ -1,4 +1,4 @@
-"""`/collections` and `collection=` of the other routes."""
+"""The route `/collections`, and the parameter `collection` of the other routes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.client.scripted_cluster import ScriptedCluster
 ASKED = {"question": "Who wrote programs?"}
 
 
-async def test_a_collection_is_made_listed_counted_and_deleted(cluster: ScriptedCluster) -> None:
+async def test_a_collection_is_created_listed_counted_and_deleted(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         made = await client.post("/collections", json={"name": "books"})
         assert (made.status_code, made.json()) == (201, {"name": "books", "created": True})
@@ -52,7 +52,7 @@ async def test_every_route_takes_a_collection(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["Books", "a b", "%C3%BC", "x" * 65, "a%2Fb"])
-async def test_a_wrong_name_is_refused_at_every_door(cluster: ScriptedCluster, name: str) -> None:
+async def test_every_route_refuses_an_invalid_name(cluster: ScriptedCluster, name: str) -> None:
     async with serving(cluster) as client:
         for request in (
             client.get(f"/qa?question=Who%3F&collection={name}"),
@@ -95,7 +95,7 @@ async def test_unknown_collections_and_wrong_requests(cluster: ScriptedCluster) 
         assert (await client.head("/collections")).status_code == 200
 
 
-async def test_what_is_being_deleted_is_gone_for_questions(cluster: ScriptedCluster) -> None:
+async def test_questions_do_not_see_a_collection_that_is_being_deleted(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await client.post("/collections", json={"name": "books"})
         await client.put("/documents/ada", params={"collection": "books"}, json={"text": "Ada wrote programs."})
@@ -111,7 +111,7 @@ async def test_what_is_being_deleted_is_gone_for_questions(cluster: ScriptedClus
         assert done.json() == {"deleted": 1, "complete": True}
 
 
-async def test_the_clients_have_the_same_calls(cluster: ScriptedCluster) -> None:
+async def test_the_rest_clients_manage_collections(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, _):
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
         async with AsyncClient("http://localhost", transport=transport) as client:

@@ -29,7 +29,7 @@ ASK = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
-    """The port of a separate service, and its client, which opens a connection for each request."""
+    """Start a service; yield its port and a client that opens a connection for each request."""
     port = free_port()
     environment = {f"QA_{name.upper()}": str(value) for name, value in settings.items()}
     alone = httpx.Limits(max_keepalive_connections=0)
@@ -42,12 +42,12 @@ async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator
 
 
 async def said(port: int, *parts: bytes) -> bytes:
-    """The bytes that the service sends until it closes the connection, while `parts` are sent."""
+    """Send `parts`; return all bytes that the service sends until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     found: list[bytes] = []
 
     async def read() -> None:
-        with suppress(ConnectionError):  # bytes that arrived before the error count
+        with suppress(ConnectionError):  # the bytes from before the error are returned
             while piece := await reader.read(65536):
                 found.append(piece)
 
@@ -67,38 +67,38 @@ async def said(port: int, *parts: bytes) -> bytes:
 
 
 async def said_to_an_endless_head(port: int) -> bytes:
-    """The answer of the service to a head that never ends."""
-    for _ in range(5):  # if a line arrives when the service closes, TCP discards the answer
+    """The service's answer to an endless head, or no bytes if TCP discarded the answer in all five tries."""
+    for _ in range(5):  # TCP discards the answer if a line arrives after the service closed the connection
         if answer := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
             return answer
     return b""
 
 
-async def test_a_connection_that_has_no_whole_request_is_ended(cluster: ScriptedCluster) -> None:
+async def test_a_connection_without_a_complete_request_is_closed(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_head_timeout_ms=300) as (port, client):
         nothing, blank = await asyncio.gather(said(port), said(port, *[b"\r\n"] * 400))
         assert (nothing, blank) == (b"", b"")
         endless = await said_to_an_endless_head(port)
         assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
-        # repeated, because on a busy machine even a complete request may take more than 300 ms
+        # retried, because a complete request may take more than 300 ms on a busy machine
         await eventually_async(lambda: succeeds(client, "/livez"), SECONDS)
 
 
-async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
-    """uvicorn's own timer ends at the first byte of anything."""
+async def test_bytes_after_an_answer_do_not_keep_a_connection_open(cluster: ScriptedCluster) -> None:
+    """uvicorn's own idle timer ends at the first byte, even if no request follows."""
     async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
         answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_head_has_a_size(cluster: ScriptedCluster) -> None:
+async def test_the_size_of_a_head_is_limited(cluster: ScriptedCluster) -> None:
     async with running(cluster) as (port, client):
         refused = await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x-%d: %b\r\n" % (n, b"y" * 8000) for n in range(40)])
         assert refused.startswith(b"HTTP/1.1 431 ") or refused == b""
         assert (await client.get("/livez", headers={"x": "y" * 30_000})).is_success
 
 
-async def test_there_are_so_many_connections_and_no_more(cluster: ScriptedCluster) -> None:
+async def test_the_number_of_connections_is_limited(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_max_connections=4) as (port, client):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         assert b"limit of 4 connections (http_max_connections)" in await said(port)
@@ -111,13 +111,13 @@ async def test_there_are_so_many_connections_and_no_more(cluster: ScriptedCluste
         await eventually_async(free, SECONDS)
 
 
-async def test_a_connection_stays_after_an_answer_for_a_while(cluster: ScriptedCluster) -> None:
+async def test_a_connection_stays_open_after_an_answer(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_idle_timeout_ms=300) as (port, _):
         assert (await said(port, ASK)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(cluster: ScriptedCluster) -> None:
-    # the silent connection stays, even if the others take long on a busy machine
+async def test_a_connection_beyond_the_limit_replaces_the_longest_idle_one(cluster: ScriptedCluster) -> None:
+    # the long timeout protects the silent connection on a busy machine
     async with running(cluster, http_max_connections=3, http_head_timeout_ms=60_000) as (port, _):
 
         async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -128,8 +128,7 @@ async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(clust
             silent, longest, idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for each in (longest, idle):
                 assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
-                # uvloop's clock counts milliseconds: within one millisecond, all connections are idle
-                # equally long
+                # uvloop's clock has a resolution of 1 ms: the idle times must differ by more
                 await asyncio.sleep(0.05)
             another = await asyncio.open_connection("127.0.0.1", port)
             assert (await answered(*another)).startswith(b"HTTP/1.1 200 ")
@@ -140,8 +139,8 @@ async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(clust
             writer.close()
 
 
-async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: ScriptedCluster) -> None:
-    """The time limits that these requests ask for do not matter."""
+async def test_missing_bodies_do_not_block_other_requests(cluster: ScriptedCluster) -> None:
+    """The limit for bodies applies, although two requests ask for a longer timeout."""
     async with running(cluster, http_max_requests=3, body_timeout_ms=8000) as (port, client):
         model = POST.replace(b"/qa", b"/models/default?timeout_ms=120000")
         write = POST.replace(b"POST /qa", b"PUT /documents/d?timeout_ms=120000")
@@ -156,8 +155,8 @@ async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: Scripted
         assert (await client.get("/models")).is_success
 
 
-async def test_a_client_that_reads_nothing_is_given_up(cluster: ScriptedCluster) -> None:
-    # few sentences, because the scripted cluster is in this process and must not be silent while it reads them
+async def test_a_client_that_reads_nothing_is_disconnected(cluster: ScriptedCluster) -> None:
+    # few long sentences, because many would block the scripted cluster, which runs in this process
     text = ("x" * 42_000 + ". ") * 20
     async with opened(cluster) as engine:  # on a busy machine, the service may not receive all bytes within its limit
         await engine.documents.put("long", text)
@@ -183,14 +182,14 @@ async def test_a_client_that_reads_nothing_is_given_up(cluster: ScriptedCluster)
                 each.close()
 
 
-async def test_no_client_may_ask_for_more_time_than_the_service_gives(cluster: ScriptedCluster) -> None:
+async def test_a_request_cannot_exceed_the_timeout_of_the_service(cluster: ScriptedCluster) -> None:
     async with running(cluster, request_timeout_max_ms=20_000) as (_, client):
         refused = await client.get("/qa", params={"question": "Who?", "timeout_ms": 20_001})
         assert_problem(refused, 422, "validation", "timeout_ms", "from 1 to 20000")
 
 
 async def test_a_request_for_another_host_is_refused(cluster: ScriptedCluster) -> None:
-    """DNS rebinding: a stranger's page asks under the stranger's name."""
+    """DNS rebinding: a hostile page sends requests to the service under the name of its own host."""
     async with serving(cluster, hosts=("qa.example.org", "")) as client:
         for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "", "[x]"):
             for path in ("/qa?question=Who", "/metrics", "/documents/a"):
@@ -208,7 +207,7 @@ async def test_a_request_for_another_host_is_refused(cluster: ScriptedCluster) -
             assert (await client.get("/livez", headers={"host": host})).is_success, host
 
 
-async def test_a_cached_answer_is_not_given_under_another_name_either(cluster: ScriptedCluster) -> None:
+async def test_a_request_for_another_host_gets_no_cached_answer(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await client.put("/documents/a", json={"text": "Ada wrote it."})
 
@@ -221,7 +220,7 @@ async def test_a_cached_answer_is_not_given_under_another_name_either(cluster: S
         assert_problem(refused, 421, "misdirected")
 
 
-def test_a_star_admits_all_and_what_is_remembered_is_bounded() -> None:
+def test_a_star_allows_every_host_and_the_memory_of_hosts_is_bounded() -> None:
     Hosts(["*"]).check({"headers": [(b"host", b"any.example")]})
     hosts = Hosts([])
     for number in range(5000):

@@ -1,4 +1,4 @@
-"""Requests that a browser sends for the page of another origin, and what `cors_origins` allows.
+"""Requests that a browser sends for a page of another origin, and the origins that `cors_origins` allows.
 
 The service is a process on a real socket.
 """
@@ -26,7 +26,7 @@ from tests.harness.ports import free_port
 pytestmark = pytest.mark.hostile
 
 EVIL, WIDGET = "https://evil.example", "https://docs.example"
-# What a browser sends for another page: with and without `Origin`, and a browser without `Sec-Fetch-Site`.
+# Headers of a browser's request for a page of another origin; some browsers send no `Sec-Fetch-Site`.
 FOREIGN = {
     "cross-site": {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors", "origin": EVIL},
     "image": {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
@@ -43,7 +43,7 @@ FILES = [path for path in OPEN if path not in ("/livez", "/readyz")]
 
 @asynccontextmanager
 async def running(cluster: ScriptedCluster, *arguments: str, keyed: bool = False) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service; with `keyed`, the cluster has a key, which the client sends."""
+    """A client of the service; with `keyed`, the cluster has an API key and the client sends this key."""
     async with opened(cluster) as engine:
         key, text = new_key("the shop", SCOPES, now=1_795_000_000)
         if keyed:
@@ -54,7 +54,7 @@ async def running(cluster: ScriptedCluster, *arguments: str, keyed: bool = False
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_every_route_that_does_work_refuses_the_pages_of_others(cluster: ScriptedCluster, keyed: bool) -> None:
+async def test_every_route_that_asks_the_shards_refuses_foreign_pages(cluster: ScriptedCluster, keyed: bool) -> None:
     async with running(cluster, keyed=keyed) as client:
         await client.put("/documents/ada", json={"text": "Ada wrote programs."})
         before = (await client.get("/metrics")).text
@@ -75,11 +75,11 @@ async def test_every_route_that_does_work_refuses_the_pages_of_others(cluster: S
 
 
 def asked(metrics: str) -> list[str]:
-    """How much the shards have worked."""
+    """The lines of the metrics that count the shards' work."""
     return [line for line in metrics.splitlines() if line.startswith(("qa_questions_total", "qa_searches_total"))]
 
 
-async def test_an_answer_in_the_near_cache_is_refused_as_well(cluster: ScriptedCluster) -> None:
+async def test_foreign_pages_get_no_answer_from_the_near_cache(cluster: ScriptedCluster) -> None:
     async with running(cluster) as client:
         for _ in range(3):
             assert (await client.get("/qa?question=Who%3F")).status_code == 200
@@ -87,20 +87,20 @@ async def test_an_answer_in_the_near_cache_is_refused_as_well(cluster: ScriptedC
             assert_problem(await client.get("/qa?question=Who%3F", headers=headers), 403, "cross-site")
 
 
-async def test_links_of_others_lead_to_the_page(cluster: ScriptedCluster) -> None:
+async def test_a_link_from_a_foreign_page_opens_the_page(cluster: ScriptedCluster) -> None:
     async with running(cluster) as client:
         for path in FILES:
             assert (await client.get(path, headers=FOREIGN["navigation"])).status_code == 200, path
 
 
-async def test_own_page_and_programs_are_served(cluster: ScriptedCluster) -> None:
+async def test_the_own_page_and_programs_get_answers(cluster: ScriptedCluster) -> None:
     async with running(cluster) as client:
         own = str(client.base_url).rstrip("/")
         programs: list[dict[str, str]] = [
             {},
             {"sec-fetch-site": "none"},
             {"sec-fetch-site": "same-origin", "origin": own},
-            # a proxy may change the name of the host, but not the browser's headers
+            # a proxy may change `Host`, but not the browser's headers
             {"sec-fetch-site": "same-origin", "origin": "https://qa.example"},
             {"origin": own},
             {"origin": own.replace("127.0.0.1", "LOCALHOST"), "host": own.replace("http://127.0.0.1", "localhost")},
@@ -134,7 +134,7 @@ async def test_a_page_of_an_allowed_origin_gets_answers(
         assert int(preflight.headers["access-control-max-age"]) >= 60
         assert "origin" in preflight.headers["vary"].lower()
         refused = await client.get("/qa?question=Who%3F", headers=page)
-        assert_problem(refused, 401, "unauthorized")  # the page can read the reason
+        assert_problem(refused, 401, "unauthorized")  # a script of the page may read this error
         assert refused.headers["access-control-allow-origin"] == WIDGET
         for method, content in (("GET", None), ("POST", b'{"question": "Who?"}')):
             path = "/qa" if content else "/qa?question=Who%3F"
@@ -148,11 +148,11 @@ async def test_a_page_of_an_allowed_origin_gets_answers(
             assert "origin" in found.headers["vary"].lower()
         other = {**page, "origin": EVIL, "access-control-request-method": "POST"}
         assert_problem(await client.options("/qa", headers=other), 403, "cross-site")
-        # an image or a form of the allowed page names no origin
+        # requests for an image or a form of the allowed page have no `Origin`
         assert_problem(await client.get("/qa?question=Who%3F", headers=FOREIGN["image"]), 403, "cross-site")
 
 
-async def test_the_admin_listener_refuses_them_too(cluster: ScriptedCluster) -> None:
+async def test_the_admin_listener_refuses_foreign_pages(cluster: ScriptedCluster) -> None:
     admin = free_port()
     async with (
         running(cluster, "--admin-port", str(admin)),
@@ -186,6 +186,6 @@ def test_which_origins_a_setting_allows(setting: str, origin: bytes, allowed: bo
 @pytest.mark.parametrize(
     "text", ["docs.example", "https://docs.example/manual", "https://", "null", "https://a b", "ftp:x"]
 )
-def test_a_setting_that_is_no_origin_is_an_error(text: str) -> None:
+def test_an_invalid_origin_in_the_setting_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="cors_origins"):
         service_options(Settings(cluster_url="redis://a:7000", cors_origins=text))

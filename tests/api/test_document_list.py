@@ -21,7 +21,7 @@ async def write(client: httpx.AsyncClient) -> None:
         assert (await client.put(path, json={"text": "Ada wrote it. She did.", "title": f"T {name}"})).is_success
 
 
-async def test_pages_hold_every_document_once(cluster: ScriptedCluster) -> None:
+async def test_the_pages_of_a_list_have_every_document_once(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client)
         found: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ async def test_pages_hold_every_document_once(cluster: ScriptedCluster) -> None:
         assert_problem(await client.get("/documents", params=wrong), 422, "validation", "next_cursor")
 
 
-async def test_counts_and_the_document_called_count(cluster: ScriptedCluster) -> None:
+async def test_counts_and_a_document_with_the_id_count(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client)
         assert (await client.get("/documents/count")).json() == {"documents": 22, "sentences": 44, "waiting": None}
@@ -59,7 +59,7 @@ async def test_counts_and_the_document_called_count(cluster: ScriptedCluster) ->
         assert_problem(await client.get("/documents/%63ount"), 404, "not-found")
 
 
-async def test_the_description_fits_what_is_sent(cluster: ScriptedCluster) -> None:
+async def test_responses_fit_the_openapi_schema(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client)
         schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
@@ -70,7 +70,7 @@ async def test_the_description_fits_what_is_sent(cluster: ScriptedCluster) -> No
         assert set(counts) == set(schemas["DocumentCounts"]["properties"])
 
 
-async def test_the_clients_list_count_and_read_any_id(cluster: ScriptedCluster) -> None:
+async def test_the_rest_clients_list_count_and_read_documents_with_any_id(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, http):
         await write(http)
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`/documents/{id}`: any id, versions as ETags, conditions."""
+"""`/documents/{id}`: ids with any characters, versions as ETags, `If-Match` and `If-None-Match`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_any_id_can_be_written_read_and_deleted(cluster: ScriptedCluster, 
         assert_problem(await client.get(path), 404, "not-found")
 
 
-async def test_versions_are_etags_and_conditions_hold(cluster: ScriptedCluster) -> None:
+async def test_versions_are_etags_and_conditional_requests_work(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         first = await client.put("/documents/d", json={"text": "one"}, headers={"if-none-match": "*"})
         etag = first.headers["etag"]
@@ -46,7 +46,7 @@ async def test_versions_are_etags_and_conditions_hold(cluster: ScriptedCluster) 
         assert (done.status_code, done.content) == (204, b"")
 
 
-async def test_without_a_worker_a_waiting_write_is_504_and_stays(cluster: ScriptedCluster) -> None:
+async def test_without_a_worker_a_write_that_waits_is_504_and_is_stored(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         cluster.tokenizing = False
         waited = await client.put("/documents/d?timeout_ms=5000", json={"text": "Ada wrote it."})

@@ -1,4 +1,4 @@
-"""Bad input on every route: the right status, one shape, nothing changed, and the service still answers."""
+"""Bad input on every route: the status, the form of the error, no changes, and a service that still answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON = {"content-type": "application/json"}
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """An object with this number of levels."""
+    """A JSON object with `depth` nested levels."""
     return {"a": nested(depth - 1)} if depth else {}
 
 
@@ -139,8 +139,8 @@ async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(
 
 
 @pytest.mark.hostile
-async def test_no_problem_repeats_a_long_name(cluster: ScriptedCluster) -> None:
-    """Once a field name of 400 kB came back twice."""
+async def test_no_error_repeats_a_long_name(cluster: ScriptedCluster) -> None:
+    """An earlier version repeated a field name of 400 kB twice in its error."""
     async with serving(cluster) as client:
         for method, path in (("POST", "/qa"), ("POST", "/search"), ("PUT", "/documents/d"), ("POST", "/collections")):
             response = await client.request(method, path, json={"x" * 400_000: 1, "y": 2})
@@ -180,7 +180,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "place"), LATE)
-async def test_what_is_found_after_the_fields_is_reported_like_them(
+async def test_errors_found_after_the_field_checks_have_the_same_form(
     cluster: ScriptedCluster, method: str, path: str, body: dict[str, Any] | None, place: dict[str, str]
 ) -> None:
     async with serving(cluster) as client:
@@ -189,7 +189,7 @@ async def test_what_is_found_after_the_fields_is_reported_like_them(
         assert (found["code"], found["errors"]) == ("VALIDATION", [{**place, "detail": found["detail"]}])
 
 
-async def test_a_title_has_one_limit_at_all_doors(cluster: ScriptedCluster) -> None:
+async def test_service_client_and_description_have_the_same_limit_for_titles(cluster: ScriptedCluster) -> None:
     """The limit is in bytes. A title with fewer characters than the limit can have more bytes."""
     async with serving(cluster) as client:
         for title, status in (("t" * MAX_TITLE_BYTES, 201), ("\u20ac" * 1365, 200), ("\u20ac" * 1366, 413)):
@@ -225,7 +225,7 @@ async def test_an_unexpected_error_shows_no_cause(
         assert "secret cause" in caplog.text and "given-1" in caplog.text
 
 
-async def test_a_request_id_that_could_harm_a_log_is_not_taken(cluster: ScriptedCluster) -> None:
+async def test_a_request_id_that_could_harm_a_log_is_ignored(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         for bad in ("a b", "x" * 65, "\u00e9", '"'):
             response: httpx.Response = await client.get("/livez", headers={"x-request-id": bad.encode()})

@@ -1,4 +1,4 @@
-"""Feedback on the page and in the widget: a browser clicks, and the service has the replies.
+"""Feedback on the page and in the widget: a browser clicks, and the service stores the replies.
 
 The service is a process on a scripted cluster. Chromium has to be installed.
 """
@@ -25,7 +25,7 @@ PAGE_BOX, WIDGET_BOX = f"{RESULT}.querySelector('.feedback')", f"{ROOT_OF}.query
 
 
 def named(box: str, name: str) -> str:
-    """The button with a text in the box."""
+    """JavaScript for the button in `box` with the text `name`."""
     return f"[...{box}.querySelectorAll('button')].find((each) => each.textContent.includes({name!r}))"
 
 
@@ -69,7 +69,7 @@ async def test_replies_of_the_page_and_of_the_widget_are_stored(
 
 
 def reply_on_the_page(chromium: Browser, service: str) -> None:
-    """Reply right and wrong with the mouse, and better with the keys alone."""
+    """Reply "right" and "wrong" with the mouse, and "better" with the keyboard only."""
     for name in ("Yes", "No"):
         show(chromium, f"{service}/?question={QUESTION.replace(' ', '+')}")
         chromium.click(named(PAGE_BOX, name))
@@ -78,7 +78,6 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
     chromium.run(f"{named(PAGE_BOX, 'Another passage')}.focus()")
     chromium.press("Enter")
     chromium.wait(f"{PAGE_BOX}.querySelectorAll('.places button').length === 2")
-    # the focus is on the first passage
     assert chromium.run(f"document.activeElement === {PAGE_BOX}.querySelector('.places button')")
     while BOB not in chromium.run("document.activeElement.textContent"):
         chromium.press("Tab")
@@ -109,7 +108,7 @@ def reply_on_the_page(chromium: Browser, service: str) -> None:
 
 
 def reply_in_the_widget(chromium: Browser, address: str) -> None:
-    """Reply right, wrong and better with the mouse."""
+    """Reply "right", "wrong" and "better" with the mouse."""
     for name in ("Yes", "No", "Another passage"):
         chromium.open(address)
         chromium.press("/")

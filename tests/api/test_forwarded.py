@@ -1,4 +1,4 @@
-"""`X-Forwarded-For`: the address in the audit log is the peer's, unless the peer is a listed proxy."""
+"""`X-Forwarded-For`: the service uses this header for the audit log only if the peer is a listed proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.hostile
         ("127.0.0.0/8, 10.0.0.1", "198.51.100.9"),
     ],
 )
-async def test_only_a_listed_proxy_says_where_a_request_comes_from(
+async def test_only_a_listed_proxy_sets_the_address_of_a_request(
     cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxies: str | None, logged: str
 ) -> None:
     log = tmp_path / "audit.jsonl"
@@ -34,7 +34,7 @@ async def test_only_a_listed_proxy_says_where_a_request_comes_from(
     if proxies is not None:
         monkeypatch.setenv("QA_FORWARDED_ALLOW_IPS", proxies)
     async with serving(cluster) as (_, client, _):
-        # the client chose the first address, the proxy has added the second
+        # the first address is from the client, the second from the proxy
         headers = {"x-forwarded-for": "203.0.113.7, 198.51.100.9", "x-forwarded-proto": "https"}
         assert (await client.put("/documents/a", json={"text": "Ada."}, headers=headers)).is_success
     (line,) = [json.loads(line) for line in log.read_text().splitlines()]
@@ -42,6 +42,6 @@ async def test_only_a_listed_proxy_says_where_a_request_comes_from(
 
 
 @pytest.mark.parametrize("text", ["*", "proxy.example", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.1 10.0.0.2"])
-def test_other_texts_are_errors(text: str) -> None:
+def test_invalid_proxy_lists_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match="forwarded_allow_ips"):
         forwarded_by(Settings(forwarded_allow_ips=text))

@@ -63,7 +63,7 @@ async def test_bad_requests_are_problems(cluster: ScriptedCluster) -> None:
                 raise AssertionError(f"{method} {path} {body}: {error}") from error
 
 
-async def test_the_client_has_all_of_it(cluster: ScriptedCluster) -> None:
+async def test_the_rest_client_has_all_guidance_calls(cluster: ScriptedCluster) -> None:
     async with (
         service(cluster.target()) as (app, _),
         AsyncClient("http://127.0.0.1", transport=httpx.ASGITransport(app=app)) as client,

@@ -43,7 +43,7 @@ def encoded(texts: list[str]) -> bytes:
 
 
 def binary(document: dict[str, Any], *tensors: bytes) -> tuple[bytes, dict[str, str]]:
-    """The body of a request in the binary form, and its headers."""
+    """The body and the headers of a request in the binary form."""
     head = json.dumps(document).encode()
     return b"".join((head, *tensors)), {LENGTH: str(len(head)), "content-type": "application/octet-stream"}
 
@@ -264,7 +264,7 @@ async def test_errors_have_the_form_of_the_protocol_and_nothing_is_sent(reading:
         await refused(504, "200 ms", "POST", INFER, json=request(parameters={"timeout": 200000}))
 
 
-async def test_what_is_not_ready_says_so(reading: ScriptedCluster) -> None:
+async def test_models_that_are_not_ready_are_reported_as_such(reading: ScriptedCluster) -> None:
     async def cold(node: Any, arguments: list[str]) -> list[bytes]:
         (found,) = await reading.models(node, arguments)
         return [json.dumps([{**each, "warm": False} for each in json.loads(found)]).encode()]
@@ -296,7 +296,7 @@ async def test_keys_and_their_limits_apply(reading: ScriptedCluster) -> None:
                 assert status == 200 or list(response.json()) == ["error"]
 
 
-def test_any_cut_of_a_binary_request_is_refused() -> None:
+def test_a_truncated_binary_request_is_refused() -> None:
     body, headers = binary_request()
     for size in range(len(body)):
         with pytest.raises(Exception, match=r"\w") as refused:

@@ -1,4 +1,4 @@
-"""The limits of API keys: two services count together, 429 says when to come back, and nothing is left counted."""
+"""The limits of API keys: services share the counts, 429 has `Retry-After`, and no count leaks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ALL = ("ask", "search", "write", "admin")
 
 
 async def day_is(app: Application, key_id: str) -> int:
-    """The number of sentences that is counted for a key."""
+    """The sentences that are counted for a key on the current day."""
     name = api_use_key(key_id)
     return int(await app.state.engine.shards.execute(name, "HGET", name, "sentences"))
 
 
-async def test_two_services_count_requests_together_and_say_what_is_left(cluster: ScriptedCluster) -> None:
+async def test_two_services_share_the_count_of_requests_and_report_the_rest(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
         await with_documents(client)
         text = ""
@@ -53,7 +53,7 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
                     assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
             return len(let_in) == 2
 
-        # on a busy machine half a second may pass between the requests, and a third one is admitted
+        # retried, because on a busy machine the requests may last so long that a third one is admitted
         await eventually_async(two_of_eight)
 
         async def again() -> bool:
@@ -63,7 +63,7 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
 
 
 @pytest.mark.hostile
-async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: ScriptedCluster) -> None:
+async def test_a_key_with_many_requests_does_not_block_another_key(cluster: ScriptedCluster) -> None:
     async with service(cluster.target(), max_requests=4) as (app, client):
         await with_documents(client)
         _, flooding = await made(app, "ask")
@@ -79,7 +79,7 @@ async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: Scrip
         assert_problem(await ask(flooding, 4), 503, "overloaded", "limit of 4 concurrent requests")
         held += [ask(other, number) for number in range(5, 7)]
         await eventually_async(lambda: app.state.metrics.active == 6)
-        # this key has its half of the limit
+        # this key has reached its half of the limit
         assert_problem(await ask(other, 7), 503, "overloaded", "limit of 4 concurrent requests")
         assert not any(task.done() for task in held)
         for task in held:
@@ -108,7 +108,7 @@ async def test_a_cached_answer_counts_for_a_key_with_a_limit(cluster: ScriptedCl
         assert (await client.get("/qa", params=ASKED, headers=bearer(free))).status_code == 200
 
 
-async def test_a_key_without_such_limits_sends_nothing_to_count(cluster: ScriptedCluster) -> None:
+async def test_requests_of_a_key_without_request_limits_are_not_counted(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         key, text = await made(app, "ask", "search", limits=KeyLimits(sentences_per_day=5))
@@ -118,7 +118,7 @@ async def test_a_key_without_such_limits_sends_nothing_to_count(cluster: Scripte
             assert await app.state.engine.shards.execute(name, "EXISTS", name) == 0
 
 
-async def test_requests_at_a_time_are_counted_over_services_and_given_back(cluster: ScriptedCluster) -> None:
+async def test_services_share_the_count_of_concurrent_requests_and_release_them(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
         await with_documents(client)
         key, text = await made(app, "ask", "search", limits=KeyLimits(concurrent=2))
@@ -149,13 +149,13 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
             return await under_way() == 0
 
         await eventually_async(none)
-        for _ in range(20):  # the count of each request ends before its answer arrives
+        for _ in range(20):  # the service releases each request before it sends the response
             assert (await client.get("/models", headers=bearer(text))).status_code == 200
             assert_problem(await client.get("/qa", headers=bearer(text)), 422, "validation")
 
 
-async def test_a_request_is_given_back_before_its_client_can_know(cluster: ScriptedCluster) -> None:
-    """Otherwise, a client that sends one request after another would sometimes be refused."""
+async def test_a_request_is_released_before_its_response_is_sent(cluster: ScriptedCluster) -> None:
+    """Otherwise, the service would sometimes refuse a client that sends one request after another."""
     async with service(cluster.target()) as (app, _):
         key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
         name = api_running_key(key.id)
@@ -175,7 +175,7 @@ async def test_a_request_is_given_back_before_its_client_can_know(cluster: Scrip
         assert seen == [("http.response.start", 0), ("http.response.body", 0)]
 
 
-async def test_a_service_that_died_does_not_hold_its_requests_for_ever(cluster: ScriptedCluster) -> None:
+async def test_concurrent_requests_of_a_dead_service_expire(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
         name = api_running_key(key.id)
@@ -183,7 +183,7 @@ async def test_a_service_that_died_does_not_hold_its_requests_for_ever(cluster: 
         assert (await client.get("/models", headers=bearer(text))).status_code == 200
 
 
-async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
+async def test_the_limit_of_sentences_per_day(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         key, text = await made(app, *ALL, limits=KeyLimits(sentences_per_day=5))
@@ -195,10 +195,10 @@ async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
         assert (await put("a", "One. Two.")).status_code == 201
         assert await day_is(app, key.id) == 2
         assert (await put("a", "One. Two.")).status_code == 200
-        assert await day_is(app, key.id) == 2, "what is there already is free"
+        assert await day_is(app, key.id) == 2, "an unchanged document does not count"
         assert (await put("a", "")).status_code == 422
         assert (await put("x" * 600, "One.")).status_code == 413
-        assert await day_is(app, key.id) == 2, "what is refused is free"
+        assert await day_is(app, key.id) == 2, "a refused document does not count"
         assert (await put("b", "One. Two. Three. Four.")).status_code == 201
         assert await day_is(app, key.id) == 6
         refused = await put("c", "One.")
@@ -210,11 +210,11 @@ async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
         name = api_use_key(key.id)
         await app.state.engine.shards.execute(name, "HSET", name, "day", 1)
         assert (await put("c", "One.")).status_code == 201
-        assert await day_is(app, key.id) == 1, "another day"
+        assert await day_is(app, key.id) == 1, "the count starts at 0 on a new day"
 
 
 @pytest.mark.hostile
-async def test_documents_written_at_once_do_not_slip_past_the_limit(cluster: ScriptedCluster) -> None:
+async def test_concurrent_writes_do_not_bypass_the_limit(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         key, text = await made(app, "write", limits=KeyLimits(sentences_per_day=3))
         cluster.tokenizing = False
@@ -232,7 +232,7 @@ async def test_documents_written_at_once_do_not_slip_past_the_limit(cluster: Scr
         assert await day_is(app, key.id) >= 4
 
 
-async def test_while_the_counting_shard_is_gone_requests_are_counted_here_and_sentences_are_not_taken(
+async def test_without_the_counting_shard_a_service_counts_requests_alone_and_refuses_sentences(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with service(cluster.target()) as (app, client):
@@ -264,7 +264,7 @@ async def test_while_the_counting_shard_is_gone_requests_are_counted_here_and_se
         await eventually_async(refused)
 
 
-async def test_the_client_waits_for_a_second_and_not_for_a_day() -> None:
+async def test_the_client_retries_after_a_second_but_not_after_a_day() -> None:
     left = [httpx.Response(429, headers={"retry-after": "0"}, json={"code": "LIMIT", "detail": "slower"})]
 
     def answer(request: httpx.Request) -> httpx.Response:

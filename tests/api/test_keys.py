@@ -20,7 +20,7 @@ ASKED = {"question": QUESTION, **BOOKS}
 
 
 async def near(client: httpx.AsyncClient, key: str) -> None:
-    """Ask until the near cache answers."""
+    """Ask until the answer comes from the near cache."""
 
     async def cached() -> bool:
         found = await client.get("/qa", params=ASKED, headers=bearer(key))
@@ -29,7 +29,7 @@ async def near(client: httpx.AsyncClient, key: str) -> None:
     await eventually_async(cached)
 
 
-async def test_without_keys_everything_is_as_it_was(cluster: ScriptedCluster) -> None:
+async def test_without_keys_every_request_is_allowed(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await with_documents(client)
         assert (await client.get("/qa", params=ASKED)).status_code == 200
@@ -37,7 +37,7 @@ async def test_without_keys_everything_is_as_it_was(cluster: ScriptedCluster) ->
 
 
 @pytest.mark.hostile
-async def test_once_there_is_a_key_no_route_but_the_open_ones_answers_without(cluster: ScriptedCluster) -> None:
+async def test_once_a_key_exists_only_open_routes_answer_without_one(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         await client.get("/qa", params=ASKED)
@@ -53,7 +53,7 @@ async def test_once_there_is_a_key_no_route_but_the_open_ones_answers_without(cl
 
 
 @pytest.mark.hostile
-async def test_a_route_wants_its_scope_and_no_other(cluster: ScriptedCluster) -> None:
+async def test_a_route_accepts_only_its_own_scopes(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         keys = {scope: (await made(app, scope))[1] for scope in ALL}
@@ -98,7 +98,7 @@ async def test_a_key_of_one_collection_sees_nothing_of_another(cluster: Scripted
 
 
 @pytest.mark.hostile
-async def test_a_cached_answer_is_guarded_as_any_other(cluster: ScriptedCluster) -> None:
+async def test_a_cached_answer_needs_a_valid_key(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         _, text = await made(app, "ask", collections=["books"])
@@ -128,7 +128,7 @@ async def test_a_key_that_another_service_revokes_is_refused_at_the_next_request
             assert_problem(refused, 401, "unauthorized", f"key {key.id} is revoked")
 
 
-async def test_a_key_ends_when_its_time_is_up(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_expires(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)
         now = int(time.time())
@@ -142,7 +142,7 @@ async def test_a_key_ends_when_its_time_is_up(cluster: ScriptedCluster, monkeypa
 @pytest.mark.parametrize(
     "form", ["{}", "Basic {}", "Bearer", "Bearer ", "Bearer {} x", "Bearer x{}", "Bearer {}, Bearer {}"]
 )
-async def test_other_headers_are_no_key_and_no_secret_is_repeated(
+async def test_invalid_headers_are_refused_and_no_secret_is_repeated(
     cluster: ScriptedCluster, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with service(cluster.target()) as (app, client):
@@ -159,7 +159,7 @@ async def test_other_headers_are_no_key_and_no_secret_is_repeated(
         assert secret not in (await client.get("/metrics", headers=bearer(text))).text
 
 
-async def test_any_spelling_of_the_scheme_is_taken(cluster: ScriptedCluster) -> None:
+async def test_the_scheme_bearer_is_case_insensitive(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         _, text = await made(app, "ask")
         for scheme in ("Bearer", "bearer", "BEARER"):
@@ -168,7 +168,7 @@ async def test_any_spelling_of_the_scheme_is_taken(cluster: ScriptedCluster) -> 
 
 
 @pytest.mark.hostile
-async def test_where_keys_are_required_requests_are_refused_until_a_key_exists(cluster: ScriptedCluster) -> None:
+async def test_if_keys_are_required_requests_are_refused_until_a_key_exists(cluster: ScriptedCluster) -> None:
     async with service(cluster.target(), keys_required=True) as (app, client):
         for _ in range(2):
             for route in (*ROUTES, *WHOLE):
@@ -183,7 +183,7 @@ async def test_where_keys_are_required_requests_are_refused_until_a_key_exists(c
 
 
 @pytest.mark.hostile
-async def test_when_the_keys_cannot_be_read_nothing_is_answered_but_the_metrics(
+async def test_if_the_keys_cannot_be_read_only_metrics_are_answered(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with service(cluster.target()) as (app, client):
@@ -219,7 +219,7 @@ async def test_the_clients_send_their_key(cluster: ScriptedCluster) -> None:
         assert "secret" not in str(error.value).partition("and a")[0]
 
 
-async def test_the_description_knows_keys(cluster: ScriptedCluster) -> None:
+async def test_the_openapi_description_has_the_keys(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"

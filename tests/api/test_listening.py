@@ -34,13 +34,13 @@ def test_not_loopback(host: str) -> None:
     ("host", "without", "required"),
     [("127.0.0.1", False, False), ("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", True, False)],
 )
-def test_keys_are_required_elsewhere_unless_told_otherwise(host: str, without: bool, required: bool) -> None:
+def test_other_addresses_require_keys_except_with_the_flag(host: str, without: bool, required: bool) -> None:
     settings = Settings(cluster_url="redis://a:7000", http_host=host, http_without_keys=without)
     assert service_options(settings).keys_required is required
 
 
 @pytest.mark.hostile
-async def test_elsewhere_the_service_refuses_to_start_without_keys(cluster: ScriptedCluster) -> None:
+async def test_on_other_addresses_the_service_does_not_start_without_keys(cluster: ScriptedCluster) -> None:
     port = free_port()
     async with process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
         async with asyncio.timeout(60):
@@ -51,13 +51,13 @@ async def test_elsewhere_the_service_refuses_to_start_without_keys(cluster: Scri
             httpx.get(f"http://127.0.0.1:{port}/livez")
 
 
-async def test_it_starts_when_it_is_told_so(cluster: ScriptedCluster) -> None:
+async def test_the_service_starts_without_keys_if_the_flag_allows_it(cluster: ScriptedCluster) -> None:
     async with serving(cluster, "--host", "0.0.0.0", "--without-keys") as (_, client, _):
         assert (await client.get("/qa?question=Who%3F")).status_code == 200
 
 
 @pytest.mark.hostile
-async def test_it_starts_when_there_is_a_key_and_asks_for_it(cluster: ScriptedCluster) -> None:
+async def test_the_service_starts_with_a_key_and_requires_it(cluster: ScriptedCluster) -> None:
     async with opened(cluster) as engine:
         key, text = new_key("the shop", ["ask"], now=0)
         await engine.api_keys.add(key)
@@ -70,7 +70,7 @@ async def test_it_starts_when_there_is_a_key_and_asks_for_it(cluster: ScriptedCl
 
 
 @pytest.mark.hostile
-async def test_without_a_cluster_it_starts_and_refuses_all_requests() -> None:
+async def test_without_a_cluster_the_service_starts_and_refuses_all_requests() -> None:
     port = free_port()
     nowhere = f"redis://127.0.0.1:{free_port()}"
     async with (

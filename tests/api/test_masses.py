@@ -1,4 +1,4 @@
-"""Many hostile clients, and one normal client: how long the normal client waits, and what the load costs the service.
+"""Many hostile clients and one normal client: the normal client's waits, and the memory of the service.
 
 The service is a process with its default limits. `make hostile ARGS='-s tests/api/test_masses.py'` prints the figures
 (`docs/measurements.md`).
@@ -31,33 +31,33 @@ HEADS_BYTES = 64 << 20
 QUESTIONS = 50_000
 PART = 5_000
 ALLOWED = 1024  # http_max_connections
-HEAD_BYTES = 65_536  # of one head
+HEAD_BYTES = 65_536  # the limit for one head
 AT_ONCE = 32
 SECONDS = 60.0
 MEGABYTE = 2**20
 
 
 class Service:
-    """The process, a client that keeps its connection, and how long each of its requests took."""
+    """The service's process, a normal client with one connection, and the durations of its requests."""
 
     def __init__(self, pid: int, port: int, client: httpx.AsyncClient) -> None:
         self.pid, self.port, self.client = pid, port, client
         self.waits: list[float] = []
 
     def memory_mb(self) -> float:
-        """Its resident memory."""
+        """The resident memory of the service, in MB."""
         text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
     async def ask(self) -> None:
-        """One request of the client that does no harm."""
+        """Send one request of the normal client and record its duration."""
         begun = time.perf_counter()
         (await self.client.get("/qa", params={"question": "Who wrote programs?"})).raise_for_status()
         self.waits.append(time.perf_counter() - begun)
 
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
-        """Asks again and again in the block; every request must be answered."""
+        """Ask repeatedly during the block; the service must answer every request."""
         over = asyncio.Event()
 
         async def again() -> None:
@@ -73,7 +73,7 @@ class Service:
             await task
 
     def said(self) -> str:
-        """The waits as text."""
+        """The durations as text."""
         found = sorted(self.waits)
         median, longest = found[len(found) // 2] * 1e3, found[-1] * 1e3
         return f"{len(found)} requests of another: median {median:.1f} ms, longest {longest:.0f} ms"
@@ -104,10 +104,10 @@ async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
 
 @pytest.fixture(autouse=True)
 def files() -> None:
-    """Every connection needs a descriptor of this process."""
+    """Raise the limit of open files: every connection needs a file descriptor of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + 500:
-        pytest.skip(f"a process may open {hard} files here, which is too few for {CONNECTIONS} connections")
+        pytest.skip(f"the limit of {hard} open files is too low for {CONNECTIONS} connections")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CONNECTIONS + 500), hard))
 
 
@@ -122,14 +122,14 @@ async def connected(port: int, count: int) -> list[tuple[asyncio.StreamReader, a
 
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:
-    """The status that the service sends before it ends the connection; nothing if it sends none."""
+    """The status code before the end of the connection; empty without a response, `cut` after a reset."""
     with suppress(ConnectionError):
         return (await reader.read())[9:12]
     return b"cut"
 
 
 async def flood(port: int, paths: Iterator[str], at_once: int = AT_ONCE) -> None:
-    """Requests all paths on many connections; each answer must be 200. It avoids httpx, which is too slow here."""
+    """Request all paths on many connections; each status must be 200. httpx would be too slow."""
 
     async def ask_on_one() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -170,7 +170,7 @@ async def test_idle_connections(service: Service) -> None:
     assert most - before < 150
 
 
-async def test_heads_without_end(service: Service) -> None:
+async def test_endless_heads(service: Service) -> None:
     before = service.memory_mb()
     line = b"x: " + b"y" * 1019 + b"\r\n"
     async with service.asked():
@@ -202,7 +202,7 @@ async def test_heads_without_end(service: Service) -> None:
     assert most - before < 3 * HEADS_BYTES / MEGABYTE
 
 
-async def test_metrics_again_and_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_requests_for_metrics(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
     usual = Node.own_reply
 
@@ -222,8 +222,8 @@ async def test_metrics_again_and_again(service: Service, monkeypatch: pytest.Mon
 
 
 @pytest.mark.timeout(1800)
-async def test_ever_new_questions(service: Service, cluster: ScriptedCluster) -> None:
-    """The caches fill, 1 MB of whole answers in each partition. Then the memory of service and shards stays."""
+async def test_a_stream_of_new_questions(service: Service, cluster: ScriptedCluster) -> None:
+    """After the caches are full, the memory of the service and the shards no longer grows."""
     seen: list[tuple[float, float]] = []
 
     async def look() -> None:

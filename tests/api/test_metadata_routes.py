@@ -45,7 +45,7 @@ async def test_a_patch_changes_metadata_only(cluster: ScriptedCluster) -> None:
             assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
 
-async def test_a_selection_is_updated(cluster: ScriptedCluster) -> None:
+async def test_the_metadata_of_selected_documents_are_updated(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client)
         body = {"metadata": {"lang": "xx"}}

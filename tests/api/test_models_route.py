@@ -1,4 +1,4 @@
-"""`POST /models/{id}`: the shape of Hugging Face's task, any shard in turn, limits, deadlines, and what goes wrong."""
+"""`POST /models/{id}`: the format of Hugging Face's task, the choice of a shard, limits, deadlines, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def read(node: Node, arguments: list[str]) -> list[bytes]:
-    """A worker that answers with the context's first word and knows the models "" and "org/name@1"."""
+    """Reply as a worker: the answer is the context's first word; the models are "" and "org/name@1"."""
     _, model, text = arguments
     if model not in ("", "org/name@1"):
         raise ReplyError(f"NOTFOUND model '{model}' is not loaded on this shard, loaded are: scripted@aaaaaaaaaaaa")
@@ -63,14 +63,14 @@ async def test_one_pair_gives_one_answer_and_a_list_gives_a_list(reading: Script
 
 
 @pytest.mark.parametrize("path", ["org/name@1", "org%2Fname%401", "org/name%401"])
-async def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, path: str) -> None:
+async def test_a_model_name_may_contain_slashes(reading: ScriptedCluster, path: str) -> None:
     async with serving(reading) as client:
         response = await client.post(f"/models/{path}", json={"inputs": PAIR})
         assert response.json() == ADA
         assert response.headers["x-model"] == "org/name@1"
 
 
-DEEP = "[" * 1010 + "]" * 1010  # the parser accepts it, `repr` does not
+DEEP = "[" * 1010 + "]" * 1010  # the JSON parser accepts this depth, `repr` fails
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/models/default", {}, 405, "method-not-allowed", ("POST",)),
     ("POST", "/models/", {"json": {}}, 404, "route-not-found", ("default",)),
@@ -128,7 +128,7 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
 ]
 
 
-async def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedCluster) -> None:
+async def test_bad_requests_are_named_and_not_sent_to_a_shard(reading: ScriptedCluster) -> None:
     limits = PipelineLimits(pairs=3, question_chars=50, context_chars=100)
     async with serving(reading, body_max_bytes=4096, pipeline=limits) as client:
         for method, path, more, status, kind, said in BAD:
@@ -141,7 +141,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedClust
 
 
 class _Many(Mapping[str, object]):
-    """A million members; the service may read only the first one."""
+    """A mapping with a million members that fails if the service reads more than the first one."""
 
     def __getitem__(self, name: str) -> object:
         if not name.isdigit():
@@ -158,7 +158,7 @@ class _Many(Mapping[str, object]):
 
 
 @pytest.mark.parametrize("where", ["#", "#/inputs", "#/parameters"])
-def test_of_a_million_unknown_members_the_first_are_named(where: str) -> None:
+def test_an_error_names_only_the_first_of_a_million_unknown_members(where: str) -> None:
     document: dict[str, Mapping[str, object]] = {"inputs": PAIR, "parameters": {}}
     whole = _Many() if where == "#" else {**document, where[2:]: _Many()}
     with pytest.raises(InvalidRequest) as refused:
@@ -186,7 +186,7 @@ async def test_shards_take_turns(reading: ScriptedCluster) -> None:
         "CLUSTER x",
     ],
 )
-async def test_what_one_shard_cannot_do_another_does(reading: ScriptedCluster, text: str) -> None:
+async def test_another_shard_reads_if_one_shard_cannot(reading: ScriptedCluster, text: str) -> None:
     sick = reading.nodes[1]
 
     async def some(node: Node, arguments: list[str]) -> list[bytes]:
@@ -200,7 +200,7 @@ async def test_what_one_shard_cannot_do_another_does(reading: ScriptedCluster, t
             assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
 
 
-async def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster) -> None:
+async def test_a_shard_that_is_down_is_skipped(reading: ScriptedCluster) -> None:
     async with serving(reading) as client:
         await client.post("/models/default", json={"inputs": PAIR})
         reading.nodes[1].cut()
@@ -223,19 +223,21 @@ async def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster) -> 
         ("ERR inputs/0: doc_stride", 422, "validation"),
     ],
 )
-async def test_what_all_shards_refuse_is_told(reading: ScriptedCluster, text: str, status: int, kind: str) -> None:
+async def test_the_error_is_returned_if_all_shards_refuse(
+    reading: ScriptedCluster, text: str, status: int, kind: str
+) -> None:
     reading.triggers["qa.pipeline"] = refusal(text)
     async with serving(reading) as client:
         response = await client.post("/models/default", json={"inputs": PAIR})
         assert_problem(response, status, kind, text.partition(" ")[2])
-    # a request that has killed a worker is not sent to the next shard
+    # the service does not send a request that killed a worker to another shard
     assert reading.count("qa.pipeline") == (3 if text.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
 
 
 async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster) -> None:
     reading.triggers["qa.pipeline"] = never
     async with serving(reading) as client:
-        # after the longest of these delays a shard has been asked, even on a busy machine
+        # even on a busy machine, the longest timeout lets the request reach a shard
         for timeout_ms in (1000, 5000, 60_000):
             response = await client.post(f"/models/default?timeout_ms={timeout_ms}", json={"inputs": PAIR})
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
@@ -245,9 +247,7 @@ async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/models/default"), ("PUT", "/documents/d"), ("POST", "/qa")])
-async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
-    reading: ScriptedCluster, method: str, path: str
-) -> None:
+async def test_an_incomplete_body_times_out(reading: ScriptedCluster, method: str, path: str) -> None:
     async def begun() -> AsyncIterator[bytes]:
         yield b'{"inputs": '
         await asyncio.Future()
@@ -257,7 +257,7 @@ async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
         assert_problem(response, 408, "body-timeout", "within the limit of 200 ms (body_timeout_ms)")
 
 
-async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster) -> None:
+async def test_the_limit_of_concurrent_requests_does_not_refuse_questions(reading: ScriptedCluster) -> None:
     reading.triggers["qa.pipeline"] = never
     target = reading.target(pipeline_max_requests=2)
     async with service(target) as (_, client):
@@ -289,7 +289,7 @@ async def test_a_shard_that_hangs_does_not_hide_the_models_of_the_others(reading
         assert (model["default"], model["warm"], model["shards"]) == (True, 2, 3)
 
 
-async def test_the_description_names_parameters_and_limits(reading: ScriptedCluster) -> None:
+async def test_the_openapi_description_has_parameters_and_limits(reading: ScriptedCluster) -> None:
     async with serving(reading) as client:
         description = (await client.get("/openapi.json")).json()
         operation = description["paths"]["/models/{id}"]["post"]
@@ -305,7 +305,7 @@ async def test_the_description_names_parameters_and_limits(reading: ScriptedClus
         assert "POST /models/{id}" in (await client.get("/docs")).text.replace("</code>", "")
 
 
-async def test_the_client_of_the_service_reads(reading: ScriptedCluster) -> None:
+async def test_the_rest_client_reads(reading: ScriptedCluster) -> None:
     async with (
         service(reading.target()) as (app, _),
         AsyncClient("http://localhost", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
@@ -320,7 +320,7 @@ async def test_the_client_of_the_service_reads(reading: ScriptedCluster) -> None
             await client.pipeline({**PAIR, "question": "x" * 1001})
 
 
-async def test_the_client_of_the_cluster_reads(reading: ScriptedCluster) -> None:
+async def test_the_cluster_client_reads(reading: ScriptedCluster) -> None:
     async with AsyncClusterClient(reading.url) as client:
         assert await client.pipeline(PAIR) == ADA
         assert await client.pipeline([PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]]

@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows of answers, guesses, documents and errors. The documents are hostile.
+"""The page in a browser shows answers, guesses, documents and errors. The documents are hostile.
 
 The service is a process on a scripted cluster. Chromium has to be installed.
 """
@@ -48,7 +48,7 @@ async def test_the_page_in_a_browser(cluster: ScriptedCluster) -> None:
 
 
 def look(service: str) -> None:
-    """Look at the states of the page, one after the other."""
+    """Check the states of the page, one after the other."""
     with browser() as chromium:
         chromium.size(1000, 800)
         look_at_answers(chromium, service)
@@ -56,7 +56,7 @@ def look(service: str) -> None:
         look_at_documents(chromium, service)
         look_at_others(chromium, service)
         assert chromium.run("window.hit") is None
-        # the browser itself complains about the document that does not exist
+        # the browser itself reports a 404 for the missing document
         assert [text for text in chromium.complaints if "404" not in text] == []
         assert [each for each in chromium.requests if not each.startswith((service, "about:", "data:"))] == []
 
@@ -84,7 +84,7 @@ def look_at_answers(chromium: Browser, service: str) -> None:
 
 
 def look_at_typing(chromium: Browser, service: str) -> None:
-    """Results appear while the user types, and keys choose among them."""
+    """Check that results appear while the user types, and that keys select a result."""
     rows = "[...document.querySelectorAll('#typed [role=option]')]"
     field = "document.getElementById('question')"
     show(chromium, f"{service}/")
@@ -114,7 +114,7 @@ def look_at_typing(chromium: Browser, service: str) -> None:
     chromium.press("Enter")
     chromium.wait("location.search.includes('document=evil')")
     assert chromium.run(f"{rows}.length") == 0
-    # Enter without a chosen result asks
+    # without a selected result, Enter asks the question
     chromium.wait(DONE)
     chromium.run(f"{field}.focus()")
     chromium.type("Who wrote it?")

@@ -40,7 +40,7 @@ console.log(JSON.stringify({ sent, given, titles: said(0), texts: said(1), type:
 """
 
 
-def test_the_page_sends_the_key_that_it_was_given_until_it_is_refused(tmp_path: Path) -> None:
+def test_the_page_sends_its_key_until_the_service_refuses_the_key(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -67,11 +67,11 @@ def test_the_page_sends_the_key_that_it_was_given_until_it_is_refused(tmp_path: 
     ]
 
 
-def test_every_request_of_the_page_but_the_open_ones_goes_with_the_key() -> None:
+def test_requests_of_the_page_have_the_key_except_on_open_routes() -> None:
     calls = [
         (path.name, call)
         for path in sorted(PAGE.glob("*.js"))
-        if path.name != "widget.js"  # a page of another site, with the key in its script tag
+        if path.name != "widget.js"  # the widget has its key in its script tag
         for call in re.findall(r"(?<!\w)fetch\(([^)]*)\)", path.read_text())
     ]
     assert [call for call in calls if call[1] != '"/readyz"'] == [("key.js", "path, { ...options, headers }")]

@@ -1,4 +1,4 @@
-"""Links of the page, run by Node with a minimal document: a result links to its own page, and only to a web address."""
+"""Links of the page, run by Node with a minimal document: a result links only to a web address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ console.log(JSON.stringify([link_to(found, "c"), link_to_text(found, "c"), shown
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Any:
-    """Runs the functions of the page for a result with an address."""
+    """Run the functions of the page for a result with an address."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -67,7 +67,7 @@ def test_a_result_links_to_its_own_page_and_to_its_stored_text(shown: Any) -> No
 @pytest.mark.parametrize(
     "url", ["", None, 5, "javascript:alert(1)", "data:text/html,x", "//evil.example", " https:", "http://[", "https://"]
 )
-def test_what_is_no_web_address_is_no_link(shown: Any, url: object) -> None:
+def test_other_urls_than_web_addresses_are_not_links(shown: Any, url: object) -> None:
     link, text, document = shown(url)
     assert link["attributes"]["href"].startswith("/?document=a&") and "data-here" in link["attributes"]
     assert text is None

@@ -22,7 +22,7 @@ from tests.harness.ports import free_port
 async def process(
     *arguments: str, **environment: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]]:
-    """The process, and everything that it writes to stderr."""
+    """The process, and a task that returns all of its stderr."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -43,7 +43,7 @@ async def process(
 
 
 async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
-    """Whether the service answers a path with success; it may not listen yet."""
+    """Whether the service answers a path with success; false if it does not listen."""
     try:
         return (await client.get(path)).is_success
     except httpx.TransportError:
@@ -51,7 +51,7 @@ async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
 
 
 async def wait_ready(child: asyncio.subprocess.Process, client: httpx.AsyncClient, output: asyncio.Task[bytes]) -> None:
-    """Wait until the service is ready; if it ends or does not become ready, the failure shows its output."""
+    """Wait until the service is ready; a failure shows the output of the service."""
 
     async def is_over() -> bool:
         return child.returncode is not None or await succeeds(client, "/readyz")
@@ -79,7 +79,7 @@ async def serving(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: signal.Signals) -> None:
+async def test_the_service_answers_and_stops_at_a_signal(cluster: ScriptedCluster, how: signal.Signals) -> None:
     async with serving(cluster) as (child, client, output):
         await client.put("/documents/a", json={"text": "Ada wrote it."})
 
@@ -90,7 +90,7 @@ async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: s
             return await tier() == "near"
 
         assert await tier() == "none"
-        await eventually_async(near)  # once its subscriptions report no more changes
+        await eventually_async(near)  # the service caches once its subscriptions report no more changes
         child.send_signal(how)
         await child.wait()
         assert child.returncode in (0, -how)
@@ -112,7 +112,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-async def test_a_start_that_fails_ends_the_process_and_says_why(cluster: ScriptedCluster) -> None:
+async def test_a_failed_start_ends_the_process_with_its_reason(cluster: ScriptedCluster) -> None:
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", BROKEN, "--port", str(free_port()), "--cluster-url", cluster.url),
         stderr=asyncio.subprocess.PIPE,
@@ -129,7 +129,7 @@ async def test_a_start_that_fails_ends_the_process_and_says_why(cluster: Scripte
     assert "Application startup failed. Exiting." in said.decode()
 
 
-async def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster) -> None:
+async def test_a_running_question_is_answered_before_shutdown(cluster: ScriptedCluster) -> None:
     async def slow(node: Node, arguments: list[str]) -> Any:
         await asyncio.sleep(0.5)
         return await cluster.rank(node, arguments)
@@ -143,7 +143,7 @@ async def test_a_question_under_way_is_answered_before_the_end(cluster: Scripted
         await child.wait()
 
 
-async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluster) -> None:
+async def test_a_disconnection_cancels_the_work_on_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (_, client, _):
         cluster.triggers["rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
@@ -153,7 +153,7 @@ async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluste
         await eventually_async(lambda: cluster.cancelled == 3)
 
 
-async def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster) -> None:
+async def test_a_killed_service_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (child, client, _):
         cluster.triggers["rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
@@ -174,7 +174,9 @@ async def test_killing_it_leaves_nothing_running_on_the_shards(cluster: Scripted
         ({"QA_CLUSTER_URL": "rediss://127.0.0.1:1", "QA_CLUSTER_TLS_CA": "/no/such/file"}, "TLS"),
     ],
 )
-async def test_wrong_settings_end_it_with_2_and_one_line(environment: dict[str, str], said: str) -> None:
+async def test_wrong_settings_end_the_service_with_status_2_and_one_line(
+    environment: dict[str, str], said: str
+) -> None:
     async with process(**environment) as (child, output):
         assert await child.wait() == 2
         text = (await output).decode()

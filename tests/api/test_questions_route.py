@@ -24,7 +24,7 @@ def constant(body: dict[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in body if name not in ("id", "created", "cache", "timings_ms")}
 
 
-async def test_get_and_post_give_the_same_result_from_every_tier(cluster: ScriptedCluster) -> None:
+async def test_get_and_post_give_the_same_result_from_every_cache(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client, serving(cluster) as other:
         await write(client, "a", "Hm. \U0001f600 Zoë wrote it.")
         first = await client.get("/qa", params=ASK)
@@ -65,14 +65,14 @@ async def test_etag_and_the_other_headers(cluster: ScriptedCluster) -> None:
         assert (await client.head("/qa", params=ASK)).status_code == 200
 
 
-async def test_the_same_question_in_other_words_echoes_its_own(cluster: ScriptedCluster) -> None:
+async def test_a_result_echoes_the_question_as_the_client_wrote_it(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client, "a", "Ada wrote it.")
         for question in ("Who wrote it?", "WHO wrote it", "Who wrote it?", "WHO wrote it"):
             assert (await client.get("/qa", params={"question": question})).json()["question"] == question
 
 
-async def test_after_a_write_through_the_service_nothing_old_is_answered(cluster: ScriptedCluster) -> None:
+async def test_no_stale_answer_after_a_write_through_the_service(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client, serving(cluster) as other:
         for number in range(60):
             writer, reader = (client, other) if number % 2 else (other, client)
@@ -90,7 +90,7 @@ async def test_a_full_shard_is_503_with_retry_after(cluster: ScriptedCluster) ->
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "OVERLOADED", "1024")
 
 
-async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(cluster: ScriptedCluster) -> None:
+async def test_a_request_beyond_the_limit_is_503_while_others_are_pending(cluster: ScriptedCluster) -> None:
     release = asyncio.Event()
 
     async def wait(node: Node, arguments: list[str]) -> Any:
@@ -110,7 +110,7 @@ async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(clus
         assert "qa_http_refused_total 1" in (await client.get("/metrics")).text
 
 
-async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
+async def test_an_exceeded_deadline_is_504(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         cluster.triggers["rank"] = never
         response = await client.get("/qa", params={**ASK, "timeout_ms": 50})
@@ -118,5 +118,5 @@ async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
         await eventually_async(lambda: cluster.cancelled == cluster.count("rank"))
 
 
-async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluster) -> None:
+async def test_a_client_that_disconnects_cancels_its_question(cluster: ScriptedCluster) -> None:
     await assert_leaving_cancels(cluster, "/qa", b"question=Who")

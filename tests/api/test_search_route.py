@@ -1,4 +1,4 @@
-"""`/search`: both verbs, headers, capacity, deadlines, clients that leave, and its description."""
+"""`/search`: GET and POST, headers, capacity, deadlines, clients that disconnect, and the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_filters_in_both_forms(cluster: ScriptedCluster) -> None:
         assert [answer["document_id"] for answer in answered.json()["answers"]] == ["a"]
 
 
-async def test_a_search_sees_what_was_just_written(cluster: ScriptedCluster) -> None:
+async def test_a_search_finds_a_document_right_after_its_write(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         for number in range(20):
             await client.put("/documents/a", json={"text": f"Author{number} wrote it."})
@@ -123,14 +123,14 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
         assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "1024")
         cluster.triggers["rank"] = never
         refused = cluster.count("rank")
-        # after the longest of these delays all shards have been asked, even on a busy machine
+        # even on a busy machine, the longest timeout lets the request reach all shards
         for timeout_ms in (1000, 5000, 60_000):
             before = cluster.count("rank")
             response = await client.get("/search", params={**QUERY, "timeout_ms": timeout_ms})
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
             if cluster.count("rank") == before + 3:
                 break
-        # no late call of this request counts for the next one
+        # wait, so that no late call of this request counts for the next one
         await eventually_async(lambda: cluster.cancelled + refused == cluster.count("rank") == before + 3)
         release = asyncio.Event()
 
@@ -147,7 +147,7 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
         assert (await held).status_code == 200
 
 
-async def test_a_client_that_leaves_cancels_its_search(cluster: ScriptedCluster) -> None:
+async def test_a_client_that_disconnects_cancels_its_search(cluster: ScriptedCluster) -> None:
     await assert_leaving_cancels(cluster, "/search", b"q=Ada")
 
 
@@ -163,7 +163,7 @@ async def test_searches_are_counted(cluster: ScriptedCluster) -> None:
 
 
 @pytest.mark.parametrize("context", [0, 2])
-async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> None:
+async def test_responses_fit_the_openapi_schema(cluster: ScriptedCluster, context: int) -> None:
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         path = described["paths"]["/search"]
@@ -183,7 +183,7 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
 
 
 def described_type(parameter: dict[str, Any]) -> dict[str, Any]:
-    """The type of a parameter; an object is JSON."""
+    """The type of a parameter; an object is sent as JSON."""
     return dict(parameter.get("schema") or parameter["content"]["application/json"]["schema"])
 
 
@@ -191,7 +191,7 @@ _KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool
 
 
 def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
-    """The value has exactly the fields of the schema, each with its type."""
+    """Check that the value has exactly the fields of the schema, each with its type."""
     if "const" in schema:
         assert value == schema["const"], where
         return
@@ -211,7 +211,7 @@ def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
 
 
 @pytest.mark.hostile
-async def test_missing_rights_of_the_services_user_are_no_fault_of_the_key(
+async def test_missing_rights_of_the_services_user_are_not_reported_as_an_error_of_the_key(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = "NOPERM User service has no permissions to run the 'qa.index.rank' command"
@@ -223,12 +223,12 @@ async def test_missing_rights_of_the_services_user_are_no_fault_of_the_key(
                 assert_problem(response, 503, "shard-unavailable", "the cause is in the service's log")
                 assert "NOPERM" not in response.text
     logged = [record.getMessage() for record in caplog.records if refused in record.getMessage()]
-    # logged once for each shard that refuses first, not once for each request
+    # at most one log line for each of the three shards, not one for each request
     assert 1 <= len(logged) <= 3
     assert all("Grant it" in text and "+qa.index.rank" in text for text in logged)
 
 
-async def test_all_collections_are_those_of_the_key(cluster: ScriptedCluster) -> None:
+async def test_all_collections_means_the_collections_of_the_key(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         for name in ("books", "news"):
             assert (await client.post("/collections", json={"name": name})).status_code == 201

@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics, the description and the page."""
+"""Liveness, readiness, metrics, the OpenAPI description, and the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.programs import ROOT
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 
 
-async def test_without_a_cluster_the_service_lives_and_is_not_ready() -> None:
+async def test_without_a_cluster_the_service_is_alive_but_not_ready() -> None:
     target = Target([Address("127.0.0.1", free_port())], Login(), EngineOptions())
 
     async with service(target) as (_, client):
@@ -41,7 +41,7 @@ async def test_ready_when_every_shard_has_model_functions_and_worker(cluster: Sc
         assert all(shard["model"] == "a" * 12 and shard["missing"] == [] for shard in verdict["shards"])
 
 
-async def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster) -> None:
+async def test_a_service_that_is_not_ready_names_what_is_missing(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         found = [key for node in cluster.nodes for key in await node.commands.execute("KEYS", "bert-qa[{]*")]
         key = found[0]
@@ -58,7 +58,7 @@ async def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster) -
 
 
 @pytest.mark.parametrize("name", QUESTION_FUNCTIONS)
-async def test_not_ready_without_a_function_that_questions_need(cluster: ScriptedCluster, name: str) -> None:
+async def test_the_service_is_not_ready_without_a_function_for_questions(cluster: ScriptedCluster, name: str) -> None:
     async with serving(cluster) as client:
         cluster.functions = [other for other in FUNCTIONS if other != name]
         response = await client.get("/readyz")
@@ -66,7 +66,7 @@ async def test_not_ready_without_a_function_that_questions_need(cluster: Scripte
         assert f"function {name} is not registered: run `qa-cluster up`" in response.json()["detail"]
 
 
-async def test_the_table_of_batches_and_submissions_has_every_metric_of_them(cluster: ScriptedCluster) -> None:
+async def test_the_documented_table_has_every_metric_of_batches_and_submissions(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         text = (await client.get("/metrics")).text
     shown: dict[str, set[str]] = {name: set() for name in re.findall(r"^(qa_(?:batch|subm)\w*)", text, re.MULTILINE)}
@@ -77,7 +77,7 @@ async def test_the_table_of_batches_and_submissions_has_every_metric_of_them(clu
     assert {name: set(re.findall(r"`(\w+)`", said)) for name, said in rows} == shown
 
 
-async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster) -> None:
+async def test_metrics_are_well_formed_and_include_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         for _ in range(3):
             await client.get("/qa", params={"question": "Who?"})
@@ -97,7 +97,7 @@ async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: Scri
 ACTIONS = ("", "/ready", "/infer")
 
 
-async def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluster) -> None:
+async def test_the_openapi_description_has_every_route_and_parameter(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         assert set(described["paths"]) == {
@@ -126,7 +126,7 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
         assert "<td>parameters.doc_stride<td>body<td>integer from 0<td>" in rows
 
 
-async def test_the_page_needs_nothing_from_elsewhere(cluster: ScriptedCluster) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         scripts = {
             path: (await client.get(path)).text
@@ -141,7 +141,7 @@ async def test_the_page_needs_nothing_from_elsewhere(cluster: ScriptedCluster) -
             assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
-async def test_the_page_offers_the_questions_of_the_settings(cluster: ScriptedCluster) -> None:
+async def test_the_page_shows_the_example_questions_of_the_settings(cluster: ScriptedCluster) -> None:
     async with serving(cluster, page_questions=("Who wrote <b>?", "When & where?")) as client:
         page = (await client.get("/")).text
         assert "<li>Who wrote &lt;b&gt;?</li><li>When &amp; where?</li></template>" in page

@@ -1,4 +1,4 @@
-"""`Prefer: respond-async`: acknowledged questions, their results, other processes, keys, limits, and futures."""
+"""`Prefer: respond-async`: submitted questions, their results, several processes, keys, limits, and futures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADA = "Ada wrote programs."
 
 
 async def submitted(client: httpx.AsyncClient, question: str = QUESTION, key: str = "", **fields: Any) -> str:
-    """The path of the result of a submitted question."""
+    """Submit a question and return the path of its result."""
     response = await client.post("/qa", json={"question": question, **fields}, headers=LATER | bearer(key))
     assert response.status_code == 202, response.text
     assert response.headers["preference-applied"] == "respond-async"
@@ -44,7 +44,7 @@ async def submitted(client: httpx.AsyncClient, question: str = QUESTION, key: st
 
 
 async def done(client: httpx.AsyncClient, path: str, key: str = "") -> httpx.Response:
-    """The result, once there is one."""
+    """Wait for the result and return it."""
     found: list[httpx.Response] = []
 
     async def ended() -> bool:
@@ -59,7 +59,7 @@ async def done(client: httpx.AsyncClient, path: str, key: str = "") -> httpx.Res
 
 
 def gate(cluster: ScriptedCluster) -> asyncio.Event:
-    """Let rankings wait for an event."""
+    """Make rankings wait until the returned event is set."""
     opened = asyncio.Event()
 
     async def rank(node: Node, arguments: list[str]) -> Any:
@@ -71,12 +71,12 @@ def gate(cluster: ScriptedCluster) -> asyncio.Event:
 
 
 def short_leases(app: Application, seconds: float) -> None:
-    """Let a process lose its submissions soon after it no longer renews them."""
+    """Shorten the leases of submissions, so that a process that no longer renews them soon loses them."""
     app.state.engine.submissions = SubmittedQuestions(app.state.engine.shards, lease_seconds=seconds)
 
 
 async def die(app: Application) -> None:
-    """End the answers of a process as if it were killed: nothing is released."""
+    """Stop the answering of a process without a release of its submissions, as a kill would."""
     tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("submission ")]
     app.state.on_stop.clear()
     for task in tasks:
@@ -131,7 +131,7 @@ async def test_a_query_string_can_be_submitted_even_if_its_answer_is_cached(clus
         assert response.status_code == 200 and "preference-applied" not in response.headers
 
 
-async def test_what_is_wrong_is_refused_at_once_and_failures_are_results(cluster: ScriptedCluster) -> None:
+async def test_bad_requests_are_refused_at_once_and_failures_are_results(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         for fields in ({"question": ""}, {"question": "x", "top_k": 0}, {"question": "x", "filter": "?"}):
             assert_problem(await client.post("/qa", json=fields, headers=LATER), 422, "validation")
@@ -146,7 +146,7 @@ async def test_what_is_wrong_is_refused_at_once_and_failures_are_results(cluster
 
 
 def assert_problem_of_question(response: httpx.Response, status: int, kind: str, *said: str) -> None:
-    """The problem of a submitted question names the request that submitted it."""
+    """Check the error of a submitted question, which names the request that submitted the question."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()
@@ -171,7 +171,7 @@ async def test_a_shard_that_is_not_ready_leaves_the_question_pending(
             return "no worker" in response.json()["detail"]
 
         await eventually_async(released)
-        for _ in range(5):  # none of these tries counts as an end of a process
+        for _ in range(5):  # these tries do not count towards the limit of dead processes
             await eventually_async(released)
         cluster.triggers["qa.read"] = cluster.read
         assert (await done(client, path)).json()["answerable"] is True
@@ -187,10 +187,10 @@ async def test_another_process_serves_the_result(cluster: ScriptedCluster) -> No
         answered = await done(second, path)
         assert answered.status_code == 200
         assert (await first.get(path)).content == answered.content
-        assert cluster.count("rank") == 3, "only the first process has asked"
+        assert cluster.count("rank") == 3, "only the first process asks the shards"
 
 
-async def test_a_process_that_stops_hands_its_questions_over(cluster: ScriptedCluster) -> None:
+async def test_another_process_answers_the_questions_of_a_stopped_process(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (_, second):
         async with service(cluster.target()) as (_, first):
             await first.put("/documents/ada", json={"text": ADA})
@@ -204,7 +204,7 @@ async def test_a_process_that_stops_hands_its_questions_over(cluster: ScriptedCl
 
 
 @pytest.mark.hostile
-async def test_a_process_that_dies_is_replaced_by_the_next_poll_three_times(cluster: ScriptedCluster) -> None:
+async def test_a_poll_restarts_the_question_of_a_dead_process_three_times(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (_, last):
         cluster.triggers["rank"] = never
         path = ""
@@ -221,7 +221,7 @@ async def test_a_process_that_dies_is_replaced_by_the_next_poll_three_times(clus
         cluster.triggers["rank"] = cluster.rank
         failed = await done(last, path)
         assert_problem_of_question(failed, 500, "shard-unavailable", "3 processes", "ended")
-        assert cluster.count("rank") == 9, "the question is not tried again"
+        assert cluster.count("rank") == 9, "the service gives up after three dead processes"
 
 
 async def has_ranked(cluster: ScriptedCluster, times: int) -> bool:
@@ -336,7 +336,7 @@ async def test_a_process_has_a_limit_of_submitted_questions(
         path = await submitted(client)
         refused = await client.post("/qa", json={"question": QUESTION}, headers=LATER)
         assert_problem(refused, 503, "overloaded", "1 submitted questions")
-        # a full process does not become the holder of more questions
+        # a process at its limit takes over no question of another process
         second = await submitted(other)
         await cluster.at(submission_key("", second[-32:]), "HSET", submission_key("", second[-32:]), "until", "0")
         assert (await client.get(second)).json()["detail"] == ""
@@ -354,7 +354,7 @@ async def test_a_deleted_question_is_not_answered(cluster: ScriptedCluster) -> N
         await eventually_async(lambda: cluster.cancelled == 3)
 
 
-async def test_a_keys_concurrent_limit_holds_for_submitted_questions(cluster: ScriptedCluster) -> None:
+async def test_the_concurrent_limit_of_a_key_applies_to_submitted_questions(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await client.put("/documents/ada", json={"text": ADA})
         _, key = await made(app, "ask", limits=KeyLimits(concurrent=2))
@@ -387,7 +387,7 @@ async def test_the_asynchronous_client_gathers_200_futures_in_order(cluster: Scr
         assert [result.question for result in results] == questions
         assert all(result.best is not None and result.best.answer == "Ada" for result in results)
         key = submissions_key("")
-        assert await cluster.at(key, "ZCARD", key) == 0, "the client deletes what it has read"
+        assert await cluster.at(key, "ZCARD", key) == 0, "the client deletes the results that it has read"
         with pytest.raises(NotFound, match="nothing"):
             await client.submit("Who?", collection="nothing")
         with pytest.raises(InvalidInput, match="top_k"):
@@ -427,7 +427,7 @@ async def test_the_synchronous_client_gathers_200_futures_in_order(cluster: Scri
 
 
 @pytest.mark.timeout(300)
-async def test_the_clients_of_the_cluster_submit_too(cluster: ScriptedCluster) -> None:
+async def test_the_cluster_clients_submit_questions(cluster: ScriptedCluster) -> None:
     questions = [f"Who wrote program {number}?" for number in range(200)]
 
     def ask() -> None:
@@ -456,7 +456,7 @@ async def test_a_client_has_a_limit_of_unfinished_futures(monkeypatch: pytest.Mo
         with pytest.raises(QueueFull, match="2 submitted questions"):
             client.submit("Who?")
         assert [result.answerable for result in await asyncio.gather(*futures)] == [False, False]
-        assert (await client.submit("Who?")).question == "Who?", "a service that answers at once is fine, too"
+        assert (await client.submit("Who?")).question == "Who?", "the client also accepts an immediate answer"
 
 
 RESULT = AskResult(

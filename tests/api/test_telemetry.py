@@ -8,7 +8,7 @@ from qa_cluster.api.service.telemetry import shard_samples
 
 
 def buckets(text: str) -> dict[str, float]:
-    """Bound → cumulative count, of the histogram that a shard reports as `text`."""
+    """The cumulative count for each upper bound of the histogram in `text`."""
     lines = shard_samples("ab12", {"qa_latency_trigger_queue_us": text})
     found = (re.fullmatch(r'qa_job_duration_seconds_bucket\{.*le="(.+)"\} (\d+)', line) for line in lines)
     return {match[1]: float(match[2]) for match in found if match}

@@ -1,4 +1,4 @@
-"""Traces of requests at a real OTLP receiver. The shards are scripted, and report the times of traced calls."""
+"""Traces of requests in a real OTLP receiver. The scripted shards report the times of traced calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUESTION = "Who wrote it?"
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """The receiver; spans are sent soon."""
+    """A running receiver; the service sends spans to it after a short delay."""
     monkeypatch.setattr(span_queue, "PAUSE_SECONDS", 0.02)
     with receiver() as running:
         yield running
@@ -48,7 +48,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 async def tracing(
     cluster: ScriptedCluster, url: str, *, question_text: bool = False, **options: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service with traces for the receiver at `url`; the document for `QUESTION` is stored."""
+    """A client of a service that sends traces to `url`, and that has the document for `QUESTION`."""
     app = traced(Application(ServiceOptions(cluster.target(), **options)), url, question_text=question_text)
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def only(spans: dict[str, Span], top: Span, name: str) -> Span:
     return found
 
 
-async def test_a_question_is_a_tree_from_http_to_the_shards_model(
+async def test_the_trace_of_a_question_reaches_from_http_to_the_shards_model(
     cluster: ScriptedCluster, collector: Receiver
 ) -> None:
     async with tracing(cluster, collector.url) as client:
@@ -94,7 +94,7 @@ async def test_a_question_is_a_tree_from_http_to_the_shards_model(
     assert (about["http.response.status_code"], about["qa.request_id"]) == (200, answered["id"])
     assert names(spans, top) == ["cache", "rank", "wave", "documents"]
     rank, wave = only(spans, top, "rank"), only(spans, top, "wave")
-    assert names(spans, rank) == ["indexes"] * 6, "each of three shards, twice"
+    assert names(spans, rank) == ["indexes"] * 6, "two pipelines to each of three shards"
     call = only(spans, wave, "qa.read")
     assert call.kind == Span.SPAN_KIND_CLIENT
     assert facts(call)["server.port"] in {node.port for node in cluster.nodes}
@@ -109,11 +109,13 @@ async def test_a_question_is_a_tree_from_http_to_the_shards_model(
         if above is not None:
             assert above.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
             assert span.end_time_unix_nano <= above.end_time_unix_nano
-        assert span.trace_state == STATE, "it goes on as it came"
+        assert span.trace_state == STATE, "the trace state is passed on unchanged"
     assert collector.resources[0]["service.name"] == "qa-cluster"
 
 
-async def test_the_shard_gets_the_name_of_the_call_and_only_then(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_the_shard_gets_the_trace_context_only_of_sampled_calls(
+    cluster: ScriptedCluster, collector: Receiver
+) -> None:
     async with tracing(cluster, collector.url) as client:
         await ask(client, HEADERS, cache="off")
         spans, top = await spans_of(collector)
@@ -126,7 +128,7 @@ async def test_the_shard_gets_the_name_of_the_call_and_only_then(cluster: Script
     assert not asked_plainly[-1].startswith("00-")
 
 
-async def test_what_is_not_sampled_yields_nothing(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_an_unsampled_request_yields_no_spans(cluster: ScriptedCluster, collector: Receiver) -> None:
     async with tracing(cluster, collector.url) as client:
         await ask(client, {**HEADERS, "traceparent": f"00-{'11' * 16}-{PARENT}-00"})
         await ask(client, HEADERS, cache="off")
@@ -135,10 +137,10 @@ async def test_what_is_not_sampled_yields_nothing(cluster: ScriptedCluster, coll
     assert "11" * 16 not in {span.trace_id.hex() for span in collector.spans}
 
 
-async def test_what_is_not_sampled_is_no_part_of_the_request_before_it(
+async def test_an_unsampled_request_adds_nothing_to_the_trace_of_the_previous_request(
     cluster: ScriptedCluster, collector: Receiver
 ) -> None:
-    """The server starts to answer a pipelined request in the context of the previous request."""
+    """uvicorn handles a pipelined request in the context of the previous request."""
     before = Mock()
     async with tracing(cluster, collector.url) as client:
         with recording(before):
@@ -147,7 +149,7 @@ async def test_what_is_not_sampled_is_no_part_of_the_request_before_it(
 
 
 def _own(collector: Receiver) -> set[str]:
-    """The traces that the service itself has started: the writes of documents."""
+    """The ids of the traces that the service started itself, for writes of documents."""
     return {span.trace_id.hex() for span in collector.spans if span.name.startswith("PUT ")}
 
 
@@ -193,7 +195,7 @@ async def test_each_cache_shows_in_the_trace(cluster: ScriptedCluster, collector
     assert (cache.name, facts(cache)["qa.cache.tier"], facts(cache)["qa.cache.hit"]) == ("cache", "near", True)
 
 
-async def test_who_waits_for_the_same_question_shows_that(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_the_trace_shows_that_a_question_joined_another(cluster: ScriptedCluster, collector: Receiver) -> None:
     other = "aa" * 16
     async with tracing(cluster, collector.url) as client:
         let_go = asyncio.Event()
@@ -211,12 +213,12 @@ async def test_who_waits_for_the_same_question_shows_that(cluster: ScriptedClust
         let_go.set()
         await asyncio.gather(first, second)
         if cluster.count("qa.read") > 1:
-            pytest.skip("something changed meanwhile, so they did not share")
+            pytest.skip("the second question did not join the first one, because the documents changed")
         spans, top = await spans_of(collector, other)
     assert names(spans, top) == ["cache", "shared"]
 
 
-async def test_an_error_is_told_by_its_kind(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_a_span_names_the_kind_of_an_error_only(cluster: ScriptedCluster, collector: Receiver) -> None:
     async def fails(node: Node, arguments: list[str]) -> list[bytes]:
         raise ReplyError(f"INFERENCE it broke at {QUESTION}")
 
@@ -232,7 +234,7 @@ async def test_an_error_is_told_by_its_kind(cluster: ScriptedCluster, collector:
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-async def test_questions_are_in_traces_only_if_that_is_asked_for(
+async def test_traces_have_question_texts_only_if_the_setting_allows_it(
     cluster: ScriptedCluster, collector: Receiver, wanted: bool
 ) -> None:
     async with tracing(cluster, collector.url, question_text=wanted) as client:
@@ -240,7 +242,7 @@ async def test_questions_are_in_traces_only_if_that_is_asked_for(
         spans, top = await spans_of(collector)
     assert (facts(top).get("qa.question") == QUESTION) is wanted
     assert (QUESTION in str(spans)) is wanted
-    assert "Ada" not in str(spans), "neither texts nor answers"
+    assert "Ada" not in str(spans), "spans have no texts and no answers"
 
 
 async def test_probes_and_metrics_are_not_traced(cluster: ScriptedCluster, collector: Receiver) -> None:
@@ -265,7 +267,7 @@ async def test_a_receiver_that_is_down_changes_no_answer(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds for all tries of one batch
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds, for all tries of one batch
     collector.status = 400
     url = f"http://127.0.0.1:{free_port()}" if how == "nobody listens" else collector.url
     async with tracing(cluster, url) as client:
@@ -274,7 +276,7 @@ async def test_a_receiver_that_is_down_changes_no_answer(
                 assert (await ask(client, cache="off"))["answers"][0]["answer"] == "Ada"
                 await eventually_async(partial(_lost_more_than, client, 5 * number))
     said = [record.getMessage() for record in caplog.records if "lost" in record.getMessage()]
-    assert len(said) == 1, "once, not at every try"
+    assert len(said) == 1, "the failure is logged once, not at every try"
     assert "qa_trace_spans_dropped" in said[0]
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
 
@@ -283,7 +285,7 @@ async def _lost_more_than(client: httpx.AsyncClient, before: int) -> bool:
     return await lost(client) > before
 
 
-async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
+async def test_a_slow_receiver_costs_spans_but_no_time(
     cluster: ScriptedCluster, collector: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first batch hangs at the receiver while the questions are answered. The full queue is sent later."""
@@ -298,7 +300,7 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
             await ask(client, cache="off")
         dropped = await lost(client)
         assert dropped > 20
-        assert collector.spans == [], "all were answered while it held the first request"
+        assert collector.spans == [], "the receiver still blocks the first batch"
         collector.held = False
         collector.release.set()
         await eventually_async(lambda: collector.requests >= 2)  # the queued spans have been sent
@@ -323,13 +325,15 @@ async def test_the_last_spans_are_sent_when_the_service_ends(
     async def send(message: Any) -> None:
         told.append(message["type"])
         if message["type"] == "lifespan.shutdown.complete":
-            assert [span.name for span in collector.spans] == ["last"], "they are there before the process may end"
+            assert [span.name for span in collector.spans] == ["last"], (
+                "the service sends the last spans before it stops"
+            )
 
     await app({"type": "lifespan"}, receive, send)
     assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-def test_without_a_receiver_nothing_of_it_is_imported() -> None:
+def test_without_a_receiver_opentelemetry_is_not_imported() -> None:
     code = (
         "import os, sys; from qa_cluster.api import __main__ as m; from qa_cluster.config import load;"
         "s = load(flags={'cluster_url': 'redis://127.0.0.1:1'}).settings;"
@@ -341,7 +345,7 @@ def test_without_a_receiver_nothing_of_it_is_imported() -> None:
 
 
 class WithoutTheExtra:
-    """As if the extra were not installed."""
+    """Fails to import the packages of the extra, as if the extra were not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name.startswith("opentelemetry"):
@@ -361,7 +365,7 @@ async def test_a_receiver_without_the_extra_is_a_wrong_setting(cluster: Scripted
         with_traces(app, Settings(otlp_endpoint="http://127.0.0.1:4318"), {})
 
 
-async def test_a_receiver_of_the_whole_machine_without_the_extra_is_only_said(
+async def test_a_standard_receiver_variable_without_the_extra_is_only_logged(
     cluster: ScriptedCluster, no_extra: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = Application(ServiceOptions(cluster.target()))
@@ -378,6 +382,8 @@ async def test_an_invalid_address_is_a_wrong_setting(cluster: ScriptedCluster, e
 @pytest.mark.parametrize(
     "environment", [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}]
 )
-async def test_traces_are_off_unless_a_receiver_is_named(cluster: ScriptedCluster, environment: dict[str, str]) -> None:
+async def test_without_the_address_of_a_receiver_traces_are_off(
+    cluster: ScriptedCluster, environment: dict[str, str]
+) -> None:
     app = Application(ServiceOptions(cluster.target()))
     assert with_traces(app, Settings(), environment) is app

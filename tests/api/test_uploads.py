@@ -1,4 +1,4 @@
-"""`POST /documents/upload`: the text of files is stored; hostile uploads cost only themselves."""
+"""`POST /documents/upload` stores the text of files; a hostile upload harms no other request."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_remarks_and_formats(cluster: ScriptedCluster) -> None:
         assert_problem(wrong, 422, "validation", "is not the address of a folder")
 
 
-async def test_a_request_of_which_no_file_is_stored_is_an_error(cluster: ScriptedCluster) -> None:
+async def test_an_upload_without_a_stored_file_is_an_error(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         one = await client.post(PATH, files=parts(("a.html", b"<p> </p>")))
         assert_problem(one, 422, "validation", "contains no text")
@@ -84,7 +84,7 @@ async def test_a_request_of_which_no_file_is_stored_is_an_error(cluster: Scripte
 
 
 @pytest.mark.parametrize("name", ["../a.txt", "/etc/passwd", "a/../../b.txt", "a//b.txt", "..", "a\u202e.txt", ""])
-async def test_a_name_that_is_no_path_within_a_folder_is_refused(cluster: ScriptedCluster, name: str) -> None:
+async def test_a_path_that_leaves_its_folder_is_refused(cluster: ScriptedCluster, name: str) -> None:
     async with serving(cluster) as client:
         head = f'Content-Disposition: form-data; name="file"; filename="{name}"'.replace("\\", "\\\\")
         sent = f"--b\r\n{head}\r\n\r\nWords.\r\n--b--\r\n".encode()
@@ -92,7 +92,7 @@ async def test_a_name_that_is_no_path_within_a_folder_is_refused(cluster: Script
         assert_problem(reply, 422, "validation", "is not the name of a file")
 
 
-async def test_names_that_repeat_are_too_long_or_of_json(cluster: ScriptedCluster) -> None:
+async def test_repeated_long_json_and_binary_files_are_refused_one_by_one(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         sent = parts(
             ("a.txt", b"One."), ("a.txt.gz", b"Two."), ("b" * 600, b"x"), ("c.json", b"{}"), ("d.bin", b"\0\1")
@@ -104,7 +104,7 @@ async def test_names_that_repeat_are_too_long_or_of_json(cluster: ScriptedCluste
         assert (await client.get("/documents/a.txt")).json()["text"] == "One."
 
 
-async def test_only_multipart_of_files_within_the_limits(cluster: ScriptedCluster) -> None:
+async def test_only_multipart_bodies_within_the_limits_are_accepted(cluster: ScriptedCluster) -> None:
     async with serving(cluster, upload_max_bytes=5000, upload_max_files=2) as client:
         assert_problem(await client.post(PATH, json={}), 415, "unsupported-media-type", "multipart/form-data")
         assert_problem(await client.post(PATH, data={"a": "b"}), 415, "unsupported-media-type")
@@ -146,7 +146,7 @@ def bomb() -> bytes:
 
 
 @pytest.mark.hostile
-async def test_files_that_unpack_to_more_cost_only_themselves(cluster: ScriptedCluster, figures: Figures) -> None:
+async def test_decompression_bombs_are_refused_one_by_one(cluster: ScriptedCluster, figures: Figures) -> None:
     async with serving(cluster) as client:
         sent = parts(
             ("a.odt", bomb()),
@@ -160,8 +160,8 @@ async def test_files_that_unpack_to_more_cost_only_themselves(cluster: ScriptedC
         assert data[3]["error"] == ""
 
 
-async def test_time_is_limited_and_the_process_ends(cluster: ScriptedCluster) -> None:
-    slow = b"*a " * 300_000  # docutils needs minutes
+async def test_reading_a_file_has_a_time_limit_and_its_process_ends(cluster: ScriptedCluster) -> None:
+    slow = b"*a " * 300_000  # docutils needs minutes for this text
     async with serving(cluster) as client:
         query = {"timeout_ms": "1500", "format": "rst"}
         reply = await client.post(PATH, params=query, files=parts(("a", slow), ("b", b"x")))
@@ -170,7 +170,7 @@ async def test_time_is_limited_and_the_process_ends(cluster: ScriptedCluster) ->
         assert not [line for line in descendants(os.getpid()).values() if "sources.process.child" in line]
 
 
-async def test_few_uploads_at_a_time(cluster: ScriptedCluster) -> None:
+async def test_concurrent_uploads_are_limited(cluster: ScriptedCluster) -> None:
     async with serving(cluster, upload_max_requests=0) as client:
         assert_problem(
             await client.post(PATH, files=parts(("a.html", PAGE))), 503, "overloaded", "0 concurrent uploads"
@@ -184,18 +184,18 @@ async def test_few_uploads_at_a_time(cluster: ScriptedCluster) -> None:
         blocked.cancel()
 
 
-async def test_a_client_that_sends_nothing_does_not_keep_its_place(cluster: ScriptedCluster) -> None:
+async def test_a_client_that_sends_no_body_loses_its_slot(cluster: ScriptedCluster) -> None:
     async with service(cluster.target(), upload_max_requests=1, upload_timeout_ms=400) as (app, client):
         assert await asyncio.wait_for(_silent_upload(app, asyncio.Event()), 60) == 408
 
-        async def uploads() -> bool:  # the limit of 400 ms counts for this client, too
+        async def uploads() -> bool:  # retried, because this client may exceed the limit of 400 ms itself
             return (await client.post(PATH, files=parts(("a.html", PAGE)))).status_code == 200
 
         assert await eventually_async(uploads)
 
 
 async def _silent_upload(app: Application, reading: asyncio.Event) -> int:
-    """The status of an upload whose body never arrives; `reading` is set when the service waits for the body."""
+    """Upload a file without its body; return the status. `reading` is set when the service waits for the body."""
     statuses = []
 
     async def receive() -> dict[str, Any]:
@@ -212,7 +212,7 @@ async def _silent_upload(app: Application, reading: asyncio.Event) -> int:
     return int(statuses[0])
 
 
-async def test_a_client_that_leaves_ends_the_reading(cluster: ScriptedCluster) -> None:
+async def test_a_disconnection_ends_the_reading_of_a_file(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         gone = asyncio.Event()
         head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="a.rst"\r\n\r\n'
@@ -237,7 +237,7 @@ async def test_a_client_that_leaves_ends_the_reading(cluster: ScriptedCluster) -
         assert (await client.post(PATH, files=parts(("a.html", PAGE)))).status_code == 200
 
 
-async def test_other_methods_are_about_the_document_upload(cluster: ScriptedCluster) -> None:
+async def test_other_methods_use_the_document_with_the_id_upload(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         assert (await client.put(PATH, json={"text": "Words."})).status_code == 201
         assert (await client.get(PATH)).json()["id"] == "upload"

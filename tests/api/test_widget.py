@@ -1,4 +1,4 @@
-"""The widget: its file, and a page of another origin with a strict policy that uses it in a browser.
+"""The widget: its file, and its use in a browser on a page of another origin with a strict policy.
 
 The page is the example of docs/integrations/widget.md. The documents in the cluster are hostile.
 """
@@ -36,7 +36,7 @@ FOCUS = f"{ROOT_OF}.activeElement"
 
 
 def example() -> str:
-    """The page of the document."""
+    """The HTML of the example in the document."""
     text = (ROOT / "docs" / DOCUMENT).read_text()
     (page,) = (block.text for block in blocks(DOCUMENT, text) if block.text.startswith("<!doctype"))
     return page
@@ -61,7 +61,7 @@ async def test_the_script_is_small_and_is_cached_by_version(cluster: ScriptedClu
         assert (await client.get("/widget.js", headers=foreign)).status_code == 200
 
 
-def test_the_script_has_nothing_that_a_strict_policy_forbids() -> None:
+def test_the_script_respects_a_strict_policy() -> None:
     script = widget_script()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|import\(", script)
     assert not re.search(r"setAttribute\(.style|\.style\b|<style|https?://", script)
@@ -70,7 +70,7 @@ def test_the_script_has_nothing_that_a_strict_policy_forbids() -> None:
 
 @contextmanager
 def site(page: str, policy: str, port: int) -> Iterator[None]:
-    """A web server with one page on `port` of this machine."""
+    """Run a web server with one page on `port`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -99,7 +99,7 @@ def site(page: str, policy: str, port: int) -> Iterator[None]:
 async def hostile_service(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, origin: str
 ) -> AsyncIterator[tuple[str, str]]:
-    """The address of a service with hostile documents that allows an origin, and a key that can ask and search."""
+    """A service with hostile documents that allows `origin`: its address, and a key to ask and search."""
     monkeypatch.setenv("QA_CORS_ORIGINS", origin)
     async with opened(cluster) as engine:
         owner, owner_text = new_key("owner", SCOPES, now=1_795_000_000)
@@ -153,7 +153,7 @@ def use(chromium: Browser, address: str, service: str) -> None:
     assert set(links) == {f"{HOSTILE} evil", f"{HOSTILE} good"}
     assert links[f"{HOSTILE} good"] == "https://docs.example.org/good.html"
     assert links[f"{HOSTILE} evil"].startswith(f"{service}/?document=evil&")
-    # arrows go round
+    # arrow keys wrap around
     selected = f"{OPTIONS}.findIndex((each) => each.getAttribute('aria-selected') === 'true')"
     assert chromium.run(selected) == 0
     chromium.press("ArrowDown")
@@ -170,7 +170,7 @@ def use(chromium: Browser, address: str, service: str) -> None:
     assert chromium.run(f"{ROOT_OF}.querySelector('.answer .found').textContent") in ("Ada", "img")
     assert chromium.run(f"{ROOT_OF}.querySelectorAll('.answers mark').length") >= 1
     use_keys(chromium)
-    # nothing of a document has run, and nothing went elsewhere
+    # no script of a document has run, and no request went to another host
     assert chromium.run("window.hit") is None
     assert chromium.run(f"{ROOT_OF}.querySelectorAll('img, script, style, [style]').length") == 0
     assert chromium.complaints == []
@@ -203,7 +203,7 @@ def use_keys(chromium: Browser) -> None:
 
 
 def refused(chromium: Browser, address: str) -> None:
-    """A site that the service does not allow gets words, and the cause for its operator."""
+    """Check that the widget on a site that is not allowed shows an error with its cause."""
     chromium.size(1000, 800)
     chromium.open(address)
     chromium.press("/")

@@ -1,4 +1,4 @@
-"""Requests as bytes: bodies that look like requests, trailers, and refusals in the form of other errors."""
+"""Requests as bytes: bodies that look like requests, trailers, and malformed requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n((?:[^\r]+\r\n)+)\r\n")
 
 
 class _Transport(asyncio.Transport):
-    """A transport whose client does not read; `unsent` bytes are buffered."""
+    """A transport of a client that reads nothing; `unsent` is the number of buffered bytes."""
 
     paused = closed = False
     unsent = 0
@@ -51,7 +51,7 @@ class _Transport(asyncio.Transport):
 
 
 def answers(raw: bytes) -> list[tuple[int, dict[str, str], Any]]:
-    """The status, the headers and the document of each answer."""
+    """The status, the headers and the JSON document of each response."""
     found = []
     while raw:
         head = ANSWER.match(raw)
@@ -64,7 +64,7 @@ def answers(raw: bytes) -> list[tuple[int, dict[str, str], Any]]:
 
 
 def assert_refused(raw: bytes, status: int, kind: str) -> None:
-    """There is one answer, and it has the form of all errors."""
+    """Check that the only response is an error in the usual form."""
     ((found, headers, document),) = answers(raw)
     assert found == document["status"] == status
     assert headers["content-type"] == "application/problem+json" and headers["connection"] == "close"
@@ -73,8 +73,8 @@ def assert_refused(raw: bytes, status: int, kind: str) -> None:
     assert document["request_id"] == headers["x-request-id"]
 
 
-async def test_a_body_is_no_request_for_any_requested_protocol(cluster: ScriptedCluster) -> None:
-    """Java's client asks for h2c in its first request; a proxy that passes this on would get wrong answers."""
+async def test_a_body_is_never_read_as_a_request_after_an_upgrade_header(cluster: ScriptedCluster) -> None:
+    """Java's client asks for h2c in its first request, and a proxy may pass this request on."""
     asked, smuggled = b'{"query": "Who?"}', b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with running(cluster) as (port, _):
         for protocol, chunked, content in product((b"h2c", b"websocket"), (True, False), (asked, smuggled)):
@@ -94,21 +94,21 @@ async def test_a_body_is_no_request_for_any_requested_protocol(cluster: Scripted
 
 
 @pytest.mark.parametrize("path", [b"/search", b"/nowhere"])
-async def test_fields_behind_a_body_do_not_pile_up(cluster: ScriptedCluster, path: bytes) -> None:
-    """These requests need no key; the first path waits for its body, the second has been answered."""
+async def test_trailer_fields_are_limited(cluster: ScriptedCluster, path: bytes) -> None:
+    """The request needs no key. The service answers before or after it reads the body, depending on the path."""
     async with running(cluster) as (port, client):
         head = b"POST %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n0\r\n" % (path, HOST, JSON)
         for endless in (b"x: %b\r\n" % (b"y" * 9000), b"y" * 9000):
             raw = await said(port, head + b"x: ", *[endless] * 60)
             if path == b"/nowhere" and [each[0] for each in answers(raw)] == [404]:
                 continue
-            if raw:  # unread bytes can cut off the answer, or arrive before it
+            if raw:  # unread bytes can make TCP discard the response
                 assert_refused(raw, 431, "head-too-large")
         assert (await client.get("/livez")).is_success
 
 
-async def test_fields_behind_a_body_count_for_nothing(cluster: ScriptedCluster) -> None:
-    """A proxy that checks the fields of the head does not check trailers."""
+async def test_trailer_fields_are_ignored(cluster: ScriptedCluster) -> None:
+    """A proxy checks the header fields, but not the trailer fields."""
     async with running(cluster) as (port, client):
         engine = await cluster.target().open()
         try:
@@ -126,7 +126,7 @@ async def test_fields_behind_a_body_count_for_nothing(cluster: ScriptedCluster) 
         assert (await client.get("/livez")).is_success
 
 
-async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) -> None:
+async def test_a_malformed_request_gets_an_error_in_the_usual_form(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
         for wrong in (
             b"HELO there\r\n\r\n",
@@ -138,7 +138,7 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
         ):
             raw = await said(port, wrong)
             if len(wrong) > 60_000 and not raw:
-                continue  # unread bytes of the request can cut off the answer
+                continue  # unread bytes can make TCP discard the response
             status = answers(raw)[0][0]
             assert status in (400, 431), raw
             assert_refused(raw, status, {400: "malformed-request", 431: "head-too-large"}[status])
@@ -153,7 +153,7 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
     [(False, 0, None, True), (True, 0, None, False), (True, 9, None, True), (True, 0, object(), True)],
     ids=["open", "gone", "unsent", "tls"],
 )
-async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
+async def test_a_connection_that_is_closing_does_not_count_against_the_limit(
     closed: bool, unsent: int, tls: object, refused: bool
 ) -> None:
     """One client disconnects and another one connects in the same turn of the event loop."""
@@ -174,8 +174,8 @@ async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
         protocol.connection_lost(None)
 
 
-async def test_requests_that_wait_for_their_turn_take_little() -> None:
-    """Sent at once, without a key and without reading the answers, each took 1.6 kB."""
+async def test_pending_pipelined_requests_use_little_memory() -> None:
+    """An earlier version used 1.6 kB for each pipelined request, even without a key."""
 
     over = asyncio.Event()
 
@@ -200,7 +200,7 @@ async def test_requests_that_wait_for_their_turn_take_little() -> None:
         await asyncio.gather(*state.tasks)
 
 
-async def test_all_of_many_requests_at_once_are_answered_in_their_order(cluster: ScriptedCluster) -> None:
+async def test_pipelined_requests_are_answered_in_order(cluster: ScriptedCluster) -> None:
     async with running(cluster) as (port, _):
         one = b"POST /search HTTP/1.1\r\n%b%bcontent-length: 17\r\nx-request-id: %%d\r\n\r\n" % (HOST, JSON)
         sent = b"".join(one % number + b'{"query": "Who?"}' for number in range(400)) + LAST
@@ -209,7 +209,7 @@ async def test_all_of_many_requests_at_once_are_answered_in_their_order(cluster:
         assert {status for status, _, _ in found} == {200}
 
 
-async def test_no_refusal_is_taken_for_the_answer_to_the_request_before(cluster: ScriptedCluster) -> None:
+async def test_a_refusal_is_not_sent_as_the_answer_to_the_previous_request(cluster: ScriptedCluster) -> None:
     async with running(cluster) as (port, _):
         ask = b"GET /qa?question=Who%%3F HTTP/1.1\r\n%b\r\n" % HOST
         raw = await said(port, ask + b"HELO there\r\n\r\n")
