@@ -16,13 +16,13 @@ __all__ = ["cluster", "shared_cluster"]
 
 @pytest.fixture
 async def engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
-    """An engine with the usual options, on a cluster without documents."""
+    """An engine with the default options, on a cluster without documents."""
     async with opened(cluster) as made:
         yield made
 
 
 @pytest.fixture
 async def second_engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
-    """An engine as another process would have it."""
+    """A second engine, like the engine of another process."""
     async with opened(cluster) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Engines on the scripted cluster, and the few steps that most tests of questions share."""
+"""Engines on the scripted cluster, and steps that many tests of questions share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def opened(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[Engi
 
 
 async def write(engine: Engine, *texts: str) -> None:
-    """Documents `doc 0`, `doc 1`, .. with titles `T0`, `T1`, .."""
+    """Write the documents `doc 0`, `doc 1`, .. with the titles `T0`, `T1`, .."""
     for number, text in enumerate(texts):
         await engine.documents.put(f"doc {number}", text, title=f"T{number}")
 
@@ -40,7 +40,7 @@ async def search(engine: Engine, query: str, **options: Any) -> SearchResult:
 
 
 async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:
-    """The cached result of a question; None if it is not cached."""
+    """The cached result of a question, or None."""
     try:
         return await ask(engine, question, cache="only", **options)
     except CacheMiss:
@@ -49,9 +49,9 @@ async def kept(engine: Engine, question: str, **options: Any) -> AskResult | Non
 
 @asynccontextmanager
 async def noticed(engine: Engine) -> AsyncIterator[None]:
-    """At the end of the block, wait until the engine has noticed the changes of models or partitions in it."""
+    """After the block, wait until the engine has noticed the block's changes of models or partitions."""
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)
     for link in list(engine.freshness._links.values()):
-        await link.connection.execute("PING")  # reported after the changes on the other shards
+        await link.connection.execute("PING")  # the reply follows all pending reports of the shard

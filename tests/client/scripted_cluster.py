@@ -1,6 +1,6 @@
-"""A cluster of real servers with scripted functions: a test can make them slow, refuse, or lie.
+"""A cluster of real servers whose scripted functions can be slow, refuse, or return wrong replies.
 
-The real indexes rank. A test can replace their last reply on each shard: that is the function called ``rank``.
+The real indexes rank. The function ``rank`` makes the last reply of each shard's ranking; a test can replace it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Trigger = Callable[["Node", list[str]], Awaitable[Any]]
 
 
 async def never(node: Node, arguments: list[str]) -> Any:
-    """A trigger that never replies."""
+    """A function that never replies."""
     return await asyncio.Future()
 
 
 def refusal(text: str) -> Trigger:
-    """A trigger that replies with an error."""
+    """A function that replies with the error `text`."""
 
     async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
         raise ReplyError(text)
@@ -53,7 +53,7 @@ def refusal(text: str) -> Trigger:
 
 
 class Node(Proxy):
-    """One server and the proxy in front of it; `commands` goes to the server itself."""
+    """One server and the proxy in front of it; `commands` is a connection to the server without the proxy."""
 
     commands: Connection
 
@@ -63,7 +63,7 @@ class Node(Proxy):
         self.server = server
         self.tag = hashtag_for_slot(number * (16384 // SHARDS))
         last = keys.partition_tags(PARTITIONS)[(number + 1) * PARTITIONS // SHARDS - 1]
-        self.last_partition = f"{{{last}}}"  # a ranking asks its index last
+        self.last_partition = f"{{{last}}}"  # a ranking sends the command for this partition last
 
     def own_reply(self, command: list[bytes]) -> Callable[[], Awaitable[Reply]] | None:
         match [word.decode(errors="replace") for word in command]:
@@ -93,7 +93,7 @@ class Node(Proxy):
         return partial(functions.split, self.commands) if writes else None
 
     async def store(self, model: Manifest, name: str = "") -> None:
-        """Store the keys of the default model, or of the model called `name`."""
+        """Store the keys of a model: of the default model, or of the model with this name."""
         for key in (keys.model_key(self.tag, name), keys.tokenizer_key(self.tag, name)):
             await self.commands.execute("SET", key, "x")
         await self.commands.execute("SET", keys.manifest_key(self.tag, name), model.to_json())
@@ -123,7 +123,7 @@ class ScriptedCluster:
         return f"redis://127.0.0.1:{self.nodes[0].port}"
 
     def target(self, **options: Any) -> Target:
-        """The cluster to which the engines of tests connect, with timeouts for a busy machine."""
+        """The options for engines that connect to this cluster, with timeouts for a busy machine."""
         options.setdefault("limits", AskLimits(timeout_ms=60_000))
         options.setdefault("shard_patience_seconds", 10.0)
         login = Login(connect_timeout_seconds=10)
@@ -133,7 +133,7 @@ class ScriptedCluster:
         return sum(arguments[0] == trigger for _, arguments in self.calls)
 
     def well_behaved(self) -> None:
-        """Reset the functions to the functions of this file, and the list of calls."""
+        """Restore the functions of this file, and clear the list of calls."""
         self.triggers = {
             "rank": self.rank,
             "qa.read": self.read,
@@ -146,7 +146,7 @@ class ScriptedCluster:
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """Close the clients of an earlier test: their late calls would count as calls of the next test."""
+        """Close the clients of the previous test, whose late calls would count for the next test. Delete all keys."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:
@@ -155,7 +155,7 @@ class ScriptedCluster:
         self.well_behaved()
         self.named = {}
         self.encoders: list[EncoderManifest] = []
-        self.epoch += 1  # answers that were cached for earlier documents are never valid again
+        self.epoch += 1  # no answer that was cached for earlier documents becomes valid again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")
         for tag in keys.partition_tags(PARTITIONS):
@@ -165,11 +165,11 @@ class ScriptedCluster:
         await self.set_manifest("a")
 
     async def set(self, key: str, value: object) -> None:
-        """SET on the shard that serves the key."""
+        """Send SET to the shard that serves the key."""
         await self.at(key, "SET", key, str(value))
 
     async def at(self, key: str, *command: str | bytes | int) -> Any:
-        """A command on the shard that serves the key."""
+        """Send a command to the shard that serves the key."""
         number = next(n for n in reversed(range(SHARDS)) if keys.slot(key) >= n * (16384 // SHARDS))
         return await self.nodes[number].commands.execute(*command)
 
@@ -180,7 +180,7 @@ class ScriptedCluster:
             await node.store(self.default)
 
     async def load(self, model: Manifest) -> None:
-        """Load a model next to the default one."""
+        """Load a model in addition to the default model."""
         self.named[model.name] = model
         for node in self.nodes:
             await node.store(model, model.name)
@@ -204,7 +204,7 @@ class ScriptedCluster:
 
 @contextmanager
 def plain_server() -> Iterator[Server]:
-    """One server that serves all slots, with no proxy in front of it."""
+    """One server that serves all slots, without a proxy."""
     with Cluster(binary_or_skip("valkey"), size=1) as cluster:
         yield cluster.nodes[0]
 
@@ -227,6 +227,6 @@ async def scripted_cluster() -> AsyncIterator[ScriptedCluster]:
 
 
 async def _announced(node: Node) -> bool:
-    """Whether a server announces the proxies of all servers to clients."""
+    """Whether the server's slot map has the addresses of all proxies."""
     slots = await node.commands.execute("CLUSTER", "SLOTS")
     return {entry[2][1] for entry in slots} == {each.port for each in node.cluster.nodes}

@@ -11,18 +11,17 @@ from tests.client.scripted_cluster import ScriptedCluster, scripted_cluster
 
 @pytest.fixture(scope="session")
 async def shared_cluster() -> AsyncIterator[ScriptedCluster]:
-    """One cluster for all tests, in their event loop: its proxies serve while a test awaits something."""
+    """One cluster for all tests. Its proxies run in the event loop of the tests."""
     async with scripted_cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def cluster(shared_cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    """The cluster without documents or clients, its functions as written.
+    """The cluster without documents and clients, with its original functions.
 
-    Engines rely on their subscriptions for longer, and have longer timeouts. Otherwise a second or two without
-    processor time would change results: caches would be bypassed, answers not cached, requests counted locally, and the
-    keys of a slow shard left out.
+    Engines have longer leases and timeouts. Otherwise, one or two seconds without processor time would change results:
+    the engine would bypass caches, cache no answers, count requests locally, and skip the keys of a slow shard.
     """
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     monkeypatch.setattr("qa_cluster.access.limits.COUNT_SECONDS", 10.0)

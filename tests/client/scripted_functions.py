@@ -1,7 +1,7 @@
 """The functions of a scripted shard, which work on real keys.
 
-They split documents at full stops, and "read" by taking the first word that is not in the question. The score grows
-with the number of words that sentence and question share. A sentence with the word "together" is read with the next.
+They split documents at full stops. The answer of a sentence is its first word that is not in the question, and the
+score grows with the number of shared words. A sentence with the word "together" is read together with the next one.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ async def split(shard: Connection) -> None:
             continue
         paragraphs = await shard.execute("GET", keys.paragraphs_key(*parsed))
         if paragraphs is None:
-            continue  # removed meanwhile
+            continue  # the document was removed
         text = paragraphs.decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
         fields = fields_of(title.decode(), about, [start for start, _ in spans])
-        # in a thread, because the proxies of all shards must serve meanwhile
+        # in a thread, because the proxies of all shards share this event loop
         packed = await asyncio.to_thread(pack_sentences, sentences, fields)
         made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), packed)
         call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
@@ -74,7 +74,7 @@ async def split(shard: Connection) -> None:
 
 
 async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:
-    """`qa.read`, as if a traced call had waited 3 ms and a model had run for 2 ms of it."""
+    """`qa.read`; a traced call reports 3 ms in total, of which the model ran for 2 ms."""
     traced = names[-1] if is_traceparent(names[-1]) else ""
     found = [await _read_one(shard, model, question, name) for name in names[: -1 if traced else None]]
     if not traced:

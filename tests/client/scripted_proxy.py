@@ -1,4 +1,4 @@
-"""A proxy in front of a server: it answers some commands itself and passes on all others, in their order."""
+"""A proxy in front of a server: it answers some commands itself and forwards all others in order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Proxy:
         self._listening: asyncio.Server | None = None
 
     def own_reply(self, command: list[bytes]) -> Callable[[], Awaitable[Reply]] | None:
-        """Makes the proxy's reply, None if the server replies; it is cancelled if the client disconnects."""
+        """A function that makes the proxy's reply, or None if the server replies. A disconnection cancels the reply."""
         raise NotImplementedError
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
-        """If set, it runs between the server's reply to a command and this client's next command."""
+        """A function to run after the server's reply and before this client's next command, or None."""
         raise NotImplementedError
 
     async def listen(self) -> None:
@@ -56,7 +56,7 @@ class Proxy:
                 group.create_task(_receive(reader, commands))
                 group.create_task(replies.pass_on())
                 group.create_task(self._work(commands, replies, to_server, writer))
-        except* (ConnectionError, EOFError):  # the end of one of the three tasks ends the others
+        except* (ConnectionError, EOFError):  # one of the three tasks ended, which ends the others
             pass
         finally:
             for each in writers:
@@ -111,7 +111,7 @@ async def _receive(reader: asyncio.StreamReader, commands: asyncio.Queue[list[by
 
 
 class _Replies:
-    """Passes on the server's replies, each as a whole, and counts the missing replies."""
+    """Forwards complete replies of the server, and counts the replies that are due."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

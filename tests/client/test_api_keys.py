@@ -1,4 +1,4 @@
-"""The lists of API keys in a cluster: every engine learns of a change at once, also while a shard is down."""
+"""The lists of API keys in a cluster: every engine learns of a change at once, even while a shard is down."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ async def added(engine: Engine, **options: object) -> tuple[ApiKey, str]:
     return key, text
 
 
-async def test_without_keys_the_list_is_open(engine: Engine) -> None:
+async def test_without_keys_the_service_is_open(engine: Engine) -> None:
     assert engine.api_keys.at_hand() is None
     known = await engine.api_keys.current()
     assert (known.keys, known.closed) == ({}, False)
     assert engine.api_keys.at_hand() is known
 
 
-async def test_another_process_knows_a_key_and_its_end_at_once(engine: Engine, second_engine: Engine) -> None:
+async def test_another_process_learns_of_a_new_and_of_a_revoked_key_at_once(
+    engine: Engine, second_engine: Engine
+) -> None:
     await second_engine.api_keys.current()
     key, text = await added(engine)
     known = await second_engine.api_keys.current()
@@ -39,7 +41,7 @@ async def test_another_process_knows_a_key_and_its_end_at_once(engine: Engine, s
     revoked = await engine.api_keys.revoke(key.id)
     known = await second_engine.api_keys.current()
     assert known.keys[key.id] == revoked and revoked.state(time()) == "revoked"
-    assert known.closed, "the last key that is revoked opens nothing"
+    assert known.closed, "without a valid key, the service stays closed"
     assert await engine.api_keys.revoke(key.id) == revoked
     assert await engine.api_keys.clear() == 1
     assert not (await second_engine.api_keys.current()).closed
@@ -47,7 +49,7 @@ async def test_another_process_knows_a_key_and_its_end_at_once(engine: Engine, s
         await engine.api_keys.revoke(key.id)
 
 
-async def test_every_partition_has_the_list_and_any_of_them_says_that_a_key_is_revoked(
+async def test_every_partition_has_the_list_and_one_revoked_copy_is_enough(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     key, _ = await added(engine)
@@ -60,7 +62,7 @@ async def test_every_partition_has_the_list_and_any_of_them_says_that_a_key_is_r
     assert (await engine.api_keys.all())[0].revoked == 5
 
 
-async def test_a_record_that_cannot_be_read_is_no_key_and_keeps_the_service_closed(
+async def test_an_unreadable_record_is_not_a_key_but_keeps_the_service_closed(
     cluster: ScriptedCluster, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = api_keys_key(partition_tags(PARTITIONS)[0])
@@ -70,7 +72,7 @@ async def test_a_record_that_cannot_be_read_is_no_key_and_keeps_the_service_clos
     assert "record of an API key" in caplog.text
 
 
-async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_says_what_is_missing(
+async def test_while_a_shard_is_down_keys_work_and_can_be_revoked_on_the_others(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
     key, text = await added(engine)
@@ -89,7 +91,7 @@ async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_
         before = await engine.api_keys.all()
         with pytest.raises(ClusterError, match=r"not returned .*, then revoke [0-9a-f]{12}, which"):
             await added(engine)
-        assert await engine.api_keys.all() == before, "what was stored of it is taken back"
+        assert await engine.api_keys.all() == before, "the failed command deleted the copies that it had stored"
     finally:
         await node.listen()
     await eventually_async(lambda: not engine.shards.down)
@@ -99,7 +101,7 @@ async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_
     assert all(record.revoked is not None for record in stored)
 
 
-async def test_the_shard_that_is_lost_is_named_where_the_others_refuse_because_of_it(
+async def test_the_error_names_the_lost_shard_even_if_other_shards_refuse(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> None:
@@ -117,7 +119,7 @@ async def test_the_shard_that_is_lost_is_named_where_the_others_refuse_because_o
         await node.listen()
 
 
-async def test_what_an_interrupted_command_has_left_in_part_is_completed(
+async def test_the_partial_work_of_an_interrupted_command_is_completed(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     valid, _ = await added(engine)
@@ -136,7 +138,7 @@ async def test_what_an_interrupted_command_has_left_in_part_is_completed(
     assert states == {valid.id: True, revoked.id: False}
 
 
-async def test_a_full_list_keeps_the_records_that_it_is_told_to(
+async def test_a_full_list_keeps_the_records_that_the_caller_names(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "MAX_KEYS", 2)
@@ -149,7 +151,7 @@ async def test_a_full_list_keeps_the_records_that_it_is_told_to(
     assert {key.id for key in await engine.api_keys.all()} == {first.id, third.id}
 
 
-async def test_a_full_list_makes_room_by_the_key_that_was_revoked_first(
+async def test_a_full_list_evicts_the_key_that_was_revoked_first(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "MAX_KEYS", 2)

@@ -1,4 +1,4 @@
-"""Results of questions: the places of answers, the work of the shards, and the other fields."""
+"""Results of questions: the offsets of answers, the work of the shards, and the other fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.client.scripted_cluster import Node, ScriptedCluster
 QUESTION = "Who wrote programs?"
 
 
-async def test_the_answer_is_where_the_result_says(engine: Engine) -> None:
+async def test_the_offsets_of_an_answer_are_correct(engine: Engine) -> None:
     await write(engine, "Nothing here. \U0001f600 Zoë wrote programs in Köln.", "Bob sang.")
     result = await ask(engine, "Who  wrote programs in Köln?")
     assert result.answerable and result.best is not None
@@ -43,7 +43,7 @@ async def test_the_answer_is_where_the_result_says(engine: Engine) -> None:
     ],
     ids=["sure", "unsure", "without waves", "few candidates", "fast", "accurate without its second reader"],
 )
-async def test_reading_stops_at_the_wave_that_is_sure(
+async def test_reading_stops_after_the_wave_with_a_sure_answer(
     engine: Engine, question: str, options: dict[str, Any], waves: int, sentences: int
 ) -> None:
     await write(engine, *[f"Person{number} wrote good programs." for number in range(20)])
@@ -52,7 +52,7 @@ async def test_reading_stops_at_the_wave_that_is_sure(
     assert len(result.timings_ms.read) == waves
 
 
-async def test_a_sentence_that_was_read_as_a_neighbour_is_not_read_again(engine: Engine) -> None:
+async def test_a_sentence_that_was_read_with_its_neighbour_is_not_read_again(engine: Engine) -> None:
     pair = ["Ada wrote programs, wrote programs together.", "Bo and others of that small old town wrote programs."]
     await write(engine, " ".join(pair), *[f"Person{number} wrote programs." for number in range(4)])
     result = await ask(engine, QUESTION)
@@ -68,20 +68,20 @@ async def test_a_wave_is_one_command_per_shard(cluster: ScriptedCluster, engine:
     assert 1 <= cluster.count("qa.read") <= 3
 
 
-async def test_no_stored_word_is_no_answer(engine: Engine) -> None:
+async def test_a_question_without_stored_words_has_no_answer(engine: Engine) -> None:
     result = await ask(engine, QUESTION)
     assert (result.answerable, result.answers, result.usage.candidates) == (False, (), 0)
     assert result.no_answer_score == 1.0
 
 
-async def test_what_is_not_answerable_has_no_answers(engine: Engine) -> None:
+async def test_an_unanswerable_question_has_no_answers(engine: Engine) -> None:
     await write(engine, "Programs run.")
     for question in ("Who owns programs and houses and ships?", "Who owns programs that run?"):
         result = await ask(engine, question, no_answer=True)
         assert result.answerable == (result.answers != ())
 
 
-async def test_only_the_documents_asked_for(engine: Engine) -> None:
+async def test_answers_come_only_from_the_selected_documents(engine: Engine) -> None:
     await write(engine, "Ada wrote programs.", "Bob wrote programs.")
     result = await ask(engine, QUESTION, doc_id=("doc 1",))
     assert [answer.document_id for answer in result.answers] == ["doc 1"]
@@ -89,7 +89,7 @@ async def test_only_the_documents_asked_for(engine: Engine) -> None:
 
 
 def changed(cluster: ScriptedCluster, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change every reading before the shard sends it."""
+    """Apply `change` to every reading before the shard sends it."""
 
     async def read(node: Node, arguments: list[str]) -> list[bytes]:
         readings = [orjson.loads(reading) for reading in await cluster.read(node, arguments)]
@@ -110,14 +110,14 @@ async def test_one_sentence_may_give_several_answers(cluster: ScriptedCluster, e
     changed(cluster, add_spans)
     result = await ask(engine, "Who wrote good programs?", top_k=5, waves=False)
     found = [(answer.document_id, answer.answer, answer.logit) for answer in result.answers]
-    # the third span of each reading overlaps the first one
+    # the third span of each reading is missing, because it overlaps the first one
     assert found == [("doc 0", "Ada", 9), ("doc 0", "programs", 7), ("doc 1", "Bob", 5)]
     assert [[mention.document_id for mention in answer.also_in] for answer in result.answers] == [[], ["doc 1"], []]
     assert [answer.rank for answer in result.answers] == [1, 2, 3]
     assert len((await ask(engine, "Who wrote good programs?", top_k=2, waves=False)).answers) == 2
 
 
-async def test_an_answer_from_a_neighbour_names_its_sentence_and_what_was_read(
+async def test_an_answer_in_a_neighbour_has_that_sentence_and_the_read_context(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     text = "Ada sang.\nShe wrote programs."

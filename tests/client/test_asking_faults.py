@@ -1,4 +1,4 @@
-"""Questions to shards that are slow, refuse, lie, vanish, or change during a question."""
+"""Questions to shards that are slow, refuse, reply wrongly, go down, or change during the question."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ QUESTION = "Who wrote programs?"
 
 @pytest.fixture(autouse=True)
 async def ada(engine: Engine) -> None:
-    """A first document: Ada wrote programs."""
+    """Store the document "Ada wrote programs."."""
     await write(engine, "Ada wrote programs.")
 
 
-async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_work_is_cancelled_when_its_last_question_is_cancelled(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["rank"] = never
     askers = [asyncio.create_task(ask(engine, QUESTION)) for _ in range(2)]
     await eventually_async(lambda: cluster.count("rank") == 3)
@@ -50,7 +50,7 @@ async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedClus
 
 
 def inside(text: str) -> Trigger:
-    """A trigger that replies with an error for each sentence, instead of one error for the call."""
+    """A function that replies with an error for each sentence instead of one error for the call."""
 
     async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
         return [b"-" + text.encode() for _ in arguments[3:]]
@@ -67,7 +67,7 @@ def inside(text: str) -> Trigger:
         ("INFERENCE boom", InferenceFailed),
     ],
 )
-async def test_errors_of_a_shard_are_those_of_the_question(
+async def test_an_error_of_a_shard_is_the_error_of_the_question(
     cluster: ScriptedCluster,
     engine: Engine,
     refuses: tuple[str, Callable[[str], Trigger]],
@@ -82,7 +82,7 @@ async def test_errors_of_a_shard_are_those_of_the_question(
 
 @pytest.mark.parametrize("trigger", ["rank", "qa.read"])
 @pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
-async def test_nonsense_of_a_shard_is_an_error(
+async def test_an_invalid_reply_of_a_shard_is_an_error(
     cluster: ScriptedCluster, engine: Engine, trigger: str, lie: list[bytes]
 ) -> None:
     async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
@@ -93,7 +93,7 @@ async def test_nonsense_of_a_shard_is_an_error(
         await ask(engine, QUESTION)
 
 
-async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_question_is_retried_after_lost_connections(cluster: ScriptedCluster, engine: Engine) -> None:
     cut: list[Node] = []
 
     async def cutting(node: Node, arguments: list[str]) -> Any:
@@ -107,9 +107,7 @@ async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engin
     assert cut
 
 
-async def test_a_shard_that_does_not_have_a_function_yet_is_asked_again(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
+async def test_a_question_is_retried_while_a_shard_lacks_the_function(cluster: ScriptedCluster, engine: Engine) -> None:
     asked = 0
 
     async def registered_later(node: Node, arguments: list[str]) -> list[bytes]:
@@ -138,7 +136,7 @@ async def test_an_unregistered_function_is_an_error_that_says_what_to_do(
         await RemotePipeline(engine.shards).read("", request, timeout_seconds=30)
 
 
-async def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(
+async def test_a_frozen_server_does_not_delay_a_question_beyond_its_deadline(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     engine.freshness.manifest_changes += 1
@@ -169,7 +167,7 @@ async def test_a_document_that_changes_between_rank_and_read_is_ranked_again(
     assert [answer.answer for answer in result.answers] == ["Bob"]
 
 
-async def test_without_a_model_documents_can_be_written_and_questions_say_why_not(cluster: ScriptedCluster) -> None:
+async def test_without_a_model_documents_can_be_written_and_questions_are_errors(cluster: ScriptedCluster) -> None:
     for node in cluster.nodes:
         for key in await node.commands.execute("KEYS", "bert-qa*"):
             await node.commands.execute("DEL", key)

@@ -1,4 +1,4 @@
-"""Rankings: the commands for the indexes, events between the two pipelines, and the errors of refusals."""
+"""Rankings: the index commands, events between the two pipelines of commands, and errors after refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Pipelines = Mapping[Address, Sequence[tuple[Any, ...]]]
 def answered(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, change: Callable[[int, list[list[Any]]], None]
 ) -> list[int]:
-    """Have `change` alter the replies to the pipelines of rankings, numbered from 1; return the numbers so far."""
+    """Let `change` alter the replies to each pipeline of rankings. Return the numbers of pipelines so far, from 1."""
     ask_all = engine.shards.execute_pipelines
     numbers: list[int] = []
 
@@ -55,7 +55,7 @@ def frozen(node: Node) -> Iterator[None]:
 
 
 async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(engine: Engine) -> None:
-    """One shard has nearly all sentences with a term, so by the numbers of this shard another term is the rare one."""
+    """One shard has nearly all sentences with a term, so its local term weights would be wrong."""
     tags = partition_tags(PARTITIONS)
     chance = random.Random(5)
     names = iter(range(10**6))
@@ -80,7 +80,7 @@ async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(eng
 
 
 async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
-    """The ids do not matter; a document that is changed is written last."""
+    """The order of ids is irrelevant. A changed document counts as the last written one."""
     tag = partition_tags(PARTITIONS)[3]
     names = [name for name in (f"n{n}" for n in range(400)) if partition_of(name, PARTITIONS) == tag][:6]
     written = [*names[3:], *names[:3]]
@@ -106,7 +106,7 @@ async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
         ("OVERLOADED queue is full", QueueFull, "queue is full"),
     ],
 )
-async def test_an_error_that_no_new_try_cures_is_raised_and_names_what_was_refused(
+async def test_a_permanent_error_is_raised_with_the_refused_command(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str, error: type[QAError], said: str
 ) -> None:
     for number, command in ((1, "QA.INDEX.STATS"), (2, "QA.INDEX.RANK")):
@@ -147,7 +147,7 @@ async def test_terms_of_another_analyzer_are_ranked_and_their_answers_are_not_ca
     await write(engine, "Ada wrote programs.")
     here = partition_of("doc 0", PARTITIONS)
     empty = next(tag for tag in partition_tags(PARTITIONS) if tag != here)
-    for tag, cached in ((empty, True), (here, False)):  # the terms of an empty partition are irrelevant
+    for tag, cached in ((empty, True), (here, False)):  # an empty partition has no terms
         await cluster.at(layout_key(tag), "DEL", layout_key(tag))
         if analyzer is not None:
             await cluster.at(layout_key(tag), "HSET", layout_key(tag), "analyzer", analyzer)
@@ -160,14 +160,14 @@ async def test_terms_of_another_analyzer_are_ranked_and_their_answers_are_not_ca
     assert (await ask(engine, "Who wrote programs?")).cache.ttl_s > 0
 
 
-async def test_a_long_filter_goes_to_each_partition(engine: Engine) -> None:
+async def test_a_long_filter_reaches_every_partition(engine: Engine) -> None:
     await write(engine, "Ada wrote programs.", "Bob wrote programs.")
     for others in (3, 10, 99):
         result = await search(engine, QUERY, doc_id=("doc 1", *("x" * 500 + str(number) for number in range(others))))
         assert [hit.document_id for hit in result.hits] == ["doc 1"]
 
 
-async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_changed_number_of_partitions_is_used(cluster: ScriptedCluster, engine: Engine) -> None:
     async with noticed(engine):
         await cluster.set(PARTITIONS_KEY, 24)
     await search(engine, QUERY)
@@ -175,10 +175,10 @@ async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster
     assert ranking.epochs.keys() == ranking.parts.keys() == set(partition_tags(24))
 
 
-async def test_the_epochs_are_those_from_before_the_ranking(
+async def test_the_epochs_are_read_before_the_ranking(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search compares the epochs later: it must detect a write between the two pipelines."""
+    """A search later compares these epochs, so that it detects a write between the two pipelines."""
     await write(engine, "Ada wrote programs.")
     before = (await engine._ranker.rank(QUERY, 8)).epochs
     tag = partition_of("doc 0", PARTITIONS)
@@ -197,7 +197,7 @@ async def test_the_epochs_are_those_from_before_the_ranking(
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("text", ["TRYAGAIN a slot moves", "MOVED 5 {owner}", "ASK 5 {owner}", "LOADING data", "lost"])
-async def test_what_passes_is_tried_again(
+async def test_transient_errors_are_retried(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str, number: int
 ) -> None:
     await write(engine, "Ada wrote programs.")
@@ -214,9 +214,7 @@ async def test_what_passes_is_tried_again(
     assert engine.rankings == 1
 
 
-async def test_a_server_that_does_not_answer_costs_the_deadline_and_no_connection(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
+async def test_a_silent_server_costs_the_deadline_but_no_connection(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
     with frozen(cluster.nodes[1]):
         with pytest.raises(DeadlineExceeded):
@@ -225,7 +223,7 @@ async def test_a_server_that_does_not_answer_costs_the_deadline_and_no_connectio
     assert len((await search(engine, QUERY)).hits) == 1
 
 
-async def test_rankings_at_a_shard_are_bounded_and_those_that_wait_are_finished(cluster: ScriptedCluster) -> None:
+async def test_rankings_at_a_shard_are_limited_and_pending_ones_complete(cluster: ScriptedCluster) -> None:
     async with opened(cluster, connections_per_shard=2, max_waiting_per_shard=2) as engine:
         await write(engine, "Ada wrote programs.")
         node = cluster.nodes[1]
@@ -239,7 +237,7 @@ async def test_rankings_at_a_shard_are_bounded_and_those_that_wait_are_finished(
         assert [len(ranking.candidates) for ranking in await asyncio.gather(*asked)] == [1] * 4
 
 
-async def test_more_commands_than_a_connection_takes_at_once_go_in_turns(
+async def test_a_pipeline_beyond_the_limit_of_a_connection_is_sent_in_parts(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qa_cluster.routing.shards.MAX_PENDING", 5)
@@ -247,7 +245,7 @@ async def test_more_commands_than_a_connection_takes_at_once_go_in_turns(
     assert len((await search(engine, QUERY, top_k=20)).hits) == 20
 
 
-async def test_candidates_name_their_documents_as_keys_do(engine: Engine) -> None:
+async def test_a_document_id_with_special_characters_is_ranked(engine: Engine) -> None:
     name = "a {b}:\U0001f600 % c"
     await engine.documents.put(name, "Ada wrote programs.")
     (found,) = (await engine._ranker.rank(QUERY, 8)).candidates

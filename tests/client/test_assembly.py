@@ -1,4 +1,4 @@
-"""Answers from readings: their number, their places, the thresholds, and "no answer"."""
+"""Answers from readings: their number, their offsets, the thresholds, and "no answer"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assembled(found: ChosenAnswers, **options: object) -> AssembledAnswers:
     return assemble(found, RECORDS, STAGE, AskOptions(**options))  # type: ignore[arg-type]
 
 
-def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> None:
+def test_an_answer_has_the_section_and_the_position_of_its_first_character() -> None:
     source = write_map("a.rst", "rst", 1, [(0, ["A"]), (101, ["A", "B"])], unit="page", places=[(0, 1), (101, 2)])
     record = parse_cited_document([b"v", b"T", orjson.dumps({FIELD: source, "of": "a"})])
     assert record is not None
@@ -54,7 +54,7 @@ def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> Non
         assert Answer.from_dict(answer.to_dict()) == answer
 
 
-def test_the_limits_of_the_deciding_stage_give_each_answer_its_word() -> None:
+def test_the_limits_of_the_last_stage_decide_the_confidence_of_an_answer() -> None:
     found = chosen(reading("a", (100, 103, 5.0), (104, 105, 4.0), (110, 112, 2.0)))
     first, second, _ = (choice.probability for choice in found.choices)
     calibration = replace(STAGE.calibration, sure=first, likely=second)
@@ -62,7 +62,7 @@ def test_the_limits_of_the_deciding_stage_give_each_answer_its_word() -> None:
     assert [answer.confidence for answer in answers] == ["sure", "likely", "unsure"]
 
 
-def test_an_earlier_stage_counts_with_its_order_of_the_same_text() -> None:
+def test_the_score_of_an_earlier_stage_for_the_same_text_is_added() -> None:
     earlier = orders([reading("a", (100, 103, 4.0), (110, 120, 2.0))], {}, 0.0)
     spans = orders(
         [reading("a", (100, 103, 1.0), (112, 115, 1.0), (103, 106, 1.0)), reading("b", (100, 103, 1.0))], {}, 0.0
@@ -74,7 +74,7 @@ def test_an_earlier_stage_counts_with_its_order_of_the_same_text() -> None:
     assert with_earlier(spans, earlier, 0.0) == spans
 
 
-def test_an_answer_and_its_other_places_have_the_addresses_of_their_pages() -> None:
+def test_an_answer_and_its_other_mentions_have_the_urls_of_their_documents() -> None:
     pages = {name: {"url": f"https://docs.example.org/{name}.html"} for name in "ab"} | {"c": {"url": "javascript:x"}}
     records = {name: replace(RECORDS[name], metadata=pages[name]) for name in "abc"}
     found = chosen(*(reading(name, (100, 103, 4.0), words="x") for name in "abc"))
@@ -85,13 +85,13 @@ def test_an_answer_and_its_other_places_have_the_addresses_of_their_pages() -> N
     assert Answer.from_dict(without).url == ""
 
 
-def test_the_passage_is_that_of_the_sentence_which_holds_the_answer() -> None:
+def test_the_passage_is_the_sentence_that_contains_the_answer() -> None:
     in_the_neighbour = reading("a", (100, 103, 2.0), sentence=4, holder=5)
     answers = assembled(chosen(in_the_neighbour, reading("b", (100, 103, 1.5)))).answers
     assert [answer.passage_id for answer in answers] == ["a:5", "b:0"]
 
 
-def test_the_same_answer_from_several_places_is_one_answer_with_all_of_them() -> None:
+def test_the_same_answer_from_several_documents_is_one_answer_with_all_mentions() -> None:
     found = chosen(
         *(reading(name, (100, 103, score), words="x") for name, score in (("b", 2.0), ("a", 4.0), ("c", 1.0)))
     )
@@ -103,13 +103,13 @@ def test_the_same_answer_from_several_places_is_one_answer_with_all_of_them() ->
     assert Answer.from_dict(answer.to_dict()) == answer
 
 
-def test_no_more_places_are_told_than_one_can_read() -> None:
+def test_the_number_of_mentions_is_limited() -> None:
     found = chosen(*(reading(name, (100, 103, 4.0), words="x") for name in RECORDS))
     assert len(cited(found, AskOptions())) == MAX_PLACES
     assert len(assembled(found).answers[0].also_in) == MAX_PLACES - 1
 
 
-def test_a_place_in_a_document_that_has_changed_is_left_out() -> None:
+def test_a_mention_in_a_changed_document_is_left_out() -> None:
     found = chosen(*(reading(name, (100, 103, score), words="x") for name, score in (("a", 4.0), ("b", 2.0))))
     changed = {**RECORDS, "a": replace(RECORDS["a"], version="w")}
     (answer,) = assemble(found, changed, STAGE, AskOptions()).answers
@@ -118,7 +118,7 @@ def test_a_place_in_a_document_that_has_changed_is_left_out() -> None:
     assert (gone.answers, gone.answerable) == ((), False)
 
 
-def test_scores_of_all_answers_and_of_no_answer_add_up_to_one_and_agree_with_the_order() -> None:
+def test_the_scores_add_up_to_one_and_follow_the_order_of_answers() -> None:
     found = chosen(reading("a", (100, 103, 5.0), (110, 113, 2.0)), reading("b", (100, 103, 3.0)))
     result = assembled(found, top_k=9)
     assert [(answer.start, answer.document_id) for answer in result.answers] == [(100, "a"), (100, "b"), (110, "a")]
@@ -133,13 +133,13 @@ def test_below_the_threshold_there_is_no_answer() -> None:
     assert 0.5 < result.no_answer_score < 0.6
 
 
-def test_an_answer_that_several_places_give_reaches_the_threshold_together() -> None:
+def test_all_mentions_of_an_answer_count_for_the_threshold() -> None:
     below = [reading(name, (100, 103, -0.5), words="x") for name in "ab"]
     assert not assembled(chosen(below[0])).answerable
     assert assembled(chosen(*below)).answerable
 
 
-def test_no_answer_can_be_ruled_out() -> None:
+def test_an_option_excludes_the_result_no_answer() -> None:
     result = assembled(chosen(reading("a", (100, 103, -0.5), words="x")), no_answer=False)
     assert [answer.answer for answer in result.answers] == ["xxx"]
     assert not result.answerable
@@ -163,6 +163,6 @@ def test_one_document_with_an_answer_is_enough(scores: tuple[float, float]) -> N
 
 @pytest.mark.parametrize("no_answer", [True, False])
 @pytest.mark.parametrize("readings", [[], [reading("a")], [reading("a"), reading("b")]])
-def test_nothing_read_is_surely_no_answer(readings: list[object], no_answer: bool) -> None:
+def test_without_readings_the_score_of_no_answer_is_1(readings: list[object], no_answer: bool) -> None:
     result = assembled(chosen(*readings), no_answer=no_answer)
     assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)

@@ -1,4 +1,4 @@
-"""A stored document whose metadata no parser reads: its metadata count as empty, and no request fails."""
+"""Invalid metadata of a stored document count as empty, and no request fails."""
 
 from __future__ import annotations
 

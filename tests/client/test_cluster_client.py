@@ -23,12 +23,12 @@ from tests.client.scripted_functions import PARTITIONS
 from tests.harness.polling import eventually_async
 
 
-def test_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     assert list(public.__all__) == sorted(public.__all__)
     assert all(hasattr(public, name) for name in public.__all__)
 
 
-async def test_the_synchronous_client_does_it_all(cluster: ScriptedCluster) -> None:
+async def test_the_synchronous_client_has_all_calls(cluster: ScriptedCluster) -> None:
     def work() -> None:
         with ClusterClient(cluster.url) as client:
             written = client.put_document("a", "Ada wrote it.", "Title", {"year": 1})
@@ -68,8 +68,8 @@ async def test_many_documents_with_progress(cluster: ScriptedCluster) -> None:
         assert (await client.ask("Who wrote book17?")).answers[0].answer == "Person17"
 
 
-async def test_a_bulk_write_is_no_faster_than_the_shards(cluster: ScriptedCluster) -> None:
-    """The writer waits while the partition has a large backlog, and gives up if the backlog does not shrink."""
+async def test_a_bulk_write_waits_for_slow_shards(cluster: ScriptedCluster) -> None:
+    """The writer waits while a partition has a large backlog, and fails if the backlog does not shrink."""
     tag = partition_of("doc 0", PARTITIONS)
     documents = [Document("doc 0", "One."), Document("doc 1", "Two.")]
     async with AsyncClusterClient(cluster.url) as client:
@@ -154,7 +154,7 @@ async def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster
 async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its limit cancels the work repeatedly; for a third of the time it is in the cancelled state."""
+    """Each background task has a time limit that cancels its own work again and again."""
     monkeypatch.setattr(client_thread, "CLOSE_SECONDS", 60.0)
 
     async def ticking() -> None:
@@ -179,7 +179,7 @@ async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     assert all(task.cancelled() for task in background)
 
 
-def test_an_interrupted_open_says_nothing_but_that() -> None:
+def test_an_interrupted_open_prints_no_errors() -> None:
     code = (
         "import sys; from qa_cluster.client import ClusterClient\n"
         "print('opening', flush=True)\n"

@@ -1,4 +1,4 @@
-"""Collections: they are separate, and are created, removed and completed."""
+"""Collections: their separation, their creation and removal, and the completion of interrupted work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def all_keys(cluster: ScriptedCluster) -> set[str]:
     return {key.decode() for node in cluster.nodes for key in await node.commands.execute("KEYS", "*")}
 
 
-async def test_nothing_of_one_collection_is_seen_in_another(
+async def test_a_collection_shows_nothing_of_another_collection(
     cluster: ScriptedCluster, engine: Engine, books: str
 ) -> None:
     await put(engine, "ada", "Ada wrote programs. It is good.")
@@ -91,7 +91,7 @@ async def test_options_choose_among_documents_of_the_collection(engine: Engine, 
     assert (await ask(engine, QUESTION, doc_id=("b",))).answers == ()
 
 
-async def test_scores_are_those_of_a_cluster_that_holds_only_that_collection(engine: Engine, books: str) -> None:
+async def test_other_collections_do_not_change_scores(engine: Engine, books: str) -> None:
     texts = {f"d{number}": f"Ada wrote {number} programs. Programs are long." for number in range(12)}
     for name, text in texts.items():
         await put(engine, name, text, books)
@@ -109,7 +109,7 @@ async def test_scores_are_those_of_a_cluster_that_holds_only_that_collection(eng
     assert ([(hit.document_id, hit.score) for hit in alone.hits], alone.sentences) == (among_others, sentences)
 
 
-async def test_kept_answers_survive_writes_to_another_collection(
+async def test_cached_answers_survive_writes_to_another_collection(
     engine: Engine, second_engine: Engine, books: str
 ) -> None:
     await put(engine, "ada", "Ada wrote programs.")
@@ -135,7 +135,7 @@ async def test_kept_answers_survive_writes_to_another_collection(
     assert (await ask(second_engine, QUESTION, collection=books)).cache.tier == "near"
 
 
-async def test_a_collection_that_is_not_there_is_an_error_that_says_what_to_do(engine: Engine) -> None:
+async def test_a_missing_collection_is_an_error_with_advice(engine: Engine) -> None:
     said = r"no such collection: 'papers'; create it with POST /collections or `qa-cluster collections create papers`"
     works: list[Any] = [
         engine.documents.put("a", "Text.", collection="papers"),
@@ -156,7 +156,7 @@ async def test_a_collection_that_is_not_there_is_an_error_that_says_what_to_do(e
 
 
 @pytest.mark.parametrize("name", ["", "Books", "a/b", "default%/x", "x" * 65])
-async def test_names_are_checked_at_every_door(engine: Engine, name: str) -> None:
+async def test_every_call_checks_the_name(engine: Engine, name: str) -> None:
     works: list[Any] = [
         engine.documents.put("a", "Text.", collection=name),
         engine.documents.get("a", name),
@@ -174,7 +174,7 @@ async def test_names_are_checked_at_every_door(engine: Engine, name: str) -> Non
         DocumentChoice.of(collection=name)
 
 
-async def test_collections_are_made_once_listed_and_counted(engine: Engine, second_engine: Engine) -> None:
+async def test_collections_are_created_once_listed_and_counted(engine: Engine, second_engine: Engine) -> None:
     assert await engine.collections.create("books") and not await second_engine.collections.create("books")
     assert not await engine.collections.create("default")
     await put(second_engine, "ada", "Ada wrote it. It is good.", "books")
@@ -187,7 +187,7 @@ async def test_collections_are_made_once_listed_and_counted(engine: Engine, seco
         await engine.collection_removal.run("default", seconds=1)
 
 
-async def test_there_is_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_collections_is_limited(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qa_cluster.asking.collections.MAX_COLLECTIONS", 2)
     for name in ("a", "b"):
         await engine.collections.create(name)
@@ -196,12 +196,12 @@ async def test_there_is_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     assert not await engine.collections.create("b")
 
 
-async def test_what_failed_halfway_is_listed_used_and_completed(
+async def test_a_partly_created_collection_is_listed_usable_and_completed(
     cluster: ScriptedCluster, engine: Engine, books: str
 ) -> None:
     await put(engine, "ada", "Ada wrote programs.", books)
     lost = keys.collections_key(keys.partition_of("eve", PARTITIONS))
-    await engine.shards.execute(lost, "DEL", lost)  # as after a failover that loses the last writes
+    await engine.shards.execute(lost, "DEL", lost)  # like a failover that loses the last writes
     assert (await engine.collections.entry(books)).state == "incomplete"
     assert answers(await ask(engine, QUESTION, collection=books))[0][1] == "Ada"
     with pytest.raises(NotFound, match="no such collection"):
@@ -242,7 +242,9 @@ async def test_a_removed_collection_leaves_nothing(cluster: ScriptedCluster, eng
         await ask(engine, QUESTION, collection=books)
 
 
-async def test_a_near_answer_goes_with_its_collection(engine: Engine, second_engine: Engine, books: str) -> None:
+async def test_a_removed_collection_has_no_answer_in_the_near_cache(
+    engine: Engine, second_engine: Engine, books: str
+) -> None:
     await put(engine, "ada", "Ada wrote programs.", books)
     await ask(engine, QUESTION, collection=books)
     await second_engine.collection_removal.run(books, seconds=60)
@@ -270,7 +272,7 @@ async def test_an_interrupted_removal_refuses_writes_and_continues(engine: Engin
 
 
 async def test_no_document_outlives_its_collection_in_any_race(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Writes that their service has checked reach the shards before, during and after the removal."""
+    """Writes that a service has already checked reach the shards before, during and after the removal."""
     before = await all_keys(cluster)
     async with opened(cluster) as writer:
         writer.collections.check = _nothing  # type: ignore[method-assign]
@@ -295,10 +297,10 @@ async def test_no_document_outlives_its_collection_in_any_race(cluster: Scripted
 
 
 async def _nothing(name: str) -> None:
-    """A check that does nothing, as if it had run too early."""
+    """A check that does nothing, like a check that ran before the removal."""
 
 
-async def test_removal_while_another_makes_it_ends_in_one_of_both(engine: Engine, second_engine: Engine) -> None:
+async def test_concurrent_removal_and_creation_leave_all_or_nothing(engine: Engine, second_engine: Engine) -> None:
     async def create() -> None:
         with suppress(CollectionBusy):
             await second_engine.collections.create("books")
@@ -315,7 +317,7 @@ async def test_removal_while_another_makes_it_ends_in_one_of_both(engine: Engine
             await second_engine.documents.delete("eve", collection="books")
 
 
-async def test_a_removal_that_begins_while_another_makes_it_wins(
+async def test_a_removal_wins_over_a_creation_that_started_earlier(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, books: str
 ) -> None:
     await engine.collections.begin_removal(books)
@@ -342,7 +344,7 @@ async def test_collections_stay_known_while_no_shard_reports_changes(cluster: Sc
         await engine.collections.check("books")
 
 
-async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_changed_number_of_partitions_is_used(cluster: ScriptedCluster, engine: Engine) -> None:
     await engine.collections.create("books")
     async with noticed(engine):
         await cluster.set(keys.PARTITIONS_KEY, 4)

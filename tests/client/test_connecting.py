@@ -1,4 +1,4 @@
-"""Each setting reaches its option of the engine, and answers are cached as long as their setting says."""
+"""Each setting reaches its option of the engine, and the settings limit the lifetime of cached answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.client.engines import ask, opened, write
 from tests.client.scripted_cluster import ScriptedCluster
 
 QUESTION = "Who wrote programs?"
-# Values that differ from each other and from all defaults.
+# All values differ from each other and from the defaults.
 GIVEN: dict[str, Any] = {
     "near_cache_entries": 11,
     "near_cache_ttl_s": 12,
@@ -34,7 +34,7 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def test_every_setting_has_its_place() -> None:
+def test_every_setting_reaches_its_option() -> None:
     target = target_of(Settings(**GIVEN))
     options, limits = target.options, target.options.limits
     assert (options.near_cache_entries, options.pipeline_max_requests) == (11, 15)
@@ -50,7 +50,7 @@ def test_every_setting_has_its_place() -> None:
 
 
 @pytest.mark.parametrize(("near", "whole"), [(50, 900), (900, 50)])
-async def test_an_answer_near_lives_as_long_as_the_shorter_of_both(
+async def test_the_shorter_of_both_lifetimes_applies_to_a_near_answer(
     cluster: ScriptedCluster, near: int, whole: int
 ) -> None:
     async with opened(cluster, near_cache_ttl_seconds=near, whole_answer_ttl_seconds=whole) as engine:

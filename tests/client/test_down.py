@@ -1,4 +1,4 @@
-"""Shards that are down: what is answered without them, what is refused, and which cached answers stay valid."""
+"""Shards that are down: answers without them, refusals, and the cached answers that stay valid."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
 LONG_SECONDS = 60
-"""A time limit that no test reaches, unless it waits for the shard that is down."""
+"""A timeout that a test exceeds only if the engine waits for the shard that is down."""
 
 
 def name_on(engine: Engine, node: Node) -> str:
-    """The id of a document that is on this node."""
+    """A document id that belongs to this node."""
     names = (f"doc {number}" for number in range(1000))
     return next(
         n for n in names if engine.shards.shard_of_key(f"{{{partition_of(n, PARTITIONS)}}}").address.port == node.port
@@ -48,7 +48,7 @@ async def frozen(node: Node) -> None:
 
 @asynccontextmanager
 async def without(engine: Engine, node: Node, how: Callable[[Node], Any] = killed) -> AsyncIterator[None]:
-    """Within the block the node is down, and the engine has detected that."""
+    """Take the node down, and wait until the engine has detected it. After the block, the node is up again."""
     await how(node)
     try:
         await eventually_async(lambda: [shard.address.port for shard in engine.shards.down] == [node.port])
@@ -61,7 +61,7 @@ async def without(engine: Engine, node: Node, how: Callable[[Node], Any] = kille
         await eventually_async(engine.freshness.drained)
 
 
-async def test_a_question_is_answered_by_the_shards_that_are_there(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_the_remaining_shards_answer_a_question(cluster: ScriptedCluster, engine: Engine) -> None:
     for node, writer in zip(cluster.nodes, ("Ada", "Bob", "Cyd"), strict=True):
         await write_on(engine, node, f"{writer} wrote programs.")
     for node, writer in zip(cluster.nodes, ("Ada", "Bob", "Cyd"), strict=True):
@@ -105,7 +105,7 @@ async def test_a_running_question_continues_without_a_shard_that_goes_down(
     release.set()
 
 
-async def test_what_needs_a_shard_that_is_down_is_refused_at_once_and_named(
+async def test_requests_that_need_the_lost_shard_are_refused_at_once_with_its_name(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     node = cluster.nodes[1]
@@ -124,7 +124,9 @@ async def test_what_needs_a_shard_that_is_down_is_refused_at_once_and_named(
         await engine.documents.put(name_on(engine, cluster.nodes[0]), "Ada wrote programs.", wait=True)
 
 
-async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_cached_answers_of_other_shards_stay_valid_while_one_is_down(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
     here, lost, _ = cluster.nodes
     await write_on(engine, here, "Ada wrote programs.")
     await write_on(engine, lost, "Owls hunt mice.")
@@ -135,14 +137,14 @@ async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: S
         result = await ask(engine, QUESTION, coverage="partial", cache="only")
         assert (result.cache.tier, result.answers, result.index.partial) == ("near", asked[QUESTION].answers, False)
         assert len(cluster.calls) == before
-        # an answer from the shard that is down cannot be checked against its document
+        # the engine cannot check an answer from the shard that is down
         with pytest.raises(CacheMiss):
             await ask(engine, "What hunts mice?", coverage="partial", cache="only", timeout=LONG_SECONDS)
         assert not (await ask(engine, "What hunts mice?", coverage="partial", timeout=LONG_SECONDS)).answers
-        # a question with full coverage cannot know what has changed on that shard
+        # with full coverage, the engine would need the changes of the shard that is down
         with pytest.raises(ShardDown):
             await ask(engine, QUESTION, timeout=LONG_SECONDS)
-        # a write to the other shards still drops the answers that it changes
+        # a write to another shard still invalidates the answers that it may change
         async with opened(cluster) as other:
             await write_on(other, here, "Bob wrote programs.")
         result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
@@ -153,7 +155,7 @@ async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: S
         ]
 
 
-async def test_a_shard_that_comes_back_with_other_documents_has_its_part_in_answers_again(
+async def test_a_shard_that_returns_with_other_documents_answers_again(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     here, lost, _ = cluster.nodes
@@ -162,7 +164,7 @@ async def test_a_shard_that_comes_back_with_other_documents_has_its_part_in_answ
     name = name_on(engine, lost)
     async with without(engine, lost):
         assert (await ask(engine, QUESTION, coverage="partial", cache="only")).cache.tier == "near"
-        # another process can still write to that shard
+        # another process can still write to the cut-off shard
         tag = engine.documents.tag_of(name)
         assert tag
         await lost.commands.execute("INCR", f"epoch:{{{tag}}}")
@@ -197,7 +199,7 @@ async def test_a_process_that_starts_while_a_shard_is_down_answers_without_it(cl
         for node in cluster.nodes:
             if node.port != home:
                 await write_on(engine, node, "Ada wrote programs.")
-    # the node that new processes ask first must answer; the number of partitions may be on any other
+    # a new process asks the first node first, so this node must be up; the lost node has the number of partitions
     lost = (
         next(node for node in cluster.nodes[1:] if node.port == home)
         if cluster.nodes[0].port != home
@@ -228,7 +230,9 @@ async def test_without_any_shard_the_refusal_names_all(cluster: ScriptedCluster,
     assert (await ask(engine, QUESTION)).index.shards_answered == 3
 
 
-async def test_a_collection_is_asked_without_its_missing_part(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_collection_answers_without_the_documents_of_the_lost_shard(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
     here, lost, _ = cluster.nodes
     await engine.collections.create("books")
     await engine.documents.put(name_on(engine, here), "Ada wrote programs.", wait=True, collection="books")
@@ -241,9 +245,7 @@ async def test_a_collection_is_asked_without_its_missing_part(cluster: ScriptedC
             await ask(engine, QUESTION, collection="books", timeout=LONG_SECONDS)
 
 
-async def test_a_shard_that_comes_back_is_asked_once_its_worker_is_ready(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
+async def test_a_shard_that_returns_is_asked_once_its_worker_is_ready(cluster: ScriptedCluster, engine: Engine) -> None:
     lost = cluster.nodes[1]
     state = "starting"
     ready = lost.own_reply
@@ -270,9 +272,7 @@ async def test_a_shard_that_comes_back_is_asked_once_its_worker_is_ready(
         del lost.own_reply  # type: ignore[attr-defined]
 
 
-async def test_other_shards_that_refuse_for_the_one_that_is_down_end_the_wait(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
+async def test_a_question_fails_at_once_if_other_shards_refuse_too(cluster: ScriptedCluster, engine: Engine) -> None:
     lost = cluster.nodes[1]
 
     async with without(engine, lost):

@@ -1,4 +1,4 @@
-"""The exposition format."""
+"""The exposition format of Prometheus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_label_values_are_escaped() -> None:
     assert sample("x", {"a": 'say "\\hi"\n'}, 1) == 'x{a="say \\"\\\\hi\\"\\n"} 1'
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_metric_name_can_be_defined_only_once() -> None:
     registry = Registry()
     registry.counter("x", "")
     with pytest.raises(ValueError, match="x"):

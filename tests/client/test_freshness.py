@@ -1,4 +1,4 @@
-"""No answer comes from a changed or deleted document: caches of several processes against concurrent writers."""
+"""No answer comes from a changed or deleted document, although several processes cache and write concurrently."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "500"))
 
 
 async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedCluster) -> None:
-    """Three processes write and ask. Each answer comes from the documents as they were before the question.
+    """Three processes write and ask. Each answer comes from the documents at the time of the question.
 
-    `QA_TEST_INTERLEAVINGS` says how many writes, removals and questions.
+    `QA_TEST_INTERLEAVINGS` is the number of writes, removals and questions.
     """
     chance = random.Random(7)
     async with opened(cluster) as a, opened(cluster) as b, opened(cluster) as c:
@@ -43,13 +43,15 @@ async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedC
             else:
                 result = await ask(engine, f"Who wrote {name} once?", top_k=1, doc_id=(name,))
                 found = result.answers[0].answer if result.answers else None
-                assert found == stands[name], f"step {step}: {found} from {result.cache}, stored is {stands[name]}"
+                assert found == stands[name], (
+                    f"step {step}: the answer {found} from {result.cache} differs from the stored {stands[name]}"
+                )
                 hits += result.cache.status == "hit"
         assert hits > STEPS / 10
 
 
 async def test_writes_under_concurrent_questions_never_give_an_older_answer(cluster: ScriptedCluster) -> None:
-    """While one process rewrites a document, the others see its versions in order, never a replaced one."""
+    """While one process rewrites a document, no answer comes from a version that was replaced before the question."""
     async with opened(cluster) as writer, opened(cluster) as a, opened(cluster) as b:
         written = answered = 0
         await writer.documents.put("d", "V0 wrote it.")
@@ -66,7 +68,7 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(asking(engine)) for engine in (a, b) for _ in range(3)]
-        # later writes wait until a question was answered: a slow machine answers few questions between two writes
+        # each further write waits for an answered question: a slow machine answers few questions between two writes
         while written < 60 or answered <= 100:
             seen = answered
             await writer.documents.put("d", f"V{written + 1} wrote it.", wait=written % 2 == 1)
@@ -75,13 +77,13 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
             while written >= 60 and answered == seen and not any(task.done() for task in tasks):
                 await asyncio.sleep(0.002)
             if any(task.done() for task in tasks):
-                break  # gather raises a failure
+                break  # a question failed; `gather` raises its error
         finished = True
         await asyncio.gather(*tasks)
         assert answered > 100
 
 
-async def test_a_write_drops_the_answers_that_it_may_change_and_no_others(cluster: ScriptedCluster) -> None:
+async def test_a_write_invalidates_only_the_answers_that_it_may_change(cluster: ScriptedCluster) -> None:
     async with opened(cluster, answer_drift=1.0) as asking, opened(cluster, answer_drift=1.0) as writing:
         for number in range(30):
             await writing.documents.put(f"filler {number}", f"Fillers say nothing {number}.", wait=True)
@@ -100,7 +102,7 @@ async def test_a_write_drops_the_answers_that_it_may_change_and_no_others(cluste
         assert {answer.answer for answer in result.answers} == {"Owls", "Cats"}
 
 
-async def test_an_answer_is_not_kept_when_a_write_drops_its_question_while_it_is_made(
+async def test_an_answer_is_not_cached_if_a_write_invalidates_it_during_the_question(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
     await engine.documents.put("ada", "Ada wrote programs.", wait=True)
@@ -121,10 +123,10 @@ async def test_an_answer_is_not_kept_when_a_write_drops_its_question_while_it_is
     assert {answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers} == {"Ada", "Bob"}
 
 
-async def test_an_answer_that_goes_with_very_many_others_is_not_given_again(
+async def test_an_answer_that_is_invalidated_with_many_others_is_not_given_again(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
-    """A removal that drops many questions names no question; one of them has an answer in this process."""
+    """The shard reports the removal without the names of the many questions. One has an answer in this process."""
     await engine.documents.put("ada", "Ada wrote programs.", wait=True)
     await ask(engine, "Who wrote programs?")
     assert (await ask(engine, "Who wrote programs?")).cache.tier == "near"
@@ -141,7 +143,7 @@ async def test_an_answer_that_goes_with_very_many_others_is_not_given_again(
 
 
 async def watched(cluster: ScriptedCluster) -> bool:
-    """Whether every shard watches a question."""
+    """Whether every shard watches at least one question."""
     infos = [str(await node.commands.execute("INFO", "qa_index")) for node in cluster.nodes]
     return all("qa_watched_questions:0" not in info for info in infos)
 
@@ -172,7 +174,7 @@ async def test_without_tracking_cached_answers_are_bypassed_until_it_is_back(
     assert (await ask(engine, "Who wrote it?")).cache.tier == "near"
 
 
-async def test_flushing_a_server_voids_what_was_answered_from_it(engine: Engine) -> None:
+async def test_flushing_a_server_invalidates_its_answers(engine: Engine) -> None:
     await engine.documents.put("d", "Ada wrote it.")
     assert (await ask(engine, "Who wrote it?")).answers
     changes = engine.freshness.generation
@@ -182,7 +184,7 @@ async def test_flushing_a_server_voids_what_was_answered_from_it(engine: Engine)
     assert (await ask(engine, "Who wrote it?")).answers == ()
 
 
-async def test_a_deleted_document_is_gone_for_everyone(engine: Engine, second_engine: Engine) -> None:
+async def test_no_process_answers_from_a_deleted_document(engine: Engine, second_engine: Engine) -> None:
     await engine.documents.put("d", "Ada wrote it.")
     for each in (engine, second_engine):
         assert (await ask(each, "Who wrote it?")).answers

@@ -1,4 +1,4 @@
-"""Pins, synonyms, feedback and unanswered questions, and what becomes of cached answers."""
+"""Pins, synonyms, feedback and unanswered questions, and their effects on cached answers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_synonyms_find_sentences_and_invalidate_answers(cluster: ScriptedC
             assert ([hit.document_id for hit in found.hits], found.terms) == (["doc 0"], ("car", "automobil"))
         assert await kept(other, "Who wrote about cars?") is None
         assert (await ask(other, "Who wrote about cars?")).answers[0].document_id == "doc 0"
-        # a later sentence with only the synonym invalidates the answer
+        # a new sentence with only the synonym invalidates the answer
         assert await kept(other, "Who wrote about cars?") is not None
         await engine.documents.put("new", "Bob wrote about automobiles, automobiles and automobiles.")
         assert await kept(other, "Who wrote about cars?") is None
@@ -100,12 +100,14 @@ async def test_synonyms_find_sentences_and_invalidate_answers(cluster: ScriptedC
         (tuple(f"a{number}, b" for number in range(1001)), 0.5, "1001 groups, the limit is 1000"),
     ],
 )
-async def test_bad_synonyms_are_named(engine: Engine, groups: tuple[str, ...], weight: float, words: str) -> None:
+async def test_an_error_names_invalid_synonyms(
+    engine: Engine, groups: tuple[str, ...], weight: float, words: str
+) -> None:
     with pytest.raises(InvalidInput, match=words):
         await engine.guidance.set_synonyms(Synonyms(groups, weight))
 
 
-async def test_feedback_is_bounded_by_number_and_checked(cluster: ScriptedCluster) -> None:
+async def test_the_number_of_feedback_records_is_limited_and_feedback_is_checked(cluster: ScriptedCluster) -> None:
     async with opened(cluster, feedback=FeedbackLimits(3, 1, 0)) as engine:
         for number in range(5):
             await engine.feedback.add(Feedback(f"Who {number}?", "right", "a", "Ada", "Ada wrote it."))
@@ -152,7 +154,7 @@ async def test_unanswered_questions_are_counted_over_processes(cluster: Scripted
         assert all("Paris" not in each.question for each in await engine.unanswered.all())
 
 
-async def test_a_deleted_collection_takes_all_of_it_along(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_deleting_a_collection_deletes_its_guidance(cluster: ScriptedCluster, engine: Engine) -> None:
     await engine.collections.create("books")
     await engine.documents.put("a", "Ada wrote programs.", collection="books")
     await engine.guidance.put_pin(PIN, "books")

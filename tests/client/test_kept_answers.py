@@ -1,4 +1,4 @@
-"""Cached answers: from which cache they come, for which question, and until which change."""
+"""Cached answers: their cache, their question, and the changes that invalidate them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ QUESTION = "Who wrote programs?"
 
 @pytest.fixture(autouse=True)
 async def ada(engine: Engine) -> None:
-    """A first document: Ada wrote programs."""
+    """Store the document "Ada wrote programs."."""
     await write(engine, "Ada wrote programs.")
 
 
-async def test_the_process_that_asked_has_the_answer_near(engine: Engine) -> None:
+async def test_a_repeated_question_is_answered_from_the_near_cache(engine: Engine) -> None:
     assert (await ask(engine, QUESTION)).cache.tier == "none"
     near = await ask(engine, "WHO wrote programs")
     assert (near.cache.status, near.cache.tier, near.question) == ("hit", "near", "WHO wrote programs")
     assert engine.rankings == 1
 
 
-async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engine, second_engine: Engine) -> None:
+async def test_another_process_gets_the_answer_from_the_shard_and_then_from_its_near_cache(
+    engine: Engine, second_engine: Engine
+) -> None:
     await ask(engine, QUESTION)
 
     async def stored() -> bool:
@@ -46,8 +48,8 @@ async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engin
 
 
 @pytest.mark.hostile
-async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: ScriptedCluster) -> None:
-    """The oldest whole answers are evicted, and each list names the answers of its partition."""
+async def test_a_stream_of_new_questions_uses_limited_memory(cluster: ScriptedCluster) -> None:
+    """The engine evicts the oldest whole answers, and each list has the answers of its partition."""
     limit = 8_000
     async with limited(cluster, limit), opened(cluster, near_cache_entries=0) as engine:
         for number in range(150):
@@ -68,7 +70,7 @@ async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: Scrip
 
 @asynccontextmanager
 async def limited(cluster: ScriptedCluster, limit: int) -> AsyncIterator[None]:
-    """Limit the whole answers of each partition."""
+    """Limit the bytes of whole answers on every node during the block."""
     setting = "qa.whole-answers-bytes"
     usual = (await cluster.nodes[0].commands.execute("CONFIG", "GET", setting))[setting.encode()]
     for node in cluster.nodes:
@@ -96,7 +98,7 @@ async def test_cache_only_asks_no_shard(engine: Engine) -> None:
     assert (await ask(engine, QUESTION, cache="only")).cache.tier == "near"
 
 
-async def test_cache_off_neither_reads_nor_keeps(engine: Engine) -> None:
+async def test_cache_off_neither_reads_nor_writes_a_cache(engine: Engine) -> None:
     assert (await ask(engine, QUESTION, cache="off")).cache.status == "off"
     assert await kept(engine, QUESTION) is None
 
@@ -108,15 +110,13 @@ async def test_cache_refresh_reads_again_and_caches(engine: Engine) -> None:
     assert await kept(engine, QUESTION)
 
 
-async def test_identical_questions_at_once_are_one_piece_of_work(engine: Engine) -> None:
+async def test_identical_concurrent_questions_share_one_run(engine: Engine) -> None:
     results = await asyncio.gather(*(ask(engine, QUESTION) for _ in range(100)))
     assert all(result.answers == results[0].answers != () for result in results)
     assert engine.rankings == 1
 
 
-async def test_a_question_after_a_write_does_not_join_work_from_before_it(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
+async def test_a_question_after_a_write_does_not_join_an_earlier_run(cluster: ScriptedCluster, engine: Engine) -> None:
     release = asyncio.Event()
     held = 0
 
@@ -138,7 +138,7 @@ async def test_a_question_after_a_write_does_not_join_work_from_before_it(
     assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
 
 
-async def test_another_model_asks_again(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_changed_model_misses_the_cache(cluster: ScriptedCluster, engine: Engine) -> None:
     assert (await ask(engine, QUESTION)).model.revision == "a" * 12
     async with noticed(engine):
         await cluster.set_manifest("c")
@@ -146,7 +146,7 @@ async def test_another_model_asks_again(cluster: ScriptedCluster, engine: Engine
     assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
 
 
-async def test_another_reading_context_asks_again(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_changed_reading_context_misses_the_cache(cluster: ScriptedCluster, engine: Engine) -> None:
     for context_tokens in (0, 96, 128):
         if context_tokens:
             async with noticed(engine):
@@ -156,7 +156,7 @@ async def test_another_reading_context_asks_again(cluster: ScriptedCluster, engi
         assert (await ask(engine, QUESTION)).cache.status == "hit"
 
 
-async def test_answers_of_mixed_models_are_not_kept(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.default = manifest("d")  # this model reads, but the stored manifest belongs to another model
+async def test_answers_of_mixed_models_are_not_cached(cluster: ScriptedCluster, engine: Engine) -> None:
+    cluster.default = manifest("d")  # the worker reads with another model than the stored manifest names
     assert (await ask(engine, QUESTION)).cache.ttl_s == 0
     assert await kept(engine, QUESTION) is None

@@ -1,4 +1,4 @@
-"""Documents page by page over all partitions, while documents are added and removed, and their number."""
+"""Lists of documents, page by page over all partitions while documents are added and removed, and counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def ready(engine: Engine, documents: int) -> None:
 
 
 async def listed(engine: Engine, limit: int, prefix: str = "") -> list[str]:
-    """The ids on all pages; no page exceeds the limit."""
+    """Read all pages and return the ids; check that no page exceeds the limit."""
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -54,7 +54,7 @@ async def test_every_document_is_listed_once_for_every_page_size(engine: Engine,
     assert sorted(await listed(engine, limit)) == sorted(names)
 
 
-async def test_an_entry_says_what_the_record_says(engine: Engine) -> None:
+async def test_an_entry_has_the_fields_of_the_record(engine: Engine) -> None:
     written = await engine.documents.put("ä", "Zoë wrote it. It is good.", title="Ü", metadata={"year": 1})
     page = await engine.listing.page()
     assert page.documents == (DocumentEntry("ä", "Ü", written.version, 25, 2, True),)
@@ -62,7 +62,7 @@ async def test_an_entry_says_what_the_record_says(engine: Engine) -> None:
     assert await engine.listing.count(waiting=True) == DocumentCounts(1, 2, 0)
 
 
-async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine) -> None:
+async def test_an_unchanged_document_is_listed_once_while_others_change(engine: Engine) -> None:
     staying = [f"stay {number}" for number in range(60)]
     going = [f"go {number}" for number in range(60)]
     await fill(engine, [name for pair in zip(staying, going, strict=True) for name in pair])
@@ -74,7 +74,7 @@ async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine
         page = await engine.listing.page(cursor, limit=5)
         seen += [entry.id for entry in page.documents]
         cursor = page.next_cursor
-        if turn < 30:  # one document is removed, one is added, and one gets another version
+        if turn < 30:  # remove one document, add one, and change one
             await engine.documents.delete(going[turn])
             await engine.documents.put(f"come {turn}", "New. Text.", wait=False)
             await engine.documents.put(going[59 - turn], f"Another {turn}.", wait=False)
@@ -84,7 +84,7 @@ async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine
     assert {name: counts[name] for name in staying} == dict.fromkeys(staying, 1)
 
 
-async def test_pages_of_a_prefix_keep_to_their_limit_and_leave_nothing_out(engine: Engine) -> None:
+async def test_the_pages_of_a_prefix_are_complete_and_respect_the_limit(engine: Engine) -> None:
     wanted = [f"news/{number}" for number in range(50)]
     await fill(engine, [*wanted, *(f"other {number}" for number in range(50)), "newsletter", "new{s"])
     await ready(engine, 102)
@@ -94,7 +94,7 @@ async def test_pages_of_a_prefix_keep_to_their_limit_and_leave_nothing_out(engin
     assert await listed(engine, 10, "nothing/") == []
 
 
-async def test_documents_that_wait_are_counted_and_not_listed(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_pending_documents_are_counted_but_not_listed(cluster: ScriptedCluster, engine: Engine) -> None:
     await fill(engine, ["a", "b", "c"])
     await ready(engine, 3)
     cluster.tokenizing = False
@@ -105,17 +105,19 @@ async def test_documents_that_wait_are_counted_and_not_listed(cluster: ScriptedC
     assert sorted(await listed(engine, 10)) == ["b", "c"]
 
 
-async def test_documents_of_before_there_were_indexes_wait(engine: Engine) -> None:
+async def test_documents_from_before_indexes_existed_are_pending(engine: Engine) -> None:
     await fill(engine, ["a", "b"])
     await ready(engine, 2)
     key = keys.document_key("a", keys.partition_of("a", PARTITIONS))
     await engine.shards.execute(key, "HDEL", key, "analyzer")
     layout = keys.layout_key(keys.partition_of("a", PARTITIONS))
-    await engine.shards.execute(layout, "HDEL", layout, "analyzer")  # no sweep has finished this partition
+    await engine.shards.execute(
+        layout, "HDEL", layout, "analyzer"
+    )  # the partition looks like one without a completed sweep
     assert (await engine.listing.count(waiting=True)).waiting == 1
 
 
-async def test_a_document_that_is_removed_while_its_page_is_made_is_left_out(
+async def test_a_document_that_is_removed_during_the_request_is_left_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(engine, ["a", "b"])
@@ -140,7 +142,7 @@ async def fill_years(engine: Engine) -> None:
     await ready(engine, 31)
 
 
-async def test_a_filter_chooses_documents_to_list_and_to_count(engine: Engine) -> None:
+async def test_a_filter_selects_documents_to_list_and_to_count(engine: Engine) -> None:
     await fill_years(engine)
     late = DocumentChoice.of(filter=["year>=2010", "year<2015"])
     assert sorted([entry.id async for entry in engine.listing.all(late)]) == [
@@ -159,7 +161,7 @@ async def test_a_filter_chooses_documents_to_list_and_to_count(engine: Engine) -
         DocumentChoice.of(filter="year")
 
 
-async def test_what_is_chosen_is_removed_and_nothing_else(engine: Engine) -> None:
+async def test_only_the_selected_documents_are_removed(engine: Engine) -> None:
     await fill_years(engine)
     remove = partial(remove_all, engine.listing, engine.documents)
     with pytest.raises(InvalidInput, match="all documents would be removed"):
@@ -172,7 +174,9 @@ async def test_what_is_chosen_is_removed_and_nothing_else(engine: Engine) -> Non
     )
 
 
-async def test_what_is_written_while_others_are_removed_stays(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_document_that_is_written_during_a_removal_stays(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill_years(engine)
     delete = engine.documents.delete
 
@@ -188,7 +192,7 @@ async def test_what_is_written_while_others_are_removed_stays(engine: Engine, mo
     assert await remove_all(engine.listing, engine.documents, choice, seconds=30) == Removal(0, True)
 
 
-async def test_removing_ends_when_its_time_is_up(engine: Engine) -> None:
+async def test_a_removal_ends_at_its_deadline(engine: Engine) -> None:
     await fill_years(engine)
     assert await remove_all(engine.listing, engine.documents, DocumentChoice("n/"), seconds=0) == Removal(0, False)
 
@@ -203,7 +207,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
     for wrong in ("x", "ü", cursor[:-4], cursor + "AAAA", changed, "=" * 24, cursor.replace("=", "!")):
         with pytest.raises(InvalidInput, match="next_cursor"):
             await engine.listing.page(wrong)
-    with pytest.raises(InvalidInput, match="next_cursor"):  # the cursor belongs to another listing
+    with pytest.raises(InvalidInput, match="next_cursor"):  # a cursor of another list
         await engine.listing.page(cursor, choice=DocumentChoice("n/"))
     engine.listing.partitions = 24
     with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, but this cluster has 24"):
@@ -228,8 +232,8 @@ async def test_the_cluster_client_lists_and_counts(cluster: ScriptedCluster, eng
 
 
 @pytest.mark.hostile
-async def test_counting_what_is_pending_reads_no_other_document(cluster: ScriptedCluster, engine: Engine) -> None:
-    """It also reads no document of other collections, which the holder of a key may not see."""
+async def test_counting_pending_documents_reads_no_other_document(cluster: ScriptedCluster, engine: Engine) -> None:
+    """The count also reads no document of another collection, which the API key may not see."""
     await engine.collections.create("books")
     await fill(engine, [f"ready {number}" for number in range(50)])
     await ready(engine, 50)

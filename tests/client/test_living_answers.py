@@ -1,4 +1,4 @@
-"""In a corpus that changes all the time, cached answers equal the answers to fresh questions."""
+"""In a corpus that changes continuously, cached answers equal fresh answers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [1])
-async def test_without_drift_every_kept_answer_is_what_a_fresh_question_gets(
-    cluster: ScriptedCluster, seed: int
-) -> None:
-    """`QA_TEST_INTERLEAVINGS` says how many writes, removals and questions."""
+async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: ScriptedCluster, seed: int) -> None:
+    """`QA_TEST_INTERLEAVINGS` is the number of writes, removals and questions."""
     chance = random.Random(seed)
     async with opened(cluster, answer_drift=0.0) as a, opened(cluster, answer_drift=0.0) as b:
         hits = {"near": 0, "shard": 0, "none": 0}
@@ -53,8 +51,8 @@ async def test_without_drift_every_kept_answer_is_what_a_fresh_question_gets(
         assert hits["none"] > STEPS / 100
 
 
-async def test_with_drift_no_answer_cites_what_is_gone_or_misses_a_better_sentence(cluster: ScriptedCluster) -> None:
-    """The order of candidates with similar scores may be slightly old; their texts may not."""
+async def test_with_drift_no_answer_cites_an_old_text_or_misses_a_better_sentence(cluster: ScriptedCluster) -> None:
+    """The order of candidates with similar scores may be slightly stale, but their texts may not."""
     chance = random.Random(2)
     async with opened(cluster, answer_drift=0.5) as engine:
         for number in range(60):

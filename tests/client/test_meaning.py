@@ -1,4 +1,4 @@
-"""Questions by words and meaning: vectors of questions from the shards, what is missing, and what is cached."""
+"""Questions by words and meaning: vectors of questions, missing vectors and encoders, and caching."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.index.vectors import Passage, Vector, pack_passages, single
 
 ENCODER = EncoderManifest.load(bundled_encoder() / MANIFEST_FILE)
 SCALE = single(1 / 127)
-# The meanings of these tests are the axes of a plane.
+# These tests use vectors with two dimensions.
 NEAR, FAR = Vector(SCALE, (127, 0)), Vector(SCALE, (0, 127))
 TEXTS = ("Ada wrote programs.", "The countess composed software.")
 
 
 async def embed(node: Node, arguments: list[str]) -> list[Any]:
-    """`qa.embed`: every question has the same meaning."""
+    """`qa.embed`: every question has the same vector."""
     return [ENCODER.digest, 2, NEAR.packed(), b"40.0", b"0.35"]
 
 
 async def give_vector(cluster: ScriptedCluster, name: str, vector: Vector) -> None:
-    """Give a document of one sentence its vector."""
+    """Store the vector of a document with one sentence."""
     key = index_key(partition_of(name, PARTITIONS))
     blob = pack_passages([Passage(0, 1, vector)])
     command = ("QA.INDEX.EMBED", key, str(document_name(name)), ENCODER.digest, 2, 0, 1, blob)
@@ -47,7 +47,7 @@ def encoded(cluster: ScriptedCluster) -> ScriptedCluster:
     return cluster
 
 
-async def test_meaning_finds_what_no_word_finds(encoded: ScriptedCluster) -> None:
+async def test_meaning_finds_a_sentence_without_words_of_the_question(encoded: ScriptedCluster) -> None:
     async with opened(encoded) as engine:
         await write(engine, *TEXTS)
         await give_vector(encoded, "doc 0", FAR)
@@ -59,7 +59,7 @@ async def test_meaning_finds_what_no_word_finds(encoded: ScriptedCluster) -> Non
     assert found == {"words": ["doc 0"], "meaning": ["doc 1", "doc 0"], "both": ["doc 1", "doc 0"]}
 
 
-async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_the_missing_cosine(
+async def test_a_document_without_vector_is_found_by_words_with_the_cosine_for_missing_vectors(
     encoded: ScriptedCluster,
 ) -> None:
     async with opened(encoded) as engine:
@@ -72,7 +72,7 @@ async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_t
     assert (second.document_id, round(second.score, 2)) == ("doc 1", 0.0)
 
 
-async def test_without_an_encoder_both_means_words(engine: Engine) -> None:
+async def test_without_an_encoder_the_retriever_both_uses_words_only(engine: Engine) -> None:
     await write(engine, *TEXTS)
     assert [hit.document_id for hit in (await search(engine, "wrote programs", retriever="both")).hits] == ["doc 0"]
     assert (await ask(engine, "Who wrote programs?")).answers[0].document_id == "doc 0"
@@ -80,7 +80,7 @@ async def test_without_an_encoder_both_means_words(engine: Engine) -> None:
         await search(engine, "wrote programs", retriever="meaning")
 
 
-async def test_an_encoder_that_arrives_later_is_used(
+async def test_an_encoder_that_is_loaded_later_is_used(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr("qa_cluster.asking.remote_encoder.ASK_AGAIN_SECONDS", 0.05)
@@ -95,7 +95,7 @@ async def test_an_encoder_that_arrives_later_is_used(
     await eventually_async(is_used)
 
 
-async def test_another_shard_makes_the_vector_if_one_cannot(encoded: ScriptedCluster) -> None:
+async def test_another_shard_computes_the_vector_if_one_fails(encoded: ScriptedCluster) -> None:
     broken = encoded.nodes[0].port
 
     async def sometimes(node: Node, arguments: list[str]) -> list[Any]:
@@ -126,7 +126,7 @@ async def test_without_vectors_words_answer_and_the_answer_is_not_cached(
         assert await kept(engine, question) is not None
 
 
-async def test_answers_by_words_and_by_meaning_have_different_names(encoded: ScriptedCluster) -> None:
+async def test_answers_by_words_and_by_meaning_have_different_cache_names(encoded: ScriptedCluster) -> None:
     async with opened(encoded) as engine:
         await write(engine, *TEXTS)
         await ask(engine, "Who wrote programs?", retriever="words")
@@ -135,7 +135,7 @@ async def test_answers_by_words_and_by_meaning_have_different_names(encoded: Scr
         assert await kept(engine, "Who wrote programs?") is None
 
 
-async def test_a_new_vector_drops_the_answers_that_it_may_change(encoded: ScriptedCluster) -> None:
+async def test_a_new_vector_invalidates_the_answers_that_it_may_change(encoded: ScriptedCluster) -> None:
     question = "Who wrote programs?"
     async with opened(encoded) as engine:
         await write(engine, *TEXTS)

@@ -1,4 +1,4 @@
-"""Several models on the shards: which model reads, which cached answers are valid, and what a removal changes."""
+"""Several models on the shards: the choice of the model, the validity of cached answers, and removals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def named_by(result: AskResult) -> tuple[str, str]:
     return result.model.id, result.model.revision
 
 
-async def test_the_model_that_is_asked_for_reads(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_the_named_model_reads(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
     await cluster.load(OTHER)
     assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
@@ -58,15 +58,15 @@ async def test_answers_of_one_model_are_not_given_for_another(
         result = await ask(engine, QUESTION, model=model)
         assert (result.cache.status, result.model.id) == (status, "other" if model else "scripted")
 
-    # the same from the answer cache, which all processes share
+    # repeat the check with the answer cache, which all processes share
     async def shared() -> bool:
         found = await kept(second_engine, QUESTION, model="other")
         return found is not None and named_by(found) == ("other", "c" * 12)
 
-    await eventually_async(shared)  # the engine stores it in the background
+    await eventually_async(shared)  # the engine stores answers in the background
 
 
-async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
+async def test_the_error_for_an_unloaded_model_names_the_loaded_models(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     await write(engine, "Ada wrote programs.")
@@ -93,12 +93,12 @@ async def test_an_encoder_is_listed_but_answers_no_question(cluster: ScriptedClu
     assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
 
 
-async def test_a_name_of_a_model_that_is_too_long_is_refused(engine: Engine) -> None:
+async def test_a_model_name_that_is_too_long_is_refused(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="model must have 1 to 512 bytes, got 513"):
         await ask(engine, QUESTION, model="x" * 513)
 
 
-async def test_of_several_revisions_the_default_one_is_meant_else_the_latest(
+async def test_a_name_without_revision_means_the_default_revision_or_the_latest(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     await write(engine, "Ada wrote programs.")
@@ -128,7 +128,7 @@ def server() -> Iterator[Server]:
 async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
     server: Server, after: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change is complete and reported, but this process has not read the report: its loop has not run since."""
+    """The shards have reported the change, but the blocked event loop of this process has not read the report."""
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     with redis.Redis(port=server.port) as other:
         other.set(keys.PARTITIONS_KEY, 4)
@@ -153,7 +153,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
                 assert outcome.body == body
                 return outcome.cache.tier == "near"
 
-            await eventually_async(near)  # as soon as its subscription reports no more changes
+            await eventually_async(near)  # the engine caches once its subscriptions report no more changes
             other.set(stored, after.to_json())
             other.ping()
             with pytest.raises(CacheMiss):
@@ -162,7 +162,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
             await engine.aclose()
 
 
-async def test_a_model_that_went_while_it_was_asked_for_is_asked_for_again(
+async def test_a_question_is_retried_if_its_model_is_replaced_meanwhile(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     await write(engine, "Ada wrote programs.")
@@ -181,7 +181,7 @@ async def test_a_model_that_went_while_it_was_asked_for_is_asked_for_again(
     assert refused == 1
 
 
-async def test_a_model_that_no_shard_gets_is_an_error_in_the_end(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_retries_for_a_missing_model_end_with_an_error(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
     cluster.triggers["qa.read"] = refusal("MODEL model is not loaded on this shard")
     with pytest.raises(ModelError, match="not loaded"):

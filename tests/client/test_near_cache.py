@@ -1,4 +1,4 @@
-"""The limits of the near cache: entries, bytes, time, generation."""
+"""The limits of the near cache: entries, bytes, lifetime, and generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fill(cache: NearCache, name: str, size: int = 10, *, generation: int = 1, tt
     cache.put(name, b"x" * size, etag="e", generation=generation, age_seconds=0, ttl_seconds=ttl, answerable=True)
 
 
-def test_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_entry_is_evicted_first() -> None:
     cache = NearCache(max_entries=2, max_bytes=1 << 20, ttl_seconds=60)
     fill(cache, "a")
     fill(cache, "b")
@@ -26,7 +26,7 @@ def test_least_recently_used_goes_first() -> None:
     assert cache.evictions == 1
 
 
-def test_bytes_are_bounded_and_given_back() -> None:
+def test_bytes_are_limited_and_released() -> None:
     cache = NearCache(max_entries=100, max_bytes=3 * (ENTRY_OVERHEAD_BYTES + 100), ttl_seconds=60)
     for number in range(50):
         fill(cache, str(number), 100)
@@ -40,14 +40,14 @@ def test_bytes_are_bounded_and_given_back() -> None:
     assert cache.bytes == 0
 
 
-def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
+def test_an_answer_larger_than_the_cache_is_not_cached() -> None:
     cache = NearCache(max_entries=10, max_bytes=1000, ttl_seconds=60)
     fill(cache, "a")
     fill(cache, "big", 2000)
     assert len(cache) == 1
 
 
-def test_time_is_bounded_by_the_shorter_of_both() -> None:
+def test_the_shorter_lifetime_applies() -> None:
     clock = Clock()
     cache = NearCache(max_entries=10, max_bytes=1 << 20, ttl_seconds=60, clock=clock)
     fill(cache, "a")
@@ -61,14 +61,14 @@ def test_time_is_bounded_by_the_shorter_of_both() -> None:
     assert len(cache) == 0
 
 
-def test_another_generation_is_never_served() -> None:
+def test_an_entry_of_another_generation_is_never_used() -> None:
     cache = NearCache(max_entries=10, max_bytes=1 << 20, ttl_seconds=60)
     fill(cache, "a", generation=1)
     assert cache.get("a", 2) is None
     assert cache.get("a", 1) is None
 
 
-def test_no_room_means_no_cache() -> None:
+def test_a_limit_of_zero_turns_the_cache_off() -> None:
     cache = NearCache(max_entries=0, max_bytes=1 << 20, ttl_seconds=60)
     fill(cache, "a")
     assert cache.get("a", 1) is None

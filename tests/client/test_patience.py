@@ -1,4 +1,4 @@
-"""Shards that cannot answer, and have not been detected as down: a question with partial coverage does not wait."""
+"""A question with partial coverage does not wait for shards that cannot answer but are not detected as down."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITERS = ("Ada", "Bob", "Cyd")
 
 @pytest.fixture
 async def engine(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    """An engine on a cluster with an answer on each shard. The engine never detects a shard as down."""
+    """An engine that never detects a shard as down, on a cluster with an answer on each shard."""
     for name in ("GRACE_SECONDS", "SILENCE_SECONDS"):
         monkeypatch.setattr(f"qa_cluster.asking.freshness.{name}", 600.0)
     async with opened(cluster, shard_patience_seconds=PATIENCE_SECONDS) as made:
@@ -37,7 +37,7 @@ async def engine(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 async def asked(engine: Engine, lost: Node, **options: Any) -> None:
-    """Ask and search with partial coverage: the other shards answer, and both results are marked."""
+    """Ask with partial coverage; check that the other shards answer and that the result names the lost shard."""
     others = {writer for writer, node in zip(WRITERS, nodes_of(lost), strict=True) if node is not lost}
     result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS, **options)
     assert {answer.answer for answer in result.answers} == others
@@ -51,7 +51,7 @@ def nodes_of(node: Node) -> list[Node]:
 
 @contextmanager
 def worker(node: Node, state: list[str], silence_ms: Sequence[int] = (0,), **times_ms: Sequence[int]) -> Iterator[None]:
-    """Make the module of a node report this state of its worker, and this time since its last heartbeat."""
+    """Make a node report this state of its worker, and these times since its last heartbeat and other events."""
     usual = node.own_reply
     times = {"silence": silence_ms, **times_ms}
 
@@ -108,8 +108,8 @@ async def test_a_question_in_flight_continues_without_a_server_that_is_killed(
         await lost.listen()
 
 
-async def test_a_server_that_replies_late_is_waited_for(cluster: ScriptedCluster, engine: Engine) -> None:
-    """On a busy host all servers reply late: a late reply must not change the answer."""
+async def test_a_question_waits_for_a_server_that_replies_late(cluster: ScriptedCluster, engine: Engine) -> None:
+    """On a busy host all servers reply late, which must not change the answer."""
     late, usual = cluster.nodes[1], cluster.nodes[1].own_reply
 
     def later(command: list[bytes]) -> Any:
@@ -130,7 +130,7 @@ async def test_a_server_that_replies_late_is_waited_for(cluster: ScriptedCluster
 
 
 async def test_a_request_never_leaves_out_all_shards(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Shards that fail one after the other are asked again: an answer from no shard would be a wrong one."""
+    """If all shards fail one after the other, the engine retries: an answer from no shard would be wrong."""
     failed: set[Node] = set()
 
     async def read(node: Node, arguments: list[str]) -> Any:
@@ -145,7 +145,7 @@ async def test_a_request_never_leaves_out_all_shards(cluster: ScriptedCluster, e
     assert result.index.shards_answered > 0
 
 
-async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it_would_read(
+async def test_a_shard_with_a_starting_worker_is_left_out_only_of_readings(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     lost, state = cluster.nodes[1], ["ready"]
@@ -160,7 +160,7 @@ async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it
         state[0] = "starting"
         for _ in range(2):
             await asyncio.wait_for(asked(engine, lost, cache="off"), LONG_SECONDS / 2)
-        # the shard is known by now: a question is ranked once, and each of the other shards reads once
+        # the engine knows the shard's state by now: one ranking, and one reading on each other shard
         rankings, readings = engine.rankings, cluster.count("qa.read")
         await asked(engine, lost, cache="off")
         assert (engine.rankings - rankings, cluster.count("qa.read") - readings) == (1, 2)
@@ -192,8 +192,8 @@ async def test_the_errors_of_a_shard_without_a_worker_do_not_reach_the_client(
     await asked(engine, lost)
 
 
-async def test_a_slow_worker_is_waited_for(cluster: ScriptedCluster, engine: Engine) -> None:
-    """The server says that its worker is ready: a long job is before the question."""
+async def test_a_question_waits_for_a_slow_worker(cluster: ScriptedCluster, engine: Engine) -> None:
+    """The server reports a ready worker, so the question waits for its slow job."""
 
     async def read(node: Node, arguments: list[str]) -> Any:
         await asyncio.sleep(4 * PATIENCE_SECONDS)
@@ -216,7 +216,7 @@ async def test_a_hung_worker_is_left_out_until_its_next_heartbeat(cluster: Scrip
     with worker(lost, ["ready"], silence_ms):
         question = asyncio.create_task(asked(engine, lost, cache="off"))
         await asyncio.sleep(4 * PATIENCE_SECONDS)
-        assert not question.done()  # a busy worker may be that late
+        assert not question.done()  # the heartbeat of a busy worker may be this late
         silence_ms[0] = HUNG_WORKER_MS
         await asyncio.wait_for(question, LONG_SECONDS / 2)
         silence_ms[0] = 0
@@ -227,7 +227,7 @@ async def test_a_hung_worker_is_left_out_until_its_next_heartbeat(cluster: Scrip
 @pytest.mark.parametrize(
     ("name", "limit_ms"), [("inactive", PATIENCE_SECONDS * 1000 * 2 // 3), ("loop_silence", HUNG_WORKER_MS)]
 )
-async def test_a_worker_that_does_nothing_or_whose_loop_is_blocked_is_left_out(
+async def test_an_inactive_or_blocked_worker_is_left_out(
     cluster: ScriptedCluster, engine: Engine, name: str, limit_ms: float
 ) -> None:
     lost, times_ms = cluster.nodes[1], [int(limit_ms) - 1]
@@ -249,7 +249,7 @@ async def test_a_worker_that_does_nothing_or_whose_loop_is_blocked_is_left_out(
 async def test_a_server_that_was_ready_a_moment_ago_is_left_out_at_once(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
-    """A question does not retry with the shard, although the shard has just replied to a probe."""
+    """The question does not retry with the shard, although the shard replied to a probe just before."""
     lost = cluster.nodes[1]
     arrived = asyncio.Event()
 
@@ -275,7 +275,7 @@ async def test_a_server_that_was_ready_a_moment_ago_is_left_out_at_once(
 async def test_a_question_that_waits_learns_at_once_that_a_shard_cannot_answer(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
-    """It does not wait for its own next probe."""
+    """The question does not wait for its own next probe."""
     lost, readiness = cluster.nodes[1], ReadyShards(engine.shards._shared, patience_seconds=3 * LONG_SECONDS)
     address = next(shard.address for shard in engine.shards.all if shard.address.port == lost.port)
     work = asyncio.Event()
@@ -301,15 +301,15 @@ async def test_a_hung_server_is_left_out_until_it_replies(cluster: ScriptedClust
     assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
 
 
-async def test_a_service_that_was_late_itself_leaves_out_no_server(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Replies that arrive while the event loop is blocked are not late."""
+async def test_a_service_that_was_blocked_itself_leaves_out_no_server(cluster: ScriptedCluster, engine: Engine) -> None:
+    """The service does not count its own blocked event loop as a delay of the servers."""
     marked: list[Any] = []
     usual = engine.shards.readiness.mark_hung
     engine.shards.readiness.mark_hung = lambda *about: (marked.append(about), usual(*about))[1]  # type: ignore[method-assign]
     for node in cluster.nodes:
         os.kill(node.server.pid, signal.SIGSTOP)
     try:
-        await asyncio.sleep(0.3)  # checks are in flight
+        await asyncio.sleep(0.3)  # the probes are in flight
         time.sleep(2.0)  # the event loop is blocked
     finally:
         for node in cluster.nodes:

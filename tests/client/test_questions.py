@@ -1,4 +1,4 @@
-"""Normal form, options and cache names of questions."""
+"""The normal form, the options and the cache names of questions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_normal_form_is_nfc_with_single_spaces() -> None:
     assert normalize("  Cafe\u0301 \t\n au\u00a0lait? ") == "Café au lait?"
 
 
-def test_reading_keeps_case_and_the_cache_does_not() -> None:
+def test_the_cache_name_ignores_case_but_reading_does_not() -> None:
     question = check_question("Who IS she ?!", AskOptions(), LIMITS)
     assert question == Question("Who IS she ?!", "who is she", AskOptions(), 8, 10.0)
 
@@ -54,7 +54,7 @@ OTHERS: dict[str, object] = {
     "coverage": "partial",
     "no_answer": False,
 }
-"""For each option a value that is not its default. `model`, `plan` and `retriever` are in the name as the plan."""
+"""For each option a value other than the default. The plan stands for `model`, `plan` and `retriever` in the name."""
 
 
 @pytest.mark.parametrize("option", sorted(OPTIONS - {"model", "plan", "retriever"}))
@@ -63,7 +63,7 @@ def test_an_option_is_in_the_name_unless_it_changes_no_answer(option: str) -> No
     assert same == (option in SAME_ANSWER)
 
 
-def test_an_option_that_is_new_is_in_the_name() -> None:
+def test_a_new_option_is_in_the_name() -> None:
     @dataclass(frozen=True)
     class NewOptions(AskOptions):
         colour: str = "red"
@@ -75,7 +75,7 @@ def test_an_option_that_is_new_is_in_the_name() -> None:
 
 
 def in_requests(options: set[str]) -> set[str]:
-    """Their names in requests: the service takes its timeout in milliseconds, the clients in seconds."""
+    """The options' names in requests: the service has `timeout_ms`, the clients have `timeout` in seconds."""
     return {"timeout_ms" if name == "timeout" else name for name in options}
 
 
@@ -95,7 +95,7 @@ def test_an_option_that_is_not_given_has_its_default() -> None:
     assert ask_options({"doc_id": ["a", "b"]}).doc_id == ("a", "b")
 
 
-def test_names_depend_on_what_options_come_to() -> None:
+def test_names_depend_on_the_effective_options() -> None:
     assert name("Who?") != name("Who?", revision="other")
     assert name("Who?", model="a") == name("Who?", model="a@r")
     assert name("Who?", retriever_k=LIMITS.retriever_k) == name("Who?")
@@ -103,7 +103,7 @@ def test_names_depend_on_what_options_come_to() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "?!", None, 5, ["x"], "a\x00b", "a\ud800"])
-def test_what_is_no_question_is_refused(text: object) -> None:
+def test_invalid_questions_are_refused(text: object) -> None:
     with pytest.raises(InvalidInput, match="question"):
         check_question(text, AskOptions(), LIMITS)
 
@@ -128,7 +128,7 @@ def test_a_long_question_is_refused_with_both_lengths() -> None:
         ({"doc_id": ("x",) * 101}, "doc_id"),
     ],
 )
-def test_options_out_of_range_are_named(options: dict[str, object], named: str) -> None:
+def test_the_error_names_an_option_that_is_out_of_range(options: dict[str, object], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         check_question("Who?", AskOptions(**options), LIMITS)  # type: ignore[arg-type]
 

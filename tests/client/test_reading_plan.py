@@ -1,4 +1,4 @@
-"""Plans of two stages: a second reader reads the best sentences of the first one, and decides."""
+"""Plans of two stages: a second reader reads the best sentences of the first reader, and decides."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SMALL = manifest("a")
 LARGE = replace(manifest("c", "large"), calibration=Calibration(1.0, 1.0))
 FIRST, SECOND = StageOptions(waves=WAVES), StageOptions(model="large", candidates=2)
 PLAN = (FIRST, SECOND)
-# The scripted readers of this file: the large reader is sure of Bob only.
+# The large scripted reader is sure only of "Bob".
 TEXTS = ("Ada wrote programs.", "Bob and another wrote programs.", "Cyd and the others wrote programs.", "Dan wrote.")
 
 
 @pytest.fixture
 def readers(cluster: ScriptedCluster) -> list[tuple[str, list[str]]]:
-    """Both readers, and the calls of each: its name and the sentences."""
+    """Load two readers. Return the calls: the reader's name and the sentences."""
     asked: list[tuple[str, list[str]]] = []
 
     async def read(node: Node, arguments: list[str]) -> list[bytes]:
@@ -47,7 +47,7 @@ def readers(cluster: ScriptedCluster) -> list[tuple[str, list[str]]]:
 
 
 def _scored(reply: bytes, name: str, score: float) -> bytes:
-    """The reply with this score if its sentence has the name, else with a low score."""
+    """The reply with this score if the sentence has the name, otherwise with a low score."""
     if reply.startswith(b"-"):
         return reply
     reading = orjson.loads(reply)
@@ -57,7 +57,7 @@ def _scored(reply: bytes, name: str, score: float) -> bytes:
 
 @pytest.fixture
 async def cascade(cluster: ScriptedCluster, readers: object) -> AsyncIterator[Engine]:
-    """An engine with the plan of two stages, both readers, and four documents."""
+    """An engine with a plan of two stages, both readers, and four documents."""
     await cluster.load(LARGE)
     async with opened(cluster, plan=PLAN) as engine:
         await write(engine, *TEXTS)
@@ -65,7 +65,7 @@ async def cascade(cluster: ScriptedCluster, readers: object) -> AsyncIterator[En
 
 
 def told(result: AskResult) -> tuple[str, str]:
-    """Which reader gave the answer, and the answer."""
+    """The reader that gave the answer, and the answer."""
     return result.model.id, result.best.answer if result.best else ""
 
 
@@ -80,7 +80,7 @@ async def test_the_second_reader_reads_the_best_of_the_first_and_decides(
     seconds = [name.partition(":")[0] for reader, names in readers if reader == LARGE.name for name in names]
     assert sorted(seconds) == ["doc 0", "doc 1"]
     assert result.best is not None and result.best.logit == 5.0
-    assert result.best.score > 0.99  # by its own calibration; by the small reader's calibration it would be .92
+    assert result.best.score > 0.99  # by the large reader's calibration; the small reader's would give 0.92
     assert (await ask(cascade, QUESTION)).cache.status == "hit"
 
 
@@ -95,7 +95,7 @@ async def test_the_second_stage_is_left_out_when_the_first_is_sure(
         assert told(await ask(engine, QUESTION, waves=False)) == ("large", "Bob")  # every stage reads all candidates
 
 
-async def test_a_stage_of_its_own_waves_stops_when_it_is_sure(cluster: ScriptedCluster, cascade: Engine) -> None:
+async def test_a_stage_with_its_own_waves_stops_when_it_is_sure(cluster: ScriptedCluster, cascade: Engine) -> None:
     await cluster.load(replace(LARGE, wave_threshold=4.0))
     async with opened(cluster, plan=(FIRST, replace(SECOND, waves=(1, 2, 3), candidates=4))) as engine:
         result = await ask(engine, QUESTION)
@@ -108,12 +108,12 @@ async def test_without_a_candidate_no_stage_reads(cascade: Engine, readers: list
     assert not readers
 
 
-async def test_a_question_that_names_a_model_is_read_by_it_alone(cascade: Engine) -> None:
+async def test_only_the_named_model_reads_a_question(cascade: Engine) -> None:
     for model, answer in (("scripted", "Ada"), ("large", "Bob")):
         assert told(await ask(cascade, QUESTION, model=model)) == (model, answer)
 
 
-async def test_a_reader_that_is_not_loaded_leaves_its_stage_out_and_caches_never_mix_plans(
+async def test_a_stage_without_its_reader_is_skipped_and_caches_never_mix_plans(
     cluster: ScriptedCluster, readers: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(cluster, plan=PLAN) as engine:
@@ -133,7 +133,9 @@ async def test_a_reader_that_is_not_loaded_leaves_its_stage_out_and_caches_never
             assert told(await ask(other, QUESTION)) == ("scripted", "Ada")
 
 
-async def test_a_reader_that_a_shard_lacks_is_an_error_in_the_end(cluster: ScriptedCluster, cascade: Engine) -> None:
+async def test_retries_for_a_reader_that_a_shard_lacks_end_with_an_error(
+    cluster: ScriptedCluster, cascade: Engine
+) -> None:
     assert told(await ask(cascade, QUESTION)) == ("large", "Bob")
     read = cluster.triggers["qa.read"]
 
@@ -166,17 +168,15 @@ async def test_the_first_reader_counts_in_the_second_stage(cluster: ScriptedClus
             assert told(await ask(engine, QUESTION, cache="off")) == ("large", answer)
 
 
-async def test_an_answer_of_another_second_reader_than_planned_is_not_kept(
-    cluster: ScriptedCluster, cascade: Engine
-) -> None:
-    # this reader is loaded, but the stored manifest names another one
+async def test_an_answer_of_an_unplanned_second_reader_is_not_cached(cluster: ScriptedCluster, cascade: Engine) -> None:
+    # the stored manifest differs from the reader that is loaded
     cluster.named[LARGE.name] = replace(LARGE, context_tokens=96)
     result = await ask(cascade, QUESTION)
     assert (told(result), result.cache.ttl_s) == (("large", "Bob"), 0)
     assert await kept(cascade, QUESTION) is None
 
 
-async def test_sentences_that_are_gone_before_the_second_stage_are_ranked_again(
+async def test_a_question_is_ranked_again_if_sentences_vanish_before_the_second_stage(
     cluster: ScriptedCluster, cascade: Engine
 ) -> None:
     read = cluster.triggers["qa.read"]

@@ -1,4 +1,4 @@
-"""The clients of the REST service: typed results, typed errors, retries if the service asks for them."""
+"""The clients of the REST service: typed results, typed errors, and retries that the service asks for."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def busy(times: int, then: httpx.Response) -> httpx.MockTransport:
     return httpx.MockTransport(answer)
 
 
-def test_503_is_tried_again_when_the_service_says_so() -> None:
+def test_503_is_retried_when_the_service_asks_for_it() -> None:
     document = httpx.Response(200, json={"id": "a", "text": "t"})
     with Client("http://localhost", transport=busy(3, document)) as client:
         assert client.get_document("a").text == "t"
@@ -89,8 +89,8 @@ def test_a_wrong_retry_policy_is_refused(wrong: dict[str, Any]) -> None:
         RetryPolicy(**wrong)
 
 
-async def test_the_timeout_of_a_client_is_that_of_each_call() -> None:
-    """Also in the request, where the service takes milliseconds, and in a call that names its own timeout."""
+async def test_the_timeout_of_a_client_applies_to_each_call() -> None:
+    """The request has the timeout in milliseconds. A call can have its own timeout."""
     sent: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -144,7 +144,7 @@ def test_problems_become_exceptions(status: int, code: str, error: type[Exceptio
         client.get_document("a")
 
 
-def test_a_response_of_something_else_is_no_result() -> None:
+def test_a_response_of_another_server_is_an_error() -> None:
     proxy = Client("http://localhost", transport=busy(0, httpx.Response(502, text="<html>proxy")))
     with proxy as client, pytest.raises(ClusterError, match="502 <html>proxy"):
         client.get_document("a")
@@ -171,7 +171,7 @@ def refusing(times: int) -> httpx.MockTransport:
 
 
 class Clock:
-    """A time that advances only during sleeps."""
+    """A clock that advances only during sleeps."""
 
     now = 0.0
 
@@ -187,7 +187,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the clients."""
+    """Replace the clock of the clients."""
     made = Clock()
     for module in (retry_policy, rest_client, async_rest_client):
         monkeypatch.setattr(module, "time", made)
@@ -195,7 +195,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_refused_connection_is_given_up_soon(clock: Clock) -> None:
+def test_the_client_gives_up_a_refused_connection_soon(clock: Clock) -> None:
     with (
         Client("http://localhost", transport=refusing(10**9)) as client,
         pytest.raises(ClusterError, match="qa-cluster"),
@@ -204,13 +204,13 @@ def test_a_refused_connection_is_given_up_soon(clock: Clock) -> None:
     assert 0 < clock.now <= RetryPolicy().connect
 
 
-async def test_a_refused_connection_is_given_up_soon_without_threads(clock: Clock) -> None:
+async def test_the_asynchronous_client_gives_up_a_refused_connection_soon(clock: Clock) -> None:
     async with AsyncClient("http://localhost", transport=refusing(10**9)) as client:
         with pytest.raises(ClusterError, match="cannot be reached"):
             await client.get_document("a")
     assert 0 < clock.now <= RetryPolicy().connect
 
 
-def test_a_service_that_is_starting_is_waited_for() -> None:
+def test_the_client_waits_for_a_starting_service() -> None:
     with Client("http://localhost", transport=refusing(1)) as client:
         assert client.get_document("a").text == "t"

@@ -1,4 +1,4 @@
-"""The hits of a search, their places, and documents that change during the search."""
+"""The hits of a search, their offsets, and documents that change during the search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def assert_places(engine: Engine, result: SearchResult) -> None:
             assert hit.text in hit.passage.text
 
 
-async def test_sentences_with_their_places_and_what_matched(engine: Engine) -> None:
+async def test_hits_have_their_offsets_and_the_matched_words(engine: Engine) -> None:
     text = "Nothing here. \U0001f600 Zoë wrote programs in Köln.\nThe end."
     await engine.documents.put("zoe", text, title="Zoë", metadata={"year": 1843})
     await write(engine, "Bob sang.", "Programs run.")
@@ -53,7 +53,7 @@ async def test_sentences_with_their_places_and_what_matched(engine: Engine) -> N
     assert SearchResult.from_json(result.to_json()) == result
 
 
-async def test_context_is_so_many_sentences_on_each_side(engine: Engine) -> None:
+async def test_context_adds_sentences_on_each_side(engine: Engine) -> None:
     await write(engine, "One. Two.\n\nAda wrote programs. \tFour.  Five.")
     [hit] = (await search(engine, QUERY, context=1)).hits
     assert hit.passage is not None
@@ -64,7 +64,7 @@ async def test_context_is_so_many_sentences_on_each_side(engine: Engine) -> None
     await assert_places(engine, result)
 
 
-async def test_only_the_best_and_only_of_the_documents_asked_for(engine: Engine) -> None:
+async def test_hits_are_the_best_of_the_selected_documents(engine: Engine) -> None:
     await write(engine, *[f"Person{number} wrote programs." for number in range(12)])
     assert len((await search(engine, QUERY)).hits) == 10
     assert len((await search(engine, QUERY, top_k=12)).hits) == 12
@@ -79,7 +79,7 @@ async def test_many_sentences_of_one_document(engine: Engine) -> None:
     await assert_places(engine, result)
 
 
-async def test_no_stored_word_is_no_hit(engine: Engine) -> None:
+async def test_a_query_without_stored_words_has_no_hits(engine: Engine) -> None:
     result = await search(engine, QUERY)
     assert (result.hits, result.terms) == ((), ("wrote", "program"))
 
@@ -108,7 +108,7 @@ async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, eng
         ("Ada", {"timeout": 0}, InvalidInput, "timeout"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_the_error_names_the_wrong_option(
     engine: Engine, query: str, options: dict[str, object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -116,7 +116,7 @@ async def test_what_is_wrong_is_named(
 
 
 def after_ranking(cluster: ScriptedCluster, change: Callable[[], Awaitable[object]], times: int) -> None:
-    """Call a function after all shards have ranked, `times` times."""
+    """Call `change` after all shards have ranked, for the first `times` rankings."""
     ranked = 0
 
     async def rank(node: Node, arguments: list[str]) -> Any:
@@ -158,7 +158,7 @@ async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedC
 
 async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["rank"] = never
-    # after the longest of these delays all shards have been asked, even on a busy machine
+    # even on a busy machine, the longest timeout lets the request reach all shards
     for timeout_ms in (1000, 5000, 60_000):
         before = cluster.count("rank")
         with pytest.raises(DeadlineExceeded, match=f" {timeout_ms} ms"):

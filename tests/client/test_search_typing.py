@@ -39,7 +39,7 @@ async def test_the_last_word_may_be_incomplete(cluster: ScriptedCluster, engine:
         await search(engine, "ru", prefix=True, retriever="both")
 
 
-async def test_frequent_completions_are_not_behind_rare_ones(engine: Engine) -> None:
+async def test_frequent_completions_are_not_displaced_by_rare_ones(engine: Engine) -> None:
     await write(engine, *[f"Term{number:03} term." for number in range(60)], "A terminal ends here.")
     found = await search(engine, "ter", prefix=True, top_k=100)
     assert len(found.terms) == 8 and "term" in found.terms
@@ -60,7 +60,7 @@ async def test_several_collections_are_one_ranking(engine: Engine) -> None:
     every = await search(engine, "wrote programs", collection="*")
     assert {hit.collection for hit in every.hits} == {"default", "books", "news"}
     assert [each.name for each in every.collections] == ["default", "books", "news"]
-    # the scores are those of one collection that holds all
+    # the scores equal those of one collection with all documents
     await engine.collections.create("one")
     await engine.documents.put("1", "Ada wrote programs. Ada wrote.", collection="one")
     await engine.documents.put("2", "Eve wrote many long programs about rather different things.", collection="one")

@@ -1,4 +1,4 @@
-"""Commands reach their shard while slots move, servers go down and pools are full; on real servers."""
+"""Commands reach their shard while slots move, servers go down, and pools are full. The servers are real."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def end_move(target: Node, source: Node) -> None:
         await node.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "NODE", await node_id(target))
 
 
-async def test_a_slot_that_moves_is_followed_there_and_back(cluster: ScriptedCluster) -> None:
+async def test_commands_follow_a_slot_that_moves_there_and_back(cluster: ScriptedCluster) -> None:
     async with connected(cluster) as shards:
         for _ in range(2):
             source, target = await owner_and_other(cluster)
@@ -69,7 +69,7 @@ async def test_a_slot_that_moves_is_followed_there_and_back(cluster: ScriptedClu
         await shards.execute(KEY, "DEL", KEY)
 
 
-async def test_error_replies_become_our_errors(cluster: ScriptedCluster) -> None:
+async def test_error_replies_become_typed_errors(cluster: ScriptedCluster) -> None:
     async with connected(cluster) as shards:
         await shards.execute(KEY, "SET", KEY, "text")
         with pytest.raises(InvalidInput, match="WRONGTYPE"):
@@ -84,7 +84,7 @@ async def test_replies_keep_their_order_under_pipelining(cluster: ScriptedCluste
         assert echoed == [str(n).encode() for n in range(500)]
 
 
-async def test_all_connections_lost_is_survived(cluster: ScriptedCluster) -> None:
+async def test_commands_survive_the_loss_of_all_connections(cluster: ScriptedCluster) -> None:
     async with connected(cluster) as shards:
         await shards.execute(KEY, "SET", KEY, "kept")
         for _ in range(3):
@@ -94,7 +94,7 @@ async def test_all_connections_lost_is_survived(cluster: ScriptedCluster) -> Non
         await shards.execute(KEY, "DEL", KEY)
 
 
-async def test_a_shard_that_stays_away_is_an_error_in_time(
+async def test_a_shard_that_stays_down_is_an_error_after_the_limit(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Shards.retrying, "__defaults__", (0.5,))
@@ -109,7 +109,7 @@ async def test_a_shard_that_stays_away_is_an_error_in_time(
         assert await shards.execute(KEY, "GET", KEY) is None
 
 
-async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: ScriptedCluster) -> None:
+async def test_the_pool_is_limited_and_refuses_commands_beyond_its_queue(cluster: ScriptedCluster) -> None:
     async with connected(cluster, connections_per_shard=2, max_waiting_per_shard=1) as shards:
         shard = shards.shard_of_key(KEY)
         pop = ("BLPOP", "later:{zz9}", 30)
@@ -152,7 +152,7 @@ async def test_a_connection_has_the_name_of_its_asker(cluster: ScriptedCluster) 
     async with connected(cluster) as shards:
         names = [b"bulk:qa-cluster", b"qa-cluster", b"qa-cluster:k1"]
         await popped(shards, names, pop(shards, ""), pop(shards, "k1"), pop(shards, "", bulk=True))
-        for asker, name in (("k2", b"qa-cluster:k2"), ("", b"qa-cluster")):  # on connections that had another name
+        for asker, name in (("k2", b"qa-cluster:k2"), ("", b"qa-cluster")):  # the connections had another name before
             await popped(shards, [name], pop(shards, asker))
     for each in cluster.nodes:
         await each.commands.execute("ACL", "SETUSER", "nameless", "on", ">p", "~*", "+@all", "-client|setname")
@@ -162,7 +162,7 @@ async def test_a_connection_has_the_name_of_its_asker(cluster: ScriptedCluster) 
         await each.commands.execute("ACL", "DELUSER", "nameless")
 
 
-async def test_a_command_that_a_server_unblocks_at_its_demotion_is_sent_again(cluster: ScriptedCluster) -> None:
+async def test_a_command_that_a_demoted_server_unblocks_is_sent_again(cluster: ScriptedCluster) -> None:
     async with connected(cluster) as shards:
         shard = shards.shard_of_key(KEY)
         pop = ("BLPOP", "unblocked:{zz9}", 30)
@@ -208,14 +208,14 @@ async def test_a_connection_that_is_opened_while_its_pool_is_closed_is_closed_to
 async def test_a_connection_that_has_just_opened_is_closed_if_its_command_ends(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
-    """The command ends between the end of the opening task and the next step of the caller."""
+    """The command ends after the opening task has ended and before the caller resumes."""
     opened: list[Connection] = []
     original = Connection.open
 
     async def end_at_once(host: str, port: int, login: Login) -> Connection:
         connection = await original(host, port, login)
         opened.append(connection)
-        # The callbacks of the task that runs this have been called when its loop comes to the next callback.
+        # The loop calls this after the callbacks of the opening task.
         asyncio.get_running_loop().call_soon(command.cancel if ended == "cancelled" else pool.fail_all, *reason)
         return connection
 
@@ -228,7 +228,7 @@ async def test_a_connection_that_has_just_opened_is_closed_if_its_command_ends(
     assert [connection.closed for connection in opened] == [True]
 
 
-async def test_no_server_at_all_names_every_address() -> None:
+async def test_the_error_without_any_server_names_every_address() -> None:
     shards = Shards([Address("127.0.0.1", 1), Address("127.0.0.1", 2)], Login())
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
         await shards.open()
@@ -248,7 +248,7 @@ async def test_a_password_is_used_and_never_shown(cluster: ScriptedCluster) -> N
     await node.commands.execute("ACL", "DELUSER", "asker")
 
 
-async def test_a_server_that_talks_nonsense_is_dropped() -> None:
+async def test_a_server_with_invalid_replies_is_disconnected() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What the kernel knows about a server that does not reply."""
+"""The kernel's information about a server that does not reply."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def test_a_stopped_server_on_this_machine(server: Server) -> None:
         eventually(lambda: is_stopped(pid))
         sock._sock.send(b"PING\r\n")
         time.sleep(0.1)
-        assert not is_unacknowledged(sock)  # the machine is here
+        assert not is_unacknowledged(sock)  # the kernel acknowledges for the stopped process
     finally:
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: not is_stopped(pid))
     sock._sock.close()
 
 
-def test_the_process_of_another_server_does_not_count(server: Server) -> None:
-    """In a container, the server may have a process id that is another process here."""
+def test_a_foreign_process_with_the_same_id_is_ignored(server: Server) -> None:
+    """The process id of a server in a container may belong to another process on this machine."""
     sock = connected("127.0.0.1", server.port)
     assert process_of(sock, info(os.getpid())) == 0
     assert process_of(sock, b"# Server\r\n") == 0
@@ -77,7 +77,7 @@ def test_a_machine_that_is_cut_off_acknowledges_nothing() -> None:
         socks = {}
         for host in hosts.all:
             socks[host] = eventually(lambda host=host: connected(host.address, 7000), ignore=OSError)
-        assert process_of(socks[far], info(far.processes[0].pid)) == 0  # it is on another host
+        assert process_of(socks[far], info(far.processes[0].pid)) == 0  # the process is on another host
         far.cut_off()
         for sock in socks.values():
             sock._sock.send(b"PING\r\n")

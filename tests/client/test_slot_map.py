@@ -1,4 +1,4 @@
-"""Addresses, and which server has which slot."""
+"""Addresses of servers, and the map from slots to servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qa_cluster.topology import Address, parse_redirect, parse_slots
 ASKED = Address("10.0.0.9", 7000)
 
 
-def test_slots_are_found_and_gaps_are_named() -> None:
+def test_slots_are_found_and_the_error_names_gaps() -> None:
     reply = [[0, 99, [b"10.0.0.1", 7001, b"a" * 40]], [200, 16383, [b"", 7002, b"b" * 40, []], [b"10.0.0.3", 1, b"c"]]]
     topology = parse_slots(reply, ASKED)
     assert topology.shard_of(99).address == Address("10.0.0.1", 7001)
@@ -21,7 +21,7 @@ def test_slots_are_found_and_gaps_are_named() -> None:
     assert topology.ranges_of(topology.shards[1]) == [(200, 16383)]
 
 
-def test_a_cluster_without_slots_says_what_to_do() -> None:
+def test_the_error_for_a_cluster_without_slots_has_advice() -> None:
     with pytest.raises(ClusterError, match="qa-cluster up"):
         parse_slots([], ASKED)
 
@@ -35,7 +35,7 @@ def test_addresses(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":1", "h:", "h:x", "h:0", "h:65536", "h:\u0661"])
-def test_no_addresses(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(InvalidInput):
         Address.parse(text)
 

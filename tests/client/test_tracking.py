@@ -1,4 +1,4 @@
-"""Subscriptions to a real server: a process learns of another process's writes before it answers a question."""
+"""Subscriptions to a real server: before it answers, a process learns of writes by other processes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def subscribed(server: Server, *tags: str) -> AsyncIterator[Freshness]:
         await shards.aclose()
 
 
-async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: Server) -> None:
-    """The writer blocks this thread, so only a check of the sockets can detect the change."""
+async def test_a_completed_write_is_detected_while_the_event_loop_is_blocked(server: Server) -> None:
+    """The writer blocks the event loop, so only a check of the sockets can detect the change."""
     async with subscribed(server, "t", "u") as freshness:
         with redis.Redis(port=server.port) as writer:
             before = freshness.writes
@@ -61,7 +61,7 @@ async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: S
                 assert not freshness.drained()
 
 
-async def test_a_dropped_question_names_its_answer_to_caches_and_to_pending_answers(
+async def test_an_invalidated_question_is_reported_to_caches_and_pending_answers(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
@@ -84,14 +84,16 @@ async def test_a_dropped_question_names_its_answer_to_caches_and_to_pending_answ
         assert freshness.generation > generation
 
 
-async def test_very_many_dropped_questions_void_all_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shard names no question, so all near answers are invalid; valid answers are read from the shards again."""
+async def test_very_many_invalidated_questions_invalidate_all_near_answers(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard does not name the questions, so all near answers become invalid."""
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
     async with subscribed(server, "t") as freshness:
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
         with redis.Redis(port=server.port) as writer:
-            # sent one by one, these commands could take longer than a lease
+            # one pipeline, because single commands could take longer than a lease
             watching = writer.pipeline(transaction=False)
             for number in range(600):
                 words = [f"q{number}", 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, "one", 0, 0, 9, "DOCUMENTS", 0]
@@ -104,10 +106,10 @@ async def test_very_many_dropped_questions_void_all_answers(server: Server, monk
             assert (dropped, freshness.generation) == ([], generation + 1)
 
 
-async def test_the_first_write_of_a_slots_new_owner_voids_what_the_former_one_watched(
+async def test_the_first_write_of_a_slots_new_owner_invalidates_the_answers_of_the_old_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No check runs before the write: only its epoch shows that the slot has moved."""
+    """No periodic check runs before the write. Only the new owner's epoch shows that the slot has moved."""
     monkeypatch.setattr(freshness_module, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 3600.0)
     with Cluster(binary_or_skip("valkey"), size=2) as cluster, ExitStack() as clients:
@@ -127,7 +129,7 @@ async def test_the_first_write_of_a_slots_new_owner_voids_what_the_former_one_wa
             assert freshness.generation > before
 
 
-async def test_a_server_that_dies_takes_readiness_with_it(server: Server) -> None:
+async def test_after_the_death_of_a_server_the_subscriptions_are_not_ready(server: Server) -> None:
     async with subscribed(server, "t") as freshness:
         assert freshness.drained()
         server.stop()
@@ -136,7 +138,7 @@ async def test_a_server_that_dies_takes_readiness_with_it(server: Server) -> Non
         assert not await freshness.drain()
 
 
-async def test_a_server_that_falls_silent_is_not_relied_on(server: Server) -> None:
+async def test_the_subscription_to_a_silent_server_is_not_trusted(server: Server) -> None:
     async with subscribed(server, "t") as freshness:
         os.kill(server.pid, signal.SIGSTOP)
         try:
