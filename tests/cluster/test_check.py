@@ -1,4 +1,4 @@
-"""`qa-cluster check` reports what a host lacks to run a server of the cluster, and leaves nothing behind."""
+"""`qa-cluster check` reports what a host lacks to run a server of the cluster, and leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_host_that_has_everything(settings: Settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.one_server
-def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: Path) -> None:
+def test_missing_requirements_are_named_with_advice(settings: Settings, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: no qa_cluster' >&2\nexit 1\n")
     python.chmod(0o755)
@@ -64,7 +64,7 @@ def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: 
     assert "is not redis-server or valkey-server" in found["server program"]
 
 
-def test_the_command_takes_the_program_that_the_server_is_to_be(tmp_path: Path) -> None:
+def test_the_command_checks_the_named_server_program(tmp_path: Path) -> None:
     words = [TOOL, "check", "--server", "none-such", "--port", str(free_port()), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 1, done.stderr
@@ -72,7 +72,7 @@ def test_the_command_takes_the_program_that_the_server_is_to_be(tmp_path: Path) 
     assert "none-such" in told["server program"]
 
 
-def test_a_worker_that_never_gets_ready_is_shown_with_its_log(settings: Settings, tmp_path: Path) -> None:
+def test_the_log_of_a_worker_that_never_becomes_ready_is_shown(settings: Settings, tmp_path: Path) -> None:
     python = tmp_path / "python"
     facts = '["0.1.0", "3.11.0"]'
     python.write_text(f"#!/bin/sh\ncase \"$2\" in -c) echo '{facts}';; *) echo 'no onnxruntime here'; exit 1;; esac\n")
@@ -83,7 +83,9 @@ def test_a_worker_that_never_gets_ready_is_shown_with_its_log(settings: Settings
 
 
 @pytest.mark.hostile
-def test_certificates_are_checked_as_others_will(settings: Settings, server_binary: Path, tmp_path: Path) -> None:
+def test_certificates_are_checked_as_other_servers_check_them(
+    settings: Settings, server_binary: Path, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     pair = authority.sign("server")
     given = replace(
@@ -106,7 +108,7 @@ def elsewhere(server_binary: Path) -> Iterator[System]:
         yield made
 
 
-def test_other_servers_are_reached_from_here(elsewhere: System, tmp_path: Path, settings: Settings) -> None:
+def test_the_connections_to_other_servers_are_checked(elsewhere: System, tmp_path: Path, settings: Settings) -> None:
     host, port = elsewhere.addresses[0]
     spec = ServerSpec(tmp_path / "plain", settings.server, free_port(), cluster=False)
     process = start(spec, 60)

@@ -32,7 +32,7 @@ from qa_cluster.routing.shards import ShardDown
 from tests.harness.ports import free_port
 
 COMMANDS = tuple(get_group(app).commands)
-# The groups whose subcommands have the examples.
+# Groups with examples at their subcommands instead of at the group.
 GROUPS = {
     "documents": groups.documents_group,
     "collections": groups.collections_group,
@@ -56,7 +56,7 @@ Qa = Callable[..., Done]
 
 @pytest.fixture
 def qa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Qa:
-    """Runs the command in this process, in the test's folder."""
+    """A function that runs the command in this process, in the test's folder."""
 
     def run(*arguments: str, **environment: str) -> Done:
         with monkeypatch.context() as patched:
@@ -178,7 +178,7 @@ def test_ingest_shows_what_it_would_store(qa: Qa, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["status"], ["ask", "Why?"], ["search", "Ada"], ["down"], ["down", "--cluster-url", "redis://x:1"]]
 )
-def test_commands_that_only_look_leave_no_folder(qa: Qa, tmp_path: Path, command: list[str]) -> None:
+def test_commands_that_only_read_create_no_folder(qa: Qa, tmp_path: Path, command: list[str]) -> None:
     qa(*command)
     assert list(tmp_path.iterdir()) == []
 
@@ -221,7 +221,7 @@ def test_config_shows_value_and_source_and_hides_secrets(qa: Qa, tmp_path: Path)
     assert "hunter2" not in qa("config", QA_CLUSTER_PASSWORD="hunter2").stdout
 
 
-def test_the_program_says_its_version_and_exits_with_its_code(tmp_path: Path) -> None:
+def test_the_program_prints_its_version_and_exits_with_a_code(tmp_path: Path) -> None:
     program = [Path(sys.executable).with_name("qa-cluster")]
     shown = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("qa-cluster ")
@@ -230,15 +230,15 @@ def test_the_program_says_its_version_and_exits_with_its_code(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
-def test_shared_options_may_stand_anywhere() -> None:
+def test_shared_options_are_allowed_anywhere() -> None:
     assert shared_first(["up", "--data-dir", "x", "--shards", "5"]) == ["--data-dir", "x", "up", "--shards", "5"]
     assert shared_first(["ask", "Why?", "--set=shards=3"]) == ["--set=shards=3", "ask", "Why?"]
     assert shared_first(["ask", "--", "--config"]) == ["ask", "--", "--config"]
     assert shared_first(["up", "--config"]) == ["--config", "up"]
 
 
-def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
-    """Imports take most of a short command's time."""
+def test_a_command_imports_only_what_it_needs() -> None:
+    """The imports take most of the time of a short command."""
     script = (
         "import sys\n"
         "from typer.main import get_group\n"
@@ -280,10 +280,8 @@ def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_simple_to_make_needs_no_pydantic(
-    tmp_path: Path, arguments: list[str], code: int, checked: bool
-) -> None:
-    """The import of pydantic would take a quarter of a short command's time; only names and invalid values need it."""
+def test_simple_settings_need_no_pydantic(tmp_path: Path, arguments: list[str], code: int, checked: bool) -> None:
+    """Without pydantic a short command is a quarter faster; only unusual names and invalid values need pydantic."""
     (tmp_path / "a file").write_text("A sentence.")
     script = (
         "import sys\n"

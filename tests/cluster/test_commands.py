@@ -1,4 +1,4 @@
-"""The commands of a user on a cluster with module, workers and reader; on every server program."""
+"""The commands of a user on a cluster with module, workers and reader, with every server program."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def environment(server: str, settings: Mapping[str, str] = UNHURRIED) -> dict[st
 
 
 class Qa:
-    """The command in a folder: a call runs it in this process, `start` in one of its own."""
+    """The command in a folder: a call runs it in this process, and `start` runs it in a new process."""
 
     usual: Mapping[str, str] = UNHURRIED
 
@@ -72,14 +72,14 @@ class Qa:
 
 
 class WithoutEncoder(Qa):
-    """The same, and clusters start without an encoder. `tests/docs` runs the demo as users do."""
+    """The command in a folder; its clusters have no encoder. `tests/docs` runs the demo with the encoder."""
 
     usual = WORDS_ONLY
 
 
 @pytest.fixture
 def qa(tmp_path: Path) -> Iterator[Qa]:
-    """The command in the test's own folder; everything that it has started ends with the test."""
+    """The command in the test's own folder. Its processes end with the test."""
     made = Qa(tmp_path)
     yield made
     made("down")
@@ -87,7 +87,7 @@ def qa(tmp_path: Path) -> Iterator[Qa]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[Qa]:
-    """The same, without an encoder."""
+    """The command in the test's own folder, with clusters without an encoder."""
     made = WithoutEncoder(tmp_path)
     yield made
     made("down")
@@ -95,7 +95,7 @@ def plain(tmp_path: Path) -> Iterator[Qa]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """The command in a folder with a running cluster of one document, for all tests that do not change it."""
+    """A folder with a running cluster of one document. All tests that do not change the cluster share it."""
     made = Qa(tmp_path_factory.mktemp("up"))
     (made.folder / "ada.txt").write_text(TEXT)
     made("up")
@@ -143,7 +143,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
     assert sum(shard["documents"] for shard in qa.status()["shards"]) == 2
 
 
-def test_status_says_that_documents_of_an_earlier_version_are_reindexed(up: Qa) -> None:
+def test_status_shows_that_documents_of_an_earlier_version_are_reindexed(up: Qa) -> None:
     said = "reindexing documents of an earlier version (1 of 12 partitions remain)"
     assert said not in up("status").stderr
     with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:
@@ -167,14 +167,14 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
 
     def finished() -> bool:
         jobs = up.status()["jobs"]
-        if not jobs:  # a job between the queue and the worker is in no list
+        if not jobs:  # a job that moves from the queue to the worker is not listed for a moment
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job
         return bool(job["state"] == "finished")
 
     eventually(finished, SECONDS)
-    # three shards, the jobs server and its worker; the process of the job ends after its report
+    # three shards, the jobs server, and its worker remain once the process of the job has ended
     eventually(lambda: len(processes_with(str(up.folder))) == 5, SECONDS)
 
 
@@ -191,7 +191,7 @@ def test_sentences_are_found_by_their_words(up: Qa) -> None:
     assert "no sentence" in up("search", "zebra").stdout
 
 
-def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) -> None:
+def test_a_reader_is_loaded_and_a_lost_reader_is_restored(up: Qa, tmp_path: Path) -> None:
     def listed() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(up("model", "list", "--json").stdout)
         return rows
@@ -201,7 +201,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
         found = [(row["kind"], row["default"], row["warm"]) for row in rows]
         return rows if found == [("reader", True, 3), ("encoder", False, 3)] else None
 
-    # the worker compiles the usual shapes before the first question, and the others after it
+    # wait, because the worker compiles unusual shapes after it is ready
     before = eventually(ready, SECONDS)
     assert before is not None
     assert [row["shards"] for row in before] == [3, 3]
@@ -211,18 +211,18 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
     with redis.Redis(host=host, port=int(port), password=up.password) as client:
         assert client.config_get("qa.max-batch-tokens") == {"qa.max-batch-tokens": str(FEW_TOKENS)}
         assert client.delete(key) == 1
-        # the shard gets the reader from another shard, and answers meanwhile
+        # the shard answers while it copies the reader from another shard
         answer = json.loads(up("ask", "What lies on a lake?", "--json").stdout)["answers"][0]
         assert answer["answer"] == "Zürich"
         eventually(lambda: client.exists(key), SECONDS)
-    eventually(lambda: listed() == before, SECONDS)  # the key exists before the worker has read it
+    eventually(lambda: listed() == before, SECONDS)  # the worker loads the reader some time after the key exists
     assert "loaded" in up("model", "load", str(READER)).stdout
     up("model", "load", str(tmp_path), code=1)
     card = up("model", "card", str(READER)).stdout
     assert "F1" in card or "model_id" in card
 
 
-def test_serve_answers_until_it_is_told_to_stop(up: Qa) -> None:
+def test_serve_answers_until_a_signal(up: Qa) -> None:
     port = str(free_port())
     with (
         (up.folder / "serve.log").open("w") as log,
@@ -238,7 +238,7 @@ def test_serve_answers_until_it_is_told_to_stop(up: Qa) -> None:
             process.wait(SECONDS)
 
 
-def test_a_killed_server_is_named_and_up_brings_it_back(up: Qa) -> None:
+def test_a_killed_server_is_named_and_up_restarts_it(up: Qa) -> None:
     addresses = [shard["address"] for shard in up.status()["shards"]]
     os.kill(int((up.folder / ".qa-cluster" / "node-0" / "server.pid").read_text()), signal.SIGKILL)
     eventually(lambda: up.status(code=3)["down"] == [addresses[0]], SECONDS)
@@ -250,7 +250,7 @@ def test_a_killed_server_is_named_and_up_brings_it_back(up: Qa) -> None:
     assert answers[0]["answer"] == "Charles Babbage"
 
 
-def test_an_interrupted_ingest_says_what_is_stored(plain: Qa) -> None:
+def test_an_interrupted_ingest_reports_the_stored_documents(plain: Qa) -> None:
     with (plain.folder / "many.jsonl").open("w") as file:
         for number in range(50_000):
             file.write(json.dumps({"id": f"d{number}", "text": f"Person {number} wrote book {number}."}) + "\n")
@@ -260,7 +260,7 @@ def test_an_interrupted_ingest_says_what_is_stored(plain: Qa) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    # lines of progress, if the command is slow
+    # a slow command also prints lines of progress
     [line] = [line for line in errors.splitlines() if not line.startswith("·")]
     assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
 
@@ -292,14 +292,16 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
     done = WithoutEncoder(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
-    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600  # its servers require a password
+    assert (
+        tmp_path / "demo" / PASSWORD_FILE
+    ).stat().st_mode & 0o777 == 0o600  # the servers of the demo require a password
     assert processes_with(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
-        # the service uses the next port, which no outgoing connection can get meanwhile
+        # the service uses the next port, which outgoing connections do not get
         busy = free_port()
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))
@@ -310,7 +312,7 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
             for line in process.stdout:
                 if "Ctrl-C" in line:
                     break
-            # the shard; the command lines of worker and service do not contain the folder
+            # only the shard's command line contains the folder
             eventually(lambda: len(processes_with(str(tmp_path))) == 1, SECONDS)
             process.send_signal(number)
             assert process.wait(SECONDS) == (0 if number != signal.SIGKILL else -signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Tables and lines on terminals of every width; no document can break them."""
+"""Tables and lines on terminals of every width. The text of a document cannot break them."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, **options: tuple[str, .
     return file.getvalue().splitlines()
 
 
-def test_lines_are_not_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_have_no_trailing_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, 200)
     assert not [line for line in lines if line != line.rstrip()]
     assert any(ROWS[0]["model"] in line and line.endswith("12") for line in lines)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_what_matters_least_gives_way(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_narrow_terminals_omit_minor_columns(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     lines = printed(monkeypatch, width, minor=("model",))
     assert all(len(line) <= width for line in lines)
     assert any("m" * 30 in line for line in lines) == (width > 80)
     assert any("127.0.0.1:7000" in line for line in lines)
 
 
-def test_rows_become_blocks_where_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_become_blocks_on_very_narrow_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, 40, right=("documents",))
     assert "shard      127.0.0.1:7001" in lines
     assert "documents  3" in lines
     assert not [line for line in lines if line.startswith("model") and line == "model"]
 
 
-def test_a_document_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_cannot_send_control_sequences_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     file = StringIO()
     monkeypatch.setattr(console, "out", Console(file=file, width=120, highlight=False))
     text = "a\x1b[2Jb\x07c\x9bd\u202ee\rf [bold]g[/bold] Zürich 東京"
@@ -61,7 +61,7 @@ def test_a_document_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch)
     assert not set(file.getvalue()) & set("\x1b\x07\x9b\u202e\r")
 
 
-def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_further_answers_with_tiny_scores_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     def answer(rank: int, score: float) -> Answer:
         place = {"document_id": "d", "document_version": "", "passage_id": "d:0", "title": "", "context": "c."}
         return Answer(
@@ -102,7 +102,7 @@ def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureF
     assert "answer1" in capsys.readouterr().out
 
 
-def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
+def test_paragraphs_of_a_help_text_have_no_fixed_line_breaks() -> None:
     def up() -> None:
         """Start it.
 
@@ -115,7 +115,7 @@ def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
     assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n[b][/b]    qa-cluster up"
 
 
-def test_examples_stay_indented_when_nothing_else_follows_the_first_paragraph() -> None:
+def test_examples_right_after_the_first_paragraph_stay_indented() -> None:
     def count() -> None:
         """Count them.
 
@@ -126,12 +126,12 @@ def test_examples_stay_indented_when_nothing_else_follows_the_first_paragraph() 
             qa-cluster count --json
         """
 
-    # as typer shows the paragraphs after the first one
+    # typer shows the paragraphs after the first one in this form
     rest = cleandoc(help_of(count).partition("\n\n")[2])
     assert Text.from_markup(rest).plain == "Examples:\n\n    qa-cluster count\n\n    qa-cluster count --json"
 
 
-def test_the_map_to_a_file_is_shown_by_its_sizes() -> None:
+def test_a_source_map_is_shown_as_a_summary() -> None:
     sections, places = [(0, ["NAME"]), (46, ["OPTIONS"])], [(0, 1), (46, 9), (60, 12)]
     stored = write_map("gzip.1.gz", "roff", 1, sections, unit="line", places=places)
     size = len(json.dumps(stored).encode())

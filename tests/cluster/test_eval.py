@@ -1,4 +1,4 @@
-"""`qa-cluster eval` on real servers: the parts agree with known figures, and nothing is left behind."""
+"""`qa-cluster eval` on real servers: its figures are right, and no files or processes remain."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """The command: `eval` runs as a separate process, because this affects its figures; other commands run here."""
+    """Run a command: `eval` in a separate process, which affects its figures; other commands in this process."""
     given = {
         "QA_SERVER": server,
         "QA_WORKER_THREADS": "1",
@@ -117,7 +117,7 @@ def run(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """The folder of the command and of its temporary files; the command must remove all of them."""
+    """The folder of the command and of its temporary files. Afterwards, no temporary file may remain."""
     yield tmp_path
     assert [entry.name for entry in tmp_path.glob("qa-eval-*")] == []
 
@@ -152,7 +152,7 @@ def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> Non
     assert sum(row["f1"] for row in answers["all 8"]) / 6 == pytest.approx(everything["f1"]["value"], abs=1e-3)
 
 
-def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path_factory: Any) -> None:
+def test_a_running_cluster_is_measured_and_not_changed(folder: Path, file: Path, tmp_path_factory: Any) -> None:
     missing = "run `qa-cluster ingest"
     run(folder, "up", "--no-password", QA_CONTEXT_TOKENS="64")
     try:
@@ -166,9 +166,9 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
         )
         assert set(report) & {"context_given", "ranking", "system"} == {"system"}
-        assert report["context_tokens"] == 64  # the budget of the cluster, not of the present settings
+        assert report["context_tokens"] == 64  # the context budget of the cluster, not of the settings
         [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
-        reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
+        check_that_waves_do_not_change_answers(f"redis://{shard['address']}")
         with ClusterClient(replace(PATIENT, cluster_url=f"redis://{shard['address']}")) as client:
             for each in FEEDBACK:
                 client.send_feedback(each)
@@ -194,7 +194,7 @@ def test_an_export_of_feedback_is_measured(folder: Path, server: str) -> None:
 
 
 @pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
-def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: Path, server: str) -> None:
+def test_plain_questions_are_measured_on_a_folder_and_on_a_running_cluster(folder: Path, server: str) -> None:
     (folder / "texts").mkdir()
     for title, text in FACTS.items():
         (folder / "texts" / f"{title}.txt").write_text(text, encoding="utf-8")
@@ -231,9 +231,9 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
         (row["question"], number): row["right"]
         for number, row in enumerate(json.loads((folder / "plain.json").read_text())["answers"]["plain"])
     }
-    assert got["Where does the Nile flow north?", 6], "a match of the pattern is right"
-    assert not got["Who wrote the first program?", 7], "the answer of another document is not right"
-    assert got["Which colour has the moon of Jupiter?", 8], "no answer is right where there is none"
+    assert got["Where does the Nile flow north?", 6], "an answer that matches the pattern counts as right"
+    assert not got["Who wrote the first program?", 7], "an answer from another document counts as wrong"
+    assert got["Which colour has the moon of Jupiter?", 8], "no answer counts as right if the documents have no answer"
     assert figures["right_first"]["value"] == pytest.approx(sum(list(got.values())[:8]) / 8)
     assert figures["right_first"]["value"] >= 0.6
     assert set(report["plain"]["by"]["style"]) == {"full", "again", ""}
@@ -254,8 +254,8 @@ def _sentence_key(hit: Hit, partitions: int) -> str:
     return str(SentenceRef(hit.document_id, tag, int(hit.passage_id.rpartition(":")[2])))
 
 
-def reading_all_gives_what_single_readings_give(url: str) -> None:
-    """Without waves the answer is the same as from reading each candidate alone, starting with the last one."""
+def check_that_waves_do_not_change_answers(url: str) -> None:
+    """Check that without waves, the answer equals the best of separate readings of each candidate."""
     settings = replace(PATIENT, cluster_url=url)
     manifest = Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
@@ -306,17 +306,17 @@ def test_a_signal_ends_servers_programs_and_files(
     )
     deadline = time.monotonic() + 120
     while not begun(program.pid, folder):
-        assert time.monotonic() < deadline, "nothing was started"
+        assert time.monotonic() < deadline, "the command has started no process"
         assert program.poll() is None
         time.sleep(0.02)
     program.send_signal(number)
-    # returns when the last process of the command has closed the pipes
+    # returns after all processes of the command have closed the pipes
     output, errors = program.communicate(timeout=120)
     assert program.returncode == 130, output + errors
     assert "Traceback" not in errors
 
 
-def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder: Path) -> None:
+def test_a_signal_during_the_questions_causes_no_traceback(folder: Path) -> None:
     qas = [{"question": f"Who wrote program {i}?", "answers": [{"text": "Ada"}]} for i in range(5000)]
     squad = {"data": [{"paragraphs": [{"context": "Ada wrote programs.", "qas": qas}]}]}
     (folder / "many.json").write_text(json.dumps(squad), encoding="utf-8")
@@ -343,7 +343,7 @@ def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder
 
 @pytest.fixture
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs the command in this process; returns its exit code and output."""
+    """A function that runs the command in this process, and returns its exit code and its errors."""
 
     def run_here(*arguments: str) -> tuple[int, str]:
         monkeypatch.chdir(folder)
@@ -382,7 +382,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["mixed.jsonl", "--documents", "empty"], 1, "line 2 must have either answers or pattern"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_the_work(
+def test_invalid_input_is_refused_before_the_work(
     folder: Path, file: Path, refused: Refused, case: tuple[list[str], int, str]
 ) -> None:
     arguments, code, message = case
@@ -409,7 +409,7 @@ def one_question(question: str, answer: str) -> str:
     return json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": qas}]}]})
 
 
-def test_a_question_whose_end_is_not_read_is_told_of(folder: Path) -> None:
+def test_a_truncated_question_is_reported(folder: Path) -> None:
     (folder / "long.json").write_text(one_question("Who " * 65 + "?", "Ada"), encoding="utf-8")
     done = run(folder, "eval", "long.json", "--no-ranking", "--no-system", "--json")
     assert json.loads(done.stdout)["questions_cut"] == 1
@@ -422,8 +422,8 @@ def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str
     assert "none" in capfd.readouterr().err
 
 
-def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: Path) -> None:
-    """The terminal shows progress bars, which would mix with other output."""
+def test_on_a_terminal_the_result_of_a_model_program_is_not_mixed_with_progress(file: Path) -> None:
+    """The terminal also shows progress bars, which must not mix with the result."""
     terminal, end = pty.openpty()
     program = subprocess.Popen(
         [sys.executable, "-m", "qa_cluster.models", "evaluate", str(READER), str(file), "--limit", "1"],
@@ -442,9 +442,9 @@ def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: P
 
 
 def drain(terminal: int, until: bytes = b"nothing of the kind") -> bytes:
-    """The output to a terminal up to `until`, or until no process has the terminal open."""
+    """Read the output to a terminal up to `until`, or until no process has the terminal open."""
     found = b""
-    with contextlib.suppress(OSError):  # it ends with EIO
+    with contextlib.suppress(OSError):  # the last read fails with EIO
         while until not in found:
             found += os.read(terminal, 65536)
     return found

@@ -1,4 +1,4 @@
-"""A server that joins a cluster without a password and claims its slots learns no password and runs no code."""
+"""A hostile server without the password that claims slots of a cluster learns no password and runs no code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.module.persistence import without_tags
 
 pytestmark = pytest.mark.hostile
 
-# The worker of a server that loads this registration runs its code: it creates a file with the server's process id.
+# A registration whose code creates a file with the process id of its server.
 PLANTED = """
 import os
 class Planted:
@@ -48,7 +48,7 @@ def packed(*words: str) -> bytes:
 
 @pytest.fixture
 def victim(server_binary: Path, tmp_path: Path) -> Iterator[LocalCluster]:
-    """The servers of `qa-cluster up`, with its usual password, without a reader."""
+    """The servers of `qa-cluster up`, with a generated password and without a reader."""
     settings = with_local_password(
         replace(
             Settings(),
@@ -134,7 +134,7 @@ def test_a_fake_primary_learns_no_password_and_runs_no_code(
         assert password not in spec.log_path.read_text()
 
 
-def test_the_user_of_replication_can_only_replicate(victim: LocalCluster) -> None:
+def test_the_user_for_replication_can_only_replicate(victim: LocalCluster) -> None:
     for spec in specs_of(victim):
         assert spec.replication_password != spec.password
         with redis.Redis(port=spec.port, username="qa-replication", password=spec.replication_password) as client:
@@ -148,7 +148,7 @@ ANSWERS = "GB('CommandReader').map(lambda record: 'here').register(trigger='kept
 
 
 @pytest.mark.one_server("the steps are those of `up`, and test_registry_files.py has both servers")
-def test_a_cluster_of_an_earlier_version_adopts_its_functions_once(victim: LocalCluster) -> None:
+def test_a_cluster_of_an_earlier_version_adopts_its_registrations_once(victim: LocalCluster) -> None:
     specs = specs_of(victim)
 
     def registered() -> list[int]:
@@ -177,13 +177,13 @@ def test_a_cluster_of_an_earlier_version_adopts_its_functions_once(victim: Local
     eventually(lambda: registered() == [1, 1, 1])
 
 
-def test_up_gives_running_servers_of_an_earlier_version_the_user_of_replication(
+def test_up_adds_the_user_for_replication_to_servers_of_an_earlier_version(
     make_cluster: MakeCluster, server: str
 ) -> None:
     cluster = make_cluster(server=server, shards=1, replicas=1, cluster_password="hunter2")
     cluster.up()
     primary, replica = specs_of(cluster)
-    with connect(primary) as client:  # as an earlier version has started it
+    with connect(primary) as client:  # make the state of an earlier version
         client.execute_command("ACL", "DELUSER", "qa-replication")
         client.execute_command("CONFIG", "SET", "masteruser", "", "masterauth", "hunter2")
     with connect(replica) as client, suppress(redis.exceptions.RedisError):

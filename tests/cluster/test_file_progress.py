@@ -1,4 +1,4 @@
-"""Progress through files: a bar on a terminal, a line every few seconds elsewhere, and pages within a large file."""
+"""Progress through files: a bar on a terminal, otherwise a line every few seconds, and the pages of a large file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1/2 files 1.0/2.0 MiB" in said.getvalue()
 
 
-def test_the_pages_of_a_large_file_are_told_by_the_process_that_reads_it() -> None:
+def test_the_process_that_reads_a_large_file_reports_its_pages() -> None:
     seen: list[tuple[int, int]] = []
     data = pdf_of(*("\n".join(f"Line {line} of page {page}." for line in range(400)) for page in range(60)))
     with Extractor() as extractor:
@@ -75,7 +75,7 @@ def test_the_pages_of_a_large_file_are_told_by_the_process_that_reads_it() -> No
     assert seen and sorted(seen) == seen
 
 
-def test_pages_are_reported_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(pages, "_report", lambda page, total: seen.append((page, total)))
     assert list(pages.reported(range(1000), 1000)) == list(range(1000))

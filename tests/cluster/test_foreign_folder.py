@@ -1,4 +1,4 @@
-"""Programs that files in the current folder name do not run if another user may have written these files."""
+"""Files in the current folder cannot name a program to run if another user may have written the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Up = Callable[..., str]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder. It holds a program that leaves a file `ran` when it is run."""
+    """The current folder, with a program that creates a file `ran`."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
     program.chmod(0o755)
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def up(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Up:
-    """Runs `qa-cluster up --bare` in the current folder and returns the error; no server ever gets ready there."""
+    """A function that runs `qa-cluster up --bare` in the current folder, which always fails, and returns the error."""
 
     def run(*arguments: str, code: int) -> str:
         monkeypatch.setattr(sys, "argv", ["qa-cluster", *arguments, "up", "--bare"])
@@ -55,7 +55,7 @@ def settings_file(folder: Path) -> Path:
 
 
 def stored_cluster(folder: Path) -> Path:
-    """The folder of a cluster whose state names the program."""
+    """The folder of a cluster whose state file names the program."""
     made = folder / ".qa-cluster"
     made.mkdir(0o700)
     state = {"format": 1, "shards": 1, "replicas": 0, "ports": [free_port()], "created": True}
@@ -74,7 +74,9 @@ def test_the_program_of_another_users_settings_file_does_not_run(
     assert "--config qa-cluster.toml or QA_CONFIG=qa-cluster.toml" in said
 
 
-def test_a_settings_file_that_is_named_is_the_users_word(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_of_an_explicitly_named_settings_file_runs(
+    up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     give_away(settings_file(folder), monkeypatch)
     assert "ended during its start" in up("--config", "qa-cluster.toml", code=3)
     assert (folder / "ran").exists()
@@ -99,7 +101,7 @@ def test_the_program_of_another_users_cluster_does_not_run(
     assert f"--data-dir {made} or QA_DATA_DIR" in said
 
 
-def test_a_cluster_that_is_named_is_the_users_word(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_of_an_explicitly_named_cluster_runs(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stored_cluster(folder)
     give_away(made, monkeypatch)
     assert "ended during its start" in up("--data-dir", str(made), code=3)

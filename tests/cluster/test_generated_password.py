@@ -1,4 +1,4 @@
-"""A local cluster requires its generated password, which only the commands and clients of its user can read."""
+"""A local cluster requires its generated password. Only its user's commands and clients can read the password."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def assert_refused(client: redis.Redis) -> None:
 
 
 def in_view(system: System, password: str) -> list[str]:
-    """The arguments of processes, and the logs, that contain the password."""
+    """Find the password in arguments of processes and in logs."""
     texts = [read(entry.name, "cmdline").decode(errors="replace") for entry in Path("/proc").glob("[0-9]*")]
     assert any(str(system.folder) in text for text in texts)
     texts += [file.read_text(errors="replace") for file in system.folder.rglob("*.log")]
@@ -114,7 +114,7 @@ def test_an_empty_password_means_no_password(server_binary: Path, tmp_path: Path
 def test_the_temporary_cluster_of_an_evaluation_has_a_password(
     server_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # servers without models are enough
+    # without models, to save time
     monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)
     monkeypatch.setattr(temporary_cluster, "add_models", lambda *arguments: None)
     settings = replace(Settings(), shards=1, server=str(server_binary), module_path=MODULE)
@@ -127,7 +127,7 @@ def test_the_temporary_cluster_of_an_evaluation_has_a_password(
             assert client.ping()
 
 
-def test_the_password_of_the_folder_is_for_its_cluster_only(tmp_path: Path) -> None:
+def test_the_password_of_a_folder_is_used_only_for_its_cluster(tmp_path: Path) -> None:
     (tmp_path / PASSWORD_FILE).write_text("made\n")
     here = {"QA_DATA_DIR": str(tmp_path)}
     assert load("/dev/null", environment=here).settings.cluster_password == "made"
@@ -139,7 +139,7 @@ def test_the_password_of_the_folder_is_for_its_cluster_only(tmp_path: Path) -> N
     assert none.settings.cluster_password == ""
 
 
-def test_a_new_cluster_gets_a_password_and_others_stay_as_they_are(tmp_path: Path) -> None:
+def test_only_a_new_cluster_gets_a_password(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     file = settings.data_dir / PASSWORD_FILE
     for chosen in (replace(settings, cluster_url="redis://db:7000"), replace(settings, cluster_password="hunter2")):
@@ -147,8 +147,8 @@ def test_a_new_cluster_gets_a_password_and_others_stay_as_they_are(tmp_path: Pat
     assert not file.exists()
     made = with_local_password(settings)
     assert made.cluster_password == file.read_text().strip()
-    assert with_local_password(settings) == made, "another command has made it meanwhile"
-    assert without_password(made) == settings, "nothing was created with it yet"
+    assert with_local_password(settings) == made, "an existing password is used again"
+    assert without_password(made) == settings, "no cluster uses the password, so the command removes it"
     assert not file.exists()
     write_state(settings.data_dir, ClusterState(1, 0, (7000,), "redis-server", created=True))
     assert with_local_password(settings) == settings
@@ -156,7 +156,7 @@ def test_a_new_cluster_gets_a_password_and_others_stay_as_they_are(tmp_path: Pat
     assert not file.exists()
 
 
-def test_no_password_is_refused_where_there_is_one(tmp_path: Path) -> None:
+def test_the_option_no_password_is_refused_for_a_cluster_with_a_password(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     with pytest.raises(ConfigError, match=r"only .*for a local cluster"):
         without_password(replace(settings, cluster_url="redis://db:7000"))
@@ -170,7 +170,9 @@ def test_no_password_is_refused_where_there_is_one(tmp_path: Path) -> None:
     assert (settings.data_dir / PASSWORD_FILE).exists()
 
 
-def test_a_password_is_made_only_where_it_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_is_generated_only_if_the_cluster_can_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     with pytest.raises(ConfigError, match=r"only .*for a local cluster"):
         with_password(replace(settings, cluster_url="redis://db:7000"))

@@ -1,4 +1,4 @@
-"""The setting `inference_workers`: it reaches the servers, and `status` shows its effect."""
+"""The setting `inference_workers` reaches the servers, and `status` shows its effect."""
 
 from __future__ import annotations
 
@@ -68,5 +68,7 @@ def test_servers_get_the_settings_of_shared_workers() -> None:
         ),
     ],
 )
-def test_status_shows_how_many_are_up(fields: dict[str, object], shown: str, problem: str) -> None:
+def test_status_shows_the_number_of_running_inference_workers(
+    fields: dict[str, object], shown: str, problem: str
+) -> None:
     assert (_worker(fields), worker_problem(fields)) == (shown, problem)

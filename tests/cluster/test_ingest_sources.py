@@ -1,4 +1,4 @@
-"""`qa-cluster ingest` of sources that are no folders: a web site, standard input; and of the files that git tracks."""
+"""`qa-cluster ingest` of a web site, of standard input, and of files that git tracks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [needs_reader, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """A running cluster; each test stores documents under a prefix of its own."""
+    """A running cluster; each test stores its documents under a separate prefix."""
     made = Qa(tmp_path_factory.mktemp("up"))
     made("--set", "shards=1", "up", "--no-password")
     yield made
@@ -31,7 +31,7 @@ def web() -> Iterator[WebSite]:
 
 
 def words(text: str) -> str:
-    """A message without the frame that the terminal draws."""
+    """A message without the frame around it."""
     return " ".join(text.replace("│", " ").split())
 
 
@@ -40,7 +40,7 @@ def listed(qa: Qa, prefix: str) -> list[str]:
     return sorted(entry["id"] for entry in found["data"])
 
 
-def test_a_web_site_is_stored_and_stays_in_step(up: Qa, web: WebSite) -> None:
+def test_a_web_site_is_stored_and_synchronized(up: Qa, web: WebSite) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /private", "text/plain")
     for path in ("/", "/guide/a", "/guide/b", "/private/c"):
         web.page(path, f"<h1>Page {path}</h1><p>The fee is five euros.</p>")

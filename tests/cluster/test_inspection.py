@@ -1,4 +1,4 @@
-"""The report on a cluster that cannot answer yet names everything that each shard lacks."""
+"""The report on a cluster that is not ready names everything that each shard lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_plain_servers_lack_the_module(make_cluster: MakeCluster, server: str) -
         provision(Settings(), url, None)
 
 
-def test_a_server_that_is_in_no_cluster_is_named(tmp_path: Path) -> None:
+def test_a_server_outside_of_any_cluster_is_named(tmp_path: Path) -> None:
     spec = ServerSpec(tmp_path / "alone", find_program(""), free_port(), cluster=False)
     process = start(spec, 60)
     try:

@@ -1,4 +1,4 @@
-"""Background jobs: their own server and worker, no pickles, and no access for other users."""
+"""Background jobs have a separate server and worker, use no pickles, and allow no access to other users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def loaded(tmp_path: Path) -> Iterator[LoadedSettings]:
 
 
 def with_settings(loaded: LoadedSettings, **changes: Any) -> LoadedSettings:
-    """The settings with some changes, which child processes also get."""
+    """The settings with `changes`, which child processes also use."""
     sources = {**loaded.sources, **dict.fromkeys(changes, "flag")}
     return LoadedSettings(replace(loaded.settings, **changes), sources)
 
@@ -45,7 +45,7 @@ def test_a_job_runs_and_is_reported(loaded: LoadedSettings) -> None:
     assert {job.id for job in jobs.progress(settings)} == {good, bad}
 
 
-def test_starting_twice_keeps_server_and_worker_and_stop_ends_both(loaded: LoadedSettings) -> None:
+def test_a_second_start_changes_nothing_and_stop_ends_server_and_worker(loaded: LoadedSettings) -> None:
     jobs.start(loaded)
     worker = (jobs.directory(loaded.settings) / "worker.pid").read_text()
     jobs.start(loaded)
@@ -86,7 +86,7 @@ def test_the_server_has_no_port_and_the_queue_no_pickles(loaded: LoadedSettings)
         {"cluster_url": "redis://me:other@127.0.0.1:1", "cluster_password": "the cluster's"},
     ],
 )
-def test_the_jobs_server_asks_for_the_clusters_password(loaded: LoadedSettings, given: dict[str, str]) -> None:
+def test_the_jobs_server_requires_the_password_of_the_cluster(loaded: LoadedSettings, given: dict[str, str]) -> None:
     guarded = with_settings(loaded, **given, jobs_port=(port := free_port()))
     jobs.start(guarded)
     job = jobs.enqueue(guarded.settings, "os.path.basename", "good", "/a/b", timeout_seconds=120)
@@ -101,7 +101,7 @@ def test_the_jobs_server_asks_for_the_clusters_password(loaded: LoadedSettings, 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("passwords", [("", "new"), ("old", "new"), ("old", "")], ids=["given", "changed", "taken"])
-def test_another_password_of_the_cluster_reaches_the_jobs_server_and_jobs_stay(
+def test_a_changed_password_reaches_the_jobs_server_and_jobs_survive(
     loaded: LoadedSettings, passwords: tuple[str, str]
 ) -> None:
     before, after = (with_settings(loaded, cluster_password=word) for word in passwords)
@@ -123,7 +123,7 @@ def test_another_password_of_the_cluster_reaches_the_jobs_server_and_jobs_stay(
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis://me@localhost:1", "rediss://jobs.example:1"])
-def test_a_jobs_server_of_ones_own_needs_a_password_if_the_cluster_has_one(url: str) -> None:
+def test_an_external_jobs_server_needs_a_password_if_the_cluster_has_one(url: str) -> None:
     for settings in (
         replace(Settings(), jobs_url=url, cluster_password="hunter2"),
         replace(Settings(), jobs_url=url, cluster_url="redis://:hunter2@127.0.0.1:1"),
@@ -134,6 +134,6 @@ def test_a_jobs_server_of_ones_own_needs_a_password_if_the_cluster_has_one(url: 
 
 
 @pytest.mark.parametrize("url", ["redis://jobs.example:6379", "http://127.0.0.1:1"])
-def test_a_server_elsewhere_needs_tls(url: str) -> None:
+def test_a_jobs_server_on_another_host_needs_tls(url: str) -> None:
     with pytest.raises(ConfigError, match="jobs_url"):
         jobs.connection(replace(Settings(), jobs_url=url))

@@ -1,4 +1,4 @@
-"""`qa-cluster node` and `up --form`: supervised servers form one cluster, and stay in it."""
+"""`qa-cluster node` and `up --form`: supervised servers form a cluster, and rejoin it after a restart."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NO_WORKER = "/bin/true"
 
 
 class Nodes:
-    """Servers that `qa-cluster node` runs, each in its own folder. Tests that read nothing need no worker.
+    """Servers of `qa-cluster node`, each in its own folder, without workers.
 
-    This process writes the same configuration as the command, and starts the server. The command itself runs the first
-    server.
+    The command runs the first server. This process starts the others with the configuration that the command would
+    write.
     """
 
     def __init__(self, folder: Path, server: str, count: int) -> None:
@@ -68,7 +68,7 @@ class Nodes:
         return [spec.program, str(spec.config_path)]
 
     def launch(self, index: int) -> None:
-        """Start a new server and wait until it answers, on another port if another process has taken its port."""
+        """Start a new server and wait until it answers. If another process uses the port, choose another port."""
         self._start_anywhere(index)
 
         def answers() -> bool:
@@ -84,7 +84,7 @@ class Nodes:
         while True:
             try:
                 return self.start(index)
-            except ConfigError:  # another process has taken the port meanwhile
+            except ConfigError:  # another process uses the port
                 self.ports[index] = free_port()
 
     def kill(self, index: int) -> None:
@@ -106,7 +106,7 @@ class Nodes:
         )
 
     def seen(self, index: int = 0) -> dict[int, Node]:
-        """The nodes by port, as one server sees them."""
+        """The nodes that one server knows, by port."""
         with self.client(index) as client:
             return {node.port: node for node in nodes_of(client)}
 
@@ -129,7 +129,7 @@ def nodes(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> Iterat
             process.wait()
 
 
-def test_servers_become_a_cluster_and_a_second_time_changes_nothing(nodes: Nodes) -> None:
+def test_servers_form_a_cluster_and_a_second_run_changes_nothing(nodes: Nodes) -> None:
     join_servers(nodes.settings(3))
     first = nodes.seen()
     assert [first[port].slot_count for port in nodes.ports] == [5461, 5462, 5461]
@@ -140,7 +140,7 @@ def test_servers_become_a_cluster_and_a_second_time_changes_nothing(nodes: Nodes
     }
 
 
-def test_what_an_interrupted_run_left_is_completed(nodes: Nodes) -> None:
+def test_the_work_of_an_interrupted_run_is_completed(nodes: Nodes) -> None:
     with nodes.client(0) as first:
         first.execute_command("CLUSTER ADDSLOTSRANGE", 0, 5460)
         first.execute_command("CLUSTER MEET", "127.0.0.1", nodes.ports[2])
@@ -149,7 +149,7 @@ def test_what_an_interrupted_run_left_is_completed(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("nodes", [4], indirect=True)
-def test_a_killed_server_comes_back_with_its_data_and_its_role(nodes: Nodes) -> None:
+def test_a_killed_server_returns_with_its_data_and_its_role(nodes: Nodes) -> None:
     settings = nodes.settings(2, 1)
     join_servers(settings)
     before = nodes.seen()
@@ -165,17 +165,17 @@ def test_a_killed_server_comes_back_with_its_data_and_its_role(nodes: Nodes) -> 
     assert {node.id for node in nodes.seen().values()} == {node.id for node in before.values()}
 
 
-def test_a_server_that_has_forgotten_its_cluster_is_introduced_again(nodes: Nodes) -> None:
+def test_servers_that_forgot_each_other_rejoin(nodes: Nodes) -> None:
     join_servers(nodes.settings(3))
     ids = {port: node.id for port, node in nodes.seen().items()}
     for index in range(3):
         with nodes.client(index) as client:
             for port, node_id in ids.items():
-                # Valkey tells the other servers which node it forgets, so they may have forgotten it already
+                # Valkey propagates FORGET, so this server may already have forgotten the node
                 if port != nodes.ports[index]:
                     with suppress(redis.ResponseError):
                         client.execute_command("CLUSTER FORGET", node_id)
-    for index in range(3):  # a server does not accept a node again that it was just told to forget
+    for index in range(3):  # a running server rejects a forgotten node for a while
         nodes.kill(index)
         nodes.start(index)
     join_servers(nodes.settings(3))
@@ -183,7 +183,7 @@ def test_a_server_that_has_forgotten_its_cluster_is_introduced_again(nodes: Node
     assert nodes.whole()
 
 
-def test_a_server_with_data_of_its_own_is_refused(nodes: Nodes) -> None:
+def test_a_server_with_existing_data_is_refused(nodes: Nodes) -> None:
     with nodes.client(2) as client:
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
         eventually(lambda: client.set("key", "value"), ignore=redis.RedisError)
@@ -193,12 +193,12 @@ def test_a_server_with_data_of_its_own_is_refused(nodes: Nodes) -> None:
     assert len(nodes.seen()) == 1
 
 
-def test_a_wrong_password_is_said(nodes: Nodes) -> None:
+def test_a_wrong_password_is_reported(nodes: Nodes) -> None:
     with pytest.raises(ClusterError, match="refused the login"):
         join_servers(replace(nodes.settings(3), cluster_password="another"))
 
 
-def test_the_server_takes_the_place_of_the_command_and_ends_with_its_signal(nodes: Nodes) -> None:
+def test_the_command_becomes_the_server_and_receives_its_signals(nodes: Nodes) -> None:
     process = nodes.processes[0]
     with nodes.client(0) as client:
         assert client.info("server")["process_id"] == process.pid
@@ -215,20 +215,20 @@ def test_the_server_takes_the_place_of_the_command_and_ends_with_its_signal(node
         ("redis://a:1", 1, 1, "1"),
     ],
 )
-def test_a_number_of_servers_that_does_not_fit_is_refused(url: str, shards: int, replicas: int, counted: str) -> None:
+def test_a_wrong_number_of_servers_is_refused(url: str, shards: int, replicas: int, counted: str) -> None:
     settings = replace(Settings(), cluster_url=url, shards=shards, replicas=replicas)
     with pytest.raises(ConfigError, match=counted):
         join_servers(settings)
 
 
-def test_servers_that_do_not_come_are_not_waited_for_without_end() -> None:
+def test_the_wait_for_missing_servers_has_a_limit() -> None:
     port = free_port()
     settings = replace(Settings(), cluster_url=f"redis://127.0.0.1:{port}", shards=1, start_timeout_ms=300)
     with pytest.raises(ClusterError, match=rf"was not complete within start_timeout_ms: 127.0.0.1:{port}: "):
         join_servers(settings)
 
 
-def test_a_server_open_to_others_needs_a_password(tmp_path: Path) -> None:
+def test_a_server_on_a_public_address_needs_a_password(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path)
     with pytest.raises(ConfigError, match=r"listens on 0\.0\.0\.0 needs a password"):
         single.prepare(settings, "0.0.0.0", free_port())

@@ -1,4 +1,4 @@
-"""`qa-cluster keys`: creates, lists, revokes and clears API keys, on a server without reader and worker."""
+"""`qa-cluster keys` creates, lists, revokes and clears API keys on a server without reader and worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Keys = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def keys() -> Iterator[Keys]:
-    """Runs `qa-cluster keys` and checks its exit code."""
+    """A function that runs `qa-cluster keys` and checks its exit code."""
     with plain_server() as server:
         with server.client() as client:
             client.set(PARTITIONS_KEY, 4)
@@ -65,12 +65,12 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys)
         (("revoke", "0123456789ab"), 1, "no such key: '0123456789ab'"),
     ],
 )
-def test_wrong_words_are_refused(keys: Keys, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_arguments_are_refused(keys: Keys, arguments: tuple[str, ...], code: int, said: str) -> None:
     refused = " ".join(keys(*arguments, code=code).stderr.replace("│", " ").split())
     assert said in refused
 
 
-def test_the_audit_log_has_who_and_what_and_no_secret(keys: Keys, tmp_path: Path) -> None:
+def test_the_audit_log_has_the_user_and_the_change_but_no_secret(keys: Keys, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     to = ("--set", f"audit_log={log}")
     text = keys("create", "the shop", "--scope", "ask", *to).stdout.strip()
@@ -93,7 +93,7 @@ def given(number: int, **changes: object) -> str:
     return json.dumps({"key": text, "name": f"key {number}", "scopes": ["ask"]} | changes)
 
 
-def test_keys_from_elsewhere_are_stored_once_with_their_rights(keys: Keys, tmp_path: Path) -> None:
+def test_imported_keys_are_stored_once_with_their_rights(keys: Keys, tmp_path: Path) -> None:
     file, log = tmp_path / "keys.json", tmp_path / "audit.jsonl"
     limits = {"requests_per_second": 20}
     lines = [given(1), "", given(2, scopes=["write", "ask"], collections=["books"], limits=limits, expires=4102444800)]
@@ -122,7 +122,7 @@ def test_keys_from_elsewhere_are_stored_once_with_their_rights(keys: Keys, tmp_p
     keys("clear", "--yes")
 
 
-def test_what_create_prints_can_be_imported(keys: Keys, tmp_path: Path) -> None:
+def test_the_output_of_create_can_be_imported(keys: Keys, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(keys("create", "the shop", "--scope", "ask", "--concurrent", "3", "--json").stdout)
     (made,) = json.loads(keys("list", "--json").stdout)["data"]
@@ -157,9 +157,7 @@ def test_what_create_prints_can_be_imported(keys: Keys, tmp_path: Path) -> None:
         (given(2, name="a\nb"), "line 2: name of a key must be 1 to 100 printable characters"),
     ],
 )
-def test_lines_that_do_not_fit_are_refused_and_nothing_is_stored(
-    keys: Keys, tmp_path: Path, line: str, said: str
-) -> None:
+def test_invalid_lines_are_refused_and_nothing_is_stored(keys: Keys, tmp_path: Path, line: str, said: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(f"{given(1)}\n{line}\n")
     refused = " ".join(keys("import", str(file), code=2).stderr.replace("│", " ").split())
@@ -168,6 +166,6 @@ def test_lines_that_do_not_fit_are_refused_and_nothing_is_stored(
 
 
 @pytest.mark.hostile
-def test_a_whole_key_in_the_place_of_its_id_is_not_repeated(keys: Keys) -> None:
+def test_a_complete_key_instead_of_its_id_is_not_repeated_in_the_error(keys: Keys) -> None:
     refused = keys("revoke", "qac_0123456789ab_" + "s" * 43, code=2)
     assert "12 hex digits" in refused.stderr and "sss" not in refused.stderr

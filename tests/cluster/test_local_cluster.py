@@ -1,4 +1,4 @@
-"""Creating, stopping, restarting and killing a local cluster of plain servers, on every server program."""
+"""Creating, stopping, restarting and killing a local cluster of plain servers, with every server program."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_data_survives_down_and_up(make_cluster: MakeCluster, server: str) -> No
         assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
 
 
-def test_up_twice_starts_nothing_twice(make_cluster: MakeCluster) -> None:
+def test_a_second_up_starts_nothing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     cluster.up()
     before = pids(cluster)
@@ -87,7 +87,7 @@ def test_a_killed_server_is_started_again_with_its_data(make_cluster: MakeCluste
     with client_of(cluster) as client:
         for word in WORDS:
             client.set(word, word)
-        # appendfsync everysec writes at once and syncs later, but during a sync it delays writes
+        # wait, because with `appendfsync everysec` a server delays writes to its file during a sync
         for node in client.get_primaries():
             eventually(lambda node=node: not node.redis_connection.info("persistence")["aof_buffer_length"])  # type: ignore[misc]
     os.kill(pids(cluster)[1], signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str)
             following = sorted(node.primary_id for node in nodes if node.primary_id)
             return following == sorted(node.id for node in primaries(nodes))
 
-        eventually(followed)  # a server learns over the bus that a replica follows its primary
+        eventually(followed)  # the cluster bus reports the replica to the other servers
 
 
 def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:
@@ -119,7 +119,7 @@ def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:
         assert client.set("a", "b")
 
 
-def test_a_taken_port_is_reported_and_replaced(make_cluster: MakeCluster, server: str) -> None:
+def test_a_port_in_use_is_reported_and_replaced(make_cluster: MakeCluster, server: str) -> None:
     cluster = make_cluster(server=server)
     cluster.up()
     with client_of(cluster) as client:
@@ -145,7 +145,7 @@ def test_a_taken_port_is_reported_and_replaced(make_cluster: MakeCluster, server
 
 
 @pytest.mark.parametrize("offset", [0, ports.BUS_OFFSET])
-def test_a_port_that_is_taken_while_its_server_starts_is_replaced(
+def test_a_port_that_another_process_takes_during_the_start_is_replaced(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> None:
     cluster = make_cluster(shards=2)
@@ -232,7 +232,7 @@ def test_servers_listen_on_loopback_only(make_cluster: MakeCluster) -> None:
             assert settings["unixsocketperm"] == "700"
 
 
-def test_a_password_is_asked_for(make_cluster: MakeCluster) -> None:
+def test_a_password_is_required(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(cluster_password='a "quoted" secret', shards=1, replicas=1)
     cluster.up()
     with client_of(cluster) as client:
@@ -270,7 +270,7 @@ def test_an_unfinished_creation_is_started_again(make_cluster: MakeCluster) -> N
     assert cluster.up().created
 
 
-def test_a_server_that_does_not_start_says_why_and_nothing_stays(make_cluster: MakeCluster) -> None:
+def test_a_failed_start_has_its_reason_and_leaves_nothing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     broken = LocalCluster(cluster.settings, options=[("loadmodule", "/nowhere/qa.so")])
     with pytest.raises(ClusterError, match=r"(?s)ended during its start.*/nowhere/qa\.so"):
@@ -308,7 +308,7 @@ def test_the_address_of_a_cluster_that_does_not_run(make_cluster: MakeCluster) -
     assert cluster.down() == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ties to the parent are a Linux feature")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process together with its parent")
 def test_a_tethered_cluster_ends_when_its_command_is_killed(make_cluster: MakeCluster, server: str) -> None:
     cluster = make_cluster(server=server)
     code = (

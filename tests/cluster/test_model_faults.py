@@ -1,4 +1,4 @@
-"""`qa-cluster model load` of readers that no shard can use, and interrupted loads: nothing of them stays."""
+"""`qa-cluster model load` of unusable readers, and interrupted loads: the shards keep nothing of these readers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """Shards where `first` is the only reader, before and after each test, and answers."""
+    """Shards on which `first` is the only reader and can answer, before and after each test."""
     before = reader_keys(cluster)
     yield cluster
     assert reader_keys(cluster) == before
@@ -73,12 +73,12 @@ def reader_keys(shards: TinyShards) -> list[str]:
 
 
 def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
-    """The files of `last` with another model, without any check."""
+    """The unchecked files of `last` with another model."""
     manifest = replace(shards.last, model_sha256=sha256_hex(model), model_bytes=len(model))
     return ReaderFiles(model, (shards.folder / "last" / TOKENIZER_FILE).read_bytes(), manifest.to_json(), manifest)
 
 
-def test_a_folder_without_a_reader_is_told_with_what_to_do(shards: TinyShards, tmp_path: Path) -> None:
+def test_a_folder_without_a_reader_is_an_error_with_advice(shards: TinyShards, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"'{tmp_path}' has no {MANIFEST_FILE}: name a folder from .*model export"):
         read_reader(tmp_path)
     for file in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE):
@@ -88,7 +88,9 @@ def test_a_folder_without_a_reader_is_told_with_what_to_do(shards: TinyShards, t
         read_reader(tmp_path)
 
 
-def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards: TinyShards, tmp_path: Path) -> None:
+def test_outputs_other_than_logits_are_refused_before_any_shard_is_contacted(
+    shards: TinyShards, tmp_path: Path
+) -> None:
     reader = files_of(shards, deep_model())
     (tmp_path / MODEL_FILE).write_bytes(reader.model)
     (tmp_path / TOKENIZER_FILE).write_bytes(reader.tokenizer)
@@ -97,17 +99,17 @@ def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards:
         read_reader(tmp_path)
 
 
-def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_up(
+def test_a_reader_that_no_worker_can_load_fails_early_with_one_error(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 30.0)  # one worker may notice the key later than the other
+    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 30.0)  # the workers do not notice the key at the same time
     addresses = ", ".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
     with pytest.raises(ModelError, match=rf"shards {addresses}: the model cannot read batches of any size") as caught:
         reader_loading.load(shards.operation(3600.0), files_of(shards, span_model(last=True, shape=[1, 384])))
     assert str(caught.value).count("cannot read batches") == 1
 
 
-def test_a_reader_without_numbers_does_not_take_the_place_of_one_that_answers(shards: TinyShards) -> None:
+def test_a_reader_with_nan_logits_does_not_replace_a_good_reader(shards: TinyShards) -> None:
     tiny_reader(shards.folder / "nan", "nan", last=True, weights=struct.pack("<f", float("nan")))
     with pytest.raises(ModelError, match=r"nan@\w+ cannot read; export it again.*: model gave logits that are not"):
         shards.load("nan")
@@ -129,7 +131,7 @@ def test_a_reader_larger_than_any_argument_of_a_command_is_loaded(
     shards.unload("large")
 
 
-def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: Callable[[], str]) -> None:
+def test_the_list_shows_that_only_some_shards_have_a_default(shards: TinyShards, listed: Callable[[], str]) -> None:
     shards.load("last", make_default=False)
     operation = shards.operation()
     with ExitStack() as stack:
@@ -177,14 +179,14 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_load_that_is_interrupted_waits_for_what_is_under_way_and_takes_it_back(shards: TinyShards) -> None:
+def test_an_interrupted_load_waits_for_its_running_steps_and_undoes_them(shards: TinyShards) -> None:
     words = [shards.url, str(shards.folder / "last"), str(shards.nodes[1].port)]
     program = [sys.executable, "-c", INTERRUPTED, *words]
     done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stdout) == (0, "interrupted; taken back: True\n"), done.stderr
 
 
-def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it_back(
+def test_a_load_is_undone_on_the_other_shards_if_one_shard_is_lost(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, gone = shards.nodes
@@ -216,7 +218,9 @@ def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it
     shards.on(gone, "DEL", *(key(own, shards.last.name) for key in (keys.model_key, keys.tokenizer_key)))
 
 
-def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShards, listed: Callable[[], str]) -> None:
+def test_the_reader_of_a_killed_load_is_listed_and_can_be_unloaded(
+    shards: TinyShards, listed: Callable[[], str]
+) -> None:
     node, own, names = shards.nodes[1], shards.tag_of(shards.nodes[1]), []
     for revision in ("0" * 12, "1" * 12):
         names.append(f"left@{revision}")

@@ -1,4 +1,4 @@
-"""`qa-cluster model get`: what is fetched, checked and refused."""
+"""`qa-cluster model get`: downloads, checks, and refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("published")
     tiny_reader(folder / "reader", "tiny", last=False)
     path, digest = write_release(folder / "reader", folder)
-    assert write_release(folder / "reader", folder) == (path, digest), "the same reader makes the same bytes"
+    assert write_release(folder / "reader", folder) == (path, digest), "the same reader gives the same bytes"
     data = path.read_bytes()
     assert sha256_hex(data) == digest
     return data
@@ -60,7 +60,7 @@ def test_a_release_file_becomes_a_folder(web: WebSite, published: bytes, tmp_pat
     done = run_here(("model", "get", served(web, published)), tmp_path)
     assert (done.returncode, done.stderr.count("model load tiny-1 --beside")) == (0, 1), done.stderr
     assert read_reader(tmp_path / "tiny-1").manifest.model_id == "tiny"
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny-1"], "nothing else is left"
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-1"], "no other files remain"
 
 
 def test_the_second_reader_has_a_setting(web: WebSite, published: bytes, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_another_file_than_the_named_one_is_refused(web: WebSite, published: byt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_release_that_is_no_model_leaves_no_folder(web: WebSite, tmp_path: Path) -> None:
+def test_an_invalid_release_leaves_no_folder(web: WebSite, tmp_path: Path) -> None:
     done = run_here(("model", "get", served(web, archive(manifest_json=b"{}"))), tmp_path)
     assert (done.returncode, list(tmp_path.iterdir())) == (1, []), done.stderr
 

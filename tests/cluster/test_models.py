@@ -1,4 +1,4 @@
-"""`qa-cluster model load`, `use`, `unload`, `list`, `bench`: what they refuse, undo and leave behind."""
+"""`qa-cluster model load`, `use`, `unload`, `list` and `bench`: results, refusals, and undone changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """Shards where `first` is the only reader and the default, before and after each test."""
+    """Shards on which `first` is the only reader and the default, before and after each test."""
     yield cluster
     for name in names(cluster) - {cluster.first.name}:
         cluster.load("first", keep_old=True)
@@ -63,7 +63,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def qa(shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs a command in this process and returns its output."""
+    """A function that runs a command in this process and returns its output."""
 
     def run(*arguments: str, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["qa-cluster", "--cluster-url", shards.url, *arguments])
@@ -76,7 +76,7 @@ def qa(shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return run
 
 
-def test_files_that_are_no_reader_are_refused_before_any_shard_hears_of_them(shards: TinyShards, qa: Tool) -> None:
+def test_invalid_readers_are_refused_before_any_shard_is_contacted(shards: TinyShards, qa: Tool) -> None:
     before = reader_keys(shards)
     broken = shutil.copytree(shards.folder / "last", shards.folder / "broken")
     (broken / MODEL_FILE).write_bytes(b"no model")
@@ -84,13 +84,13 @@ def test_files_that_are_no_reader_are_refused_before_any_shard_hears_of_them(sha
     assert reader_keys(shards) == before
 
 
-def test_a_loaded_reader_answers_in_place_of_the_former_one(shards: TinyShards, qa: Tool) -> None:
+def test_a_loaded_reader_replaces_the_former_reader(shards: TinyShards, qa: Tool) -> None:
     shards.written("place")
     assert shards.get("place", "Who?")["answer"] == FIRST
     told = qa("model", "load", str(shards.folder / "last"))
     assert f"loaded {shards.last.name}" in told
     assert f"removed {shards.first.name}" in told
-    # the command has returned: no answer of the former reader is left, not even for a stock client
+    # after the command, even a stock client gets no cached answer of the former reader
     assert shards.get("place", "Who?")["answer"] == LAST
     assert names(shards) == {shards.last.name}
     assert len(reader_keys(shards)) == 3 * len(shards.nodes)
@@ -125,7 +125,7 @@ def test_a_second_reader_is_stored_once_next_to_the_first(shards: TinyShards, qa
         return read_reader(shards.folder / "last", model_id="second")
 
     def unread() -> ReaderFiles:
-        raise AssertionError("the second reader is there already")
+        raise AssertionError("the second reader is already stored")
 
     with_second = {shards.first.name, f"second@{shards.last.revision}"}
     reader_loading.add_second_reader(shards.operation(), read, "second")
@@ -135,7 +135,7 @@ def test_a_second_reader_is_stored_once_next_to_the_first(shards: TinyShards, qa
     assert "removed" in qa("model", "unload", "second")
 
 
-def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, qa: Tool) -> None:
+def test_several_readers_are_listed_selected_and_removed(shards: TinyShards, qa: Tool) -> None:
     qa("model", "load", str(shards.folder / "last"), "--beside", "--name", "mine", "--context-tokens", "48")
     mine = f"mine@{shards.last.revision}"
     rows = json.loads(qa("model", "list", "--json"))
@@ -159,7 +159,7 @@ def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, 
     assert names(shards) == {shards.first.name}
 
 
-def test_an_id_that_means_several_readers_is_not_guessed(shards: TinyShards) -> None:
+def test_an_ambiguous_id_is_refused(shards: TinyShards) -> None:
     tiny_reader(shards.folder / "second", "first", last=True, weights=bytes(16))
     shards.load("second", make_default=False)
     with pytest.raises(InvalidInput, match="'first' is loaded in 2 revisions, choose one: first@"):
@@ -168,7 +168,7 @@ def test_an_id_that_means_several_readers_is_not_guessed(shards: TinyShards) -> 
         shards.unload(name)
 
 
-def test_another_budget_for_context_is_a_change_without_a_new_model(shards: TinyShards) -> None:
+def test_a_changed_context_budget_needs_no_new_model(shards: TinyShards) -> None:
     shards.written("budget")
     compiled = [node.log.read_text().count(" is loaded, ") for node in shards.nodes]
     for budget in (64, 0):
@@ -181,7 +181,7 @@ def test_another_budget_for_context_is_a_change_without_a_new_model(shards: Tiny
     assert [node.log.read_text().count(" is loaded, ") for node in shards.nodes] == compiled
 
 
-def test_a_change_of_thresholds_alone_is_waited_for(shards: TinyShards) -> None:
+def test_a_load_waits_for_changed_thresholds(shards: TinyShards) -> None:
     reader_loading.load(shards.operation(), read_reader(shards.folder / "last"))
     folder = shutil.copytree(shards.folder / "last", shards.folder / "strict")
     (folder / MANIFEST_FILE).write_text(replace(shards.last, no_answer_threshold=3.5).to_json())
@@ -195,7 +195,7 @@ def test_a_change_of_thresholds_alone_is_waited_for(shards: TinyShards) -> None:
         assert Manifest.from_json(default["manifest"]).no_answer_threshold == 3.5
 
 
-def test_what_fails_before_the_change_is_taken_back(shards: TinyShards) -> None:
+def test_a_load_that_fails_before_the_change_is_undone(shards: TinyShards) -> None:
     shards.written("back")
     before = reader_keys(shards)
     refusing = shards.nodes[1]
@@ -210,7 +210,7 @@ def test_what_fails_before_the_change_is_taken_back(shards: TinyShards) -> None:
     assert shards.get("back", "Who?")["answer"] == FIRST
 
 
-def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
+def test_a_failed_load_is_not_undone_if_another_command_made_the_reader_the_default(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(text: str) -> None:
@@ -225,7 +225,7 @@ def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
     assert len(reader_keys(shards)) == 2 * 3 * len(shards.nodes)
 
 
-def test_a_former_default_that_another_has_made_the_default_again_is_not_removed(shards: TinyShards) -> None:
+def test_a_former_default_that_is_the_default_again_is_not_removed(shards: TinyShards) -> None:
     def step(text: str) -> None:
         if text.startswith("removing "):
             shards.use("first")
@@ -237,15 +237,13 @@ def test_a_former_default_that_another_has_made_the_default_again_is_not_removed
     assert names(shards) == {shards.first.name, shards.last.name}
 
 
-def test_a_default_that_another_changes_meanwhile_is_reported(
-    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_change_of_the_default_is_reported(shards: TinyShards, monkeypatch: pytest.MonkeyPatch) -> None:
     shards.load("last", make_default=False)
     answers = default_reader._Change.answers
     unchanged = threading.Lock()
 
     def overtaken(*of: object) -> str:
-        if unchanged.acquire(blocking=False):  # on the first shard that the command checks
+        if unchanged.acquire(blocking=False):  # only once, on the first shard that the command checks
             shards.use("first")
         return answers(*of)  # type: ignore[arg-type]
 
@@ -257,7 +255,7 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
     assert default(shards) == {shards.first.name}
 
 
-def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
+def test_slots_that_move_there_and_back_do_not_break_a_change(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards.load("last", make_default=False)
@@ -266,8 +264,8 @@ def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
 
     def moved(change: object, node: Node, client: object) -> str:
         if node.port == shards.nodes[1].port and still.acquire(blocking=False):
-            move_to_and_fro(shards, node.slots[0][0])
-            # this happens when the worker has taken a copy from a shard before its change
+            move_there_and_back(shards, node.slots[0][0])
+            # the state after the worker has copied an old reader from another shard
             assert shards.flip(shards.nodes[1], shards.first.name, shards.last.name) == "done"
         return answers(change, node, client)  # type: ignore[arg-type]
 
@@ -276,8 +274,8 @@ def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
     assert default(shards) == {shards.last.name}
 
 
-def move_to_and_fro(shards: TinyShards, slot: int) -> None:
-    """Move a slot of the second shard, with its keys, to the first shard and back."""
+def move_there_and_back(shards: TinyShards, slot: int) -> None:
+    """Move a slot of the second shard to the first shard and back, with the slot's keys."""
     clients = [node.client(decode_responses=False) for node in shards.nodes]
     try:
         for source, target in ((1, 0), (0, 1)):
@@ -289,7 +287,7 @@ def move_to_and_fro(shards: TinyShards, slot: int) -> None:
             client.close()
 
 
-def test_somebody_elses_model_under_a_name_like_ours_is_let_be(shards: TinyShards) -> None:
+def test_a_foreign_model_with_a_similar_key_is_left_alone(shards: TinyShards) -> None:
     node = shards.nodes[0]
     strange = f"bert-qa@50%x{{{shards.tag_of(node)}}}"
     shards.on(node, "AI.MODELSTORE", strange, "ONNX", "CPU", "BLOB", token_model())
@@ -301,7 +299,7 @@ def test_somebody_elses_model_under_a_name_like_ours_is_let_be(shards: TinyShard
         shards.on(node, "DEL", strange)
 
 
-def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) -> None:
+def test_a_killed_worker_does_not_stop_a_load(shards: TinyShards) -> None:
     victim = shards.nodes[0]
 
     def kill_first_worker(text: str) -> None:
@@ -315,7 +313,7 @@ def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) 
     assert default(shards) == {shards.last.name}
 
 
-def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: TinyShards, qa: Tool) -> None:
+def test_a_change_that_one_shard_misses_is_reported_and_can_be_completed(shards: TinyShards, qa: Tool) -> None:
     shards.load("last", make_default=False)
     there, gone = shards.nodes
     gone.stop(signal.SIGKILL)
@@ -336,7 +334,7 @@ def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: Tiny
     assert default(shards) == {shards.last.name}
 
 
-def test_a_bench_measures_and_leaves_nothing(shards: TinyShards, qa: Tool) -> None:
+def test_a_bench_measures_and_stores_nothing(shards: TinyShards, qa: Tool) -> None:
     shards.written("bench", "One is here. Two are there. Three are gone.")
     found = json.loads(qa("model", "bench", "--rounds", "3", "--json"))
     assert found["reader"] == shards.first.name
@@ -351,9 +349,7 @@ def test_a_bench_measures_and_leaves_nothing(shards: TinyShards, qa: Tool) -> No
         assert not [key for key in left if "measured" in key or not key.startswith("bertqa")]
 
 
-def test_a_reader_that_does_not_fit_is_refused_with_numbers_and_the_others_continue(
-    tmp_path: Path, server_binary: Path
-) -> None:
+def test_a_reader_too_large_for_memory_is_refused_and_the_others_continue(tmp_path: Path, server_binary: Path) -> None:
     size = 144_000_000
     with tiny_shards(server_binary, tmp_path, 1, **{"qa.worker-memory-mb": LIMIT_MB}) as shards:
         shards.written("large")
@@ -375,7 +371,7 @@ def test_a_reader_that_does_not_fit_is_refused_with_numbers_and_the_others_conti
         assert shards.nodes[0].field("worker_pid") == worker
 
 
-def test_a_cluster_that_is_brought_up_again_gets_what_some_shards_lack(shards: TinyShards, qa: Tool) -> None:
+def test_up_copies_readers_to_the_shards_that_lack_them(shards: TinyShards, qa: Tool) -> None:
     node = shards.nodes[0]
     shards.store(node, "last", shards.last)
     eventually(lambda: shards.models(node).get(shards.last.name, {}).get("warm"), SECONDS)

@@ -1,4 +1,4 @@
-"""Other users, who can list the processes of the machine, see no password in their arguments."""
+"""Process arguments, which other users of the machine can read, contain no password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.02
 
 
 def read(pid: str, file: str) -> bytes:
-    """A file of a process in /proc; empty if it has just ended."""
+    """Read a file of a process in /proc; empty if the process has just ended."""
     try:
         return Path("/proc", pid, file).read_bytes()
     except OSError:
@@ -37,7 +37,7 @@ def read(pid: str, file: str) -> bytes:
 
 
 class ProcessWatch:
-    """Polls the arguments of all processes; a context manager. `seen` has all arguments that it has found."""
+    """A context manager that polls the arguments of all processes. `seen` has all arguments found so far."""
 
     def __init__(self) -> None:
         self.seen: dict[bytes, str] = {}
@@ -53,7 +53,7 @@ class ProcessWatch:
             self.seen[read(entry.name, "cmdline")] = entry.name
 
     def pid(self, word: str) -> str:
-        """The process with this text in its arguments."""
+        """The id of the process with this text in its arguments."""
         return next(pid for line, pid in self.seen.items() if word.encode() in line)
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class ProcessWatch:
         self._thread.join()
 
 
-def test_no_process_of_a_cluster_has_its_password_among_its_arguments(server_binary: Path) -> None:
+def test_no_process_of_a_cluster_has_the_password_in_its_arguments(server_binary: Path) -> None:
     secret = secrets.token_hex(16)
     with (
         ProcessWatch() as watch,
@@ -89,14 +89,14 @@ def test_no_process_of_a_cluster_has_its_password_among_its_arguments(server_bin
         pids[worker] = str(system.client(0, password=secret).info("everything")["qa_worker_pid"])
         assert all(word.encode() in read(pid, "cmdline") for word, pid in pids.items())
         assert [line for line in watch.seen if secret.encode() in line] == []
-        # Only the same user can read the environment. But functions run in the worker, with access to its environment.
+        # The environment is private to the user, but user functions can read the environment of the shards' workers.
         holders = {word for word, pid in pids.items() if secret.encode() in read(pid, "environ")}
         assert holders == {service, jobs_worker}
 
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A server that never answers."""
+    """The socket of a server that never replies."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         made.settimeout(SECONDS)
         yield made
@@ -112,7 +112,7 @@ def listener() -> Iterator[socket.socket]:
     ],
     ids=["url", "equals", "set", "service"],
 )
-def test_a_typed_password_is_written_over(listener: socket.socket, tmp_path: Path, typed: list[str]) -> None:
+def test_a_password_in_the_arguments_is_overwritten(listener: socket.socket, tmp_path: Path, typed: list[str]) -> None:
     word = secrets.token_hex(16)
     port = listener.getsockname()[1]
     command = [part.format(secret=f"me:{word}", word=word, port=port, free=free_port()) for part in typed]
@@ -125,7 +125,7 @@ def test_a_typed_password_is_written_over(listener: socket.socket, tmp_path: Pat
             with connection:
                 connection.settimeout(SECONDS)
                 received = b""
-                while word.encode() not in received:  # it logs in with the typed password
+                while word.encode() not in received:  # the command logs in with the typed password
                     part = connection.recv(4096)
                     assert part, received
                     received += part

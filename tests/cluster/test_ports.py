@@ -1,4 +1,4 @@
-"""Ports for cluster nodes: the bus port, 10000 higher, must also be valid and free."""
+"""Ports for cluster nodes. The bus port, which is 10000 higher, must also be valid and free."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_found_ports_have_a_valid_bus_port_and_do_not_collide() -> None:
     assert all(map(ports.is_free, everything))
 
 
-def test_no_test_takes_a_port_that_up_may_choose() -> None:
-    """Another test process may be about to start a server there."""
+def test_no_test_uses_a_port_that_up_may_choose() -> None:
+    """Otherwise `up` could collide with a server of another test process."""
     chosen = ports.free_node_ports(300)
     for used in ({*chosen}, {port + ports.BUS_OFFSET for port in chosen}):
         for first, last in ((FIRST, LAST), (FIRST + ports.BUS_OFFSET, LAST + ports.BUS_OFFSET)):
@@ -40,11 +40,11 @@ def test_a_port_in_use_is_not_free(listener: socket.socket) -> None:
     assert not ports.is_free(listener.getsockname()[1])
 
 
-def test_a_port_whose_bus_port_is_taken_is_not_free_for_a_node() -> None:
+def test_a_port_whose_bus_port_is_in_use_is_not_free_for_a_node() -> None:
     port = ports.free_node_ports(1)[0]
     assert ports.is_free_for_node(port)
     with socket.socket() as bus:
-        # as servers do, because ended connections may still name the port of an earlier server
+        # like servers, because closed connections of an earlier server may still use the port
         bus.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bus.bind((ports.HOST, port + ports.BUS_OFFSET))
         bus.listen()
@@ -71,14 +71,14 @@ def test_avoided_ports_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def near(
     used: list[int], count: int, monkeypatch: pytest.MonkeyPatch, *, busy: frozenset[int] = frozenset()
 ) -> list[int]:
-    """The ports for new nodes on a machine where all ports but the `busy` ones are free."""
+    """The ports for new nodes on a machine where only the `busy` ports are in use."""
     monkeypatch.setattr(ports, "is_free", lambda port, host=ports.HOST: port not in busy)
     return ports.node_ports_near(used, count)
 
 
 def test_new_nodes_get_the_ports_after_those_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert near([22000, 22001, 22002], 2, monkeypatch) == [22003, 22004]
-    # a port in use, and a port whose bus port is in use, are left out
+    # 22002 is in use, and so is the bus port of 22003
     assert near([22000, 22001], 2, monkeypatch, busy=frozenset({22002, 32003})) == [22004, 22005]
 
 
@@ -86,7 +86,7 @@ def test_no_new_node_gets_a_bus_port_of_its_cluster(monkeypatch: pytest.MonkeyPa
     assert near([10_000, 19_999], 2, monkeypatch) == [20_001, 20_002]
 
 
-def test_new_nodes_get_lower_ports_where_no_higher_one_has_a_bus_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_nodes_get_lower_ports_if_no_higher_port_has_a_bus_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert near([55_533, 55_534], 3, monkeypatch) == [55_535, 55_532, 55_531]
 
 

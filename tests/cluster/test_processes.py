@@ -1,4 +1,4 @@
-"""Only our own processes receive signals. They end in time, at the latest with the process that started them."""
+"""Only processes of qa-cluster receive signals. They end in time, or with the process that started them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(tmp_path: Path, program: str, marker: str) -> ProcessRef:
 def until(condition: object, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)
 
 
@@ -48,7 +48,7 @@ def test_stop_escalates_when_a_process_ignores_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("insist", [True, False])
-def test_a_server_that_refuses_to_end_is_told_again(tmp_path: Path, insist: bool) -> None:
+def test_a_server_that_ignores_its_signal_gets_another(tmp_path: Path, insist: bool) -> None:
     busy = f"import signal; signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, ends)); {SLEEPER}"
     ends = "def ends(*_): print('ended in order', flush=True); raise SystemExit\n"
     process = start(tmp_path, ends + busy, "marker-e")
@@ -57,7 +57,7 @@ def test_a_server_that_refuses_to_end_is_told_again(tmp_path: Path, insist: bool
     assert ("ended in order" in (tmp_path / "log").read_text()) == insist
 
 
-def test_a_process_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_process_is_left_alone(tmp_path: Path) -> None:
     process = start(tmp_path, SLEEPER, "marker-c")
     stop(ProcessRef(process.pid, "another marker", "impostor"), timeout_seconds=0.1)
     assert process.is_running()
@@ -74,7 +74,7 @@ def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
         spawn(["/nowhere/program"], log=tmp_path / "log")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ties to the parent are a Linux feature")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process together with its parent")
 def test_a_tethered_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent_code = (
         "import signal, sys, time; from pathlib import Path; from qa_cluster.cluster.servers.processes import spawn\n"

@@ -1,4 +1,4 @@
-"""The folder of a reader: the check names every damage before the command contacts a shard."""
+"""The folder of a reader: a check reports any damage before the command contacts a shard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Damage = Callable[[Path], None]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A complete reader."""
+    """The folder of a complete reader."""
     tiny_reader(tmp_path / "tiny", "tiny", last=True)
     read_reader(tmp_path / "tiny")
     return tmp_path / "tiny"
@@ -85,7 +85,7 @@ def test_a_damaged_reader_is_refused(folder: Path, damage: Damage, problem: str)
 
 def test_an_encoder_is_read_from_its_own_file(tmp_path: Path) -> None:
     about = tiny_encoder(tmp_path, "words")
-    found = read_reader(tmp_path, context_tokens=64)  # the setting is for readers
+    found = read_reader(tmp_path, context_tokens=64)  # the setting does not apply to encoders
     assert (found.is_encoder, found.model_file, found.manifest, found.tag) == (True, ENCODER_FILE, about, about.name)
     assert not read_reader(bundled_reader()).is_encoder
 
@@ -117,16 +117,16 @@ def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) 
     with pytest.raises(ConfigError, match=problem):
         read_reader(folder, model_id=name)
     changed(folder, model_id=name)
-    with pytest.raises((ConfigError, ModelError)):  # an empty file is enough to damage the manifest
+    with pytest.raises((ConfigError, ModelError)):  # for the manifest, an empty file is the damage
         read_reader(folder)
 
 
-def test_the_budget_is_limited_by_what_the_reader_takes_at_once(folder: Path) -> None:
+def test_the_context_budget_is_limited_by_the_input_length_of_the_reader(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"context tokens must be from 0 to 512.*got 4096"):
         read_reader(folder, context_tokens=4096)
 
 
-def test_the_setting_gives_readers_their_budget() -> None:
+def test_the_setting_decides_the_context_budget() -> None:
     folder = bundled_reader()
     own = read_reader(folder, budget_of(Settings())).manifest.context_tokens
     assert own == Manifest.load(folder / MANIFEST_FILE).context_tokens

@@ -1,4 +1,4 @@
-"""Moves spread slots evenly and keep their keys, even if a run is interrupted; on plain servers."""
+"""Slots are spread evenly and keep their keys, even if a run is interrupted. The servers are plain servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(name: str, *slots: tuple[int, int]) -> Node:
 
 
 @pytest.mark.parametrize("before", [[16384, 0], [6000, 6000, 4384, 0], [1, 16383, 0, 0, 0], [4096] * 4])
-def test_a_plan_makes_shares_even_with_the_fewest_moves(before: list[int]) -> None:
+def test_a_plan_evens_out_the_shares_with_the_fewest_moves(before: list[int]) -> None:
     edges = [sum(before[:index]) for index in range(len(before) + 1)]
     nodes = [
         node(str(index), *([(first, after - 1)] if after > first else []))
@@ -48,7 +48,7 @@ def test_a_plan_makes_shares_even_with_the_fewest_moves(before: list[int]) -> No
 
 @contextmanager
 def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]:
-    """Each server as a node in its own view, and a client of it."""
+    """For each server its node, from its own view, and a client."""
     url = cluster.url()
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     with ExitStack() as stack:
@@ -56,8 +56,8 @@ def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]
         yield [(next(n for n in nodes_of(c) if "myself" in n.flags), c) for c in clients]
 
 
-def test_slots_that_move_to_and_fro_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
-    """If the target did not know the newer epoch of its source, the source would get its slot back after the move."""
+def test_slots_that_move_there_and_back_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
+    """If a target did not know the newer epoch of the source, the slot would return to the source after the move."""
     cluster = make_cluster(server=server)
     cluster.up()
     with shards_of(cluster) as shards:
@@ -71,11 +71,11 @@ def test_slots_that_move_to_and_fro_at_once_keep_an_owner(make_cluster: MakeClus
 
 
 def owner(client: redis.Redis, number: int) -> str:
-    """The id of the node that has a slot, as this server sees it."""
+    """The id of the slot's owner in the view of this server."""
     return next((n.id for n in nodes_of(client) if any(a <= number <= b for a, b in n.slots)), "")
 
 
-def test_an_interrupted_move_is_finished_and_no_key_is_lost(make_cluster: MakeCluster, server: str) -> None:
+def test_an_interrupted_move_is_completed_without_loss_of_keys(make_cluster: MakeCluster, server: str) -> None:
     cluster = make_cluster(server=server, cluster_password=PASSWORD)
     cluster.up()
     with cluster_client(cluster.settings, cluster.url()) as client:
@@ -102,9 +102,7 @@ def test_an_interrupted_move_is_finished_and_no_key_is_lost(make_cluster: MakeCl
         assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
 
 
-def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
-    make_cluster: MakeCluster, server: str
-) -> None:
+def test_a_move_waits_for_a_target_with_a_failed_cluster_state(make_cluster: MakeCluster, server: str) -> None:
     cluster = make_cluster(server=server)
     cluster.up()
     with cluster_client(cluster.settings, cluster.url()) as client, shards_of(cluster) as shards:
@@ -114,11 +112,11 @@ def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
         command(target, "CONFIG", "SET", "cluster-require-full-coverage", "yes")
 
         def lost() -> bool:
-            # The next ping tells it again which server has the slot, perhaps before the test asks for its state.
+            # A ping restores the slot's owner, perhaps before the next line.
             command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
             return formation.incomplete(target) == "cluster state is fail"
 
-        eventually(lost, ignore=redis.ResponseError)  # since then, no ping has named the slot
+        eventually(lost, ignore=redis.ResponseError)  # no ping has restored the owner yet
         move_slots([Move(slot("key"), owner.id, receiver.id)], shards)
         assert command(target, "CLUSTER", "COUNTKEYSINSLOT", slot("key")) == 1
         client.nodes_manager.initialize()

@@ -36,12 +36,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def stock(qa: Site) -> Any:
-    """A plain client of the cluster, a context manager."""
+    """A stock client of the cluster, as a context manager."""
     return cluster_client(qa.settings, qa.settings.cluster_url)
 
 
 def on_first(qa: Site, *words: str) -> Any:
-    """The reply of the first shard."""
+    """Send a command to the first shard and return the reply."""
     shards = shards_of(qa.settings, qa.settings.cluster_url)
     try:
         return command(shards[0][1], *words)
@@ -51,7 +51,7 @@ def on_first(qa: Site, *words: str) -> Any:
 
 
 def incomplete(qa: Site) -> set[str]:
-    """The API keys whose record is missing on some list."""
+    """The API keys whose record is missing in at least one list."""
 
     async def ask() -> set[str]:
         async with AsyncClusterClient(qa.settings) as client:
@@ -65,7 +65,7 @@ def lists(qa: Site) -> list[str]:
     return [keys.api_keys_key(tag) for tag in keys.partition_tags(int(qa.status()["partitions"]))]
 
 
-def test_killed_again_and_again_a_restore_ends_with_what_the_backup_has(
+def test_after_several_kills_a_restore_completes_the_contents_of_the_backup(
     source: Site, backup: Path, target: Site, tmp_path: Path
 ) -> None:
     names = lists(target)
@@ -92,10 +92,10 @@ def test_killed_again_and_again_a_restore_ends_with_what_the_backup_has(
     assert incomplete(target) == set()
     events = [(entry["event"], entry.get("complete")) for entry in map(json.loads, log.read_text().splitlines())]
     assert events[-2:] == [("restore.begin", None), ("restore", True)]
-    assert ("restore", False) not in events and len(events) >= 4, "one that is killed has its first line only"
+    assert ("restore", False) not in events and len(events) >= 4, "a killed restore logs only its start"
 
 
-def test_what_is_stored_in_part_is_completed(source: Site, backup: Path, target: Site) -> None:
+def test_partly_stored_contents_are_completed(source: Site, backup: Path, target: Site) -> None:
     target("restore", str(backup), "--on-conflict", "replace")
     with stock(target) as client:
         name = lists(target)[1]
@@ -109,14 +109,14 @@ def test_what_is_stored_in_part_is_completed(source: Site, backup: Path, target:
     same(source, target)
 
 
-def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> None:
+def test_a_cluster_allows_one_restore_at_a_time(backup: Path, target: Site) -> None:
     def caught() -> tuple[Any, ...]:
-        """A restore that is stopped while it runs, and its key; it may end before this process checks again."""
+        """Stop a restore while it runs; return it and its key, or nothing if it ended before."""
         running = target.start("restore", str(backup), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with stock(target) as client:
             eventually(lambda: client.get(keys.RESTORING_KEY) or running.poll() is not None, pause=0.001)
             running.send_signal(signal.SIGSTOP)
-            if client.pexpire(keys.RESTORING_KEY, 600_000):  # the key is not renewed while the restore is stopped
+            if client.pexpire(keys.RESTORING_KEY, 600_000):  # a stopped restore does not renew its key
                 return running, json.loads(client.get(keys.RESTORING_KEY))
         running.send_signal(signal.SIGCONT)
         assert running.wait(300) == 0
@@ -135,7 +135,7 @@ def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> No
         assert client.get(keys.RESTORING_KEY) is None
 
 
-def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
+def test_a_restore_waits_for_a_lock_of_another_machine_that_may_expire(
     backup: Path, target: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = json.dumps({"user": "ada", "host": "b.example", "pid": 7, "since": "now", "system": "x", "started": "1"})
@@ -144,7 +144,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
     with stock(target) as client:
 
         def acquire_late(lock: restore_lock.RestoreLock) -> None:
-            """Sets the key just before the command checks it, so that it does not expire while the command starts."""
+            """Set the key just before the command checks it, because a slow start would let the key expire."""
             client.set(keys.RESTORING_KEY, other, px=5000)
             acquire(lock)
 
@@ -170,7 +170,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
         client.delete(keys.RESTORING_KEY)
 
 
-def test_a_restore_that_was_stopped_for_long_gives_way(target: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_that_lost_its_lock_stops(target: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore_lock, "RENEW_SECONDS", 0.05)
     with stock(target) as client:
         with restore_lock.RestoreLock(target.settings) as lock:
@@ -182,11 +182,11 @@ def test_a_restore_that_was_stopped_for_long_gives_way(target: Site, monkeypatch
             eventually(lambda: lock._lost)
             with pytest.raises(restore_lock.OtherRestore, match="another restore is running; this restore"):
                 lock.check()
-        assert client.get(keys.RESTORING_KEY) == b"another one", "what is not its own stays"
+        assert client.get(keys.RESTORING_KEY) == b"another one", "a restore does not delete the key of another restore"
         client.delete(keys.RESTORING_KEY)
 
 
-def test_more_keys_than_there_may_be_are_refused_before_anything_is_written(
+def test_too_many_api_keys_are_refused_before_anything_is_written(
     backup: Path, target: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target("restore", str(backup), "--on-conflict", "replace")
@@ -203,7 +203,7 @@ def test_more_keys_than_there_may_be_are_refused_before_anything_is_written(
     assert target.everything() == before
 
 
-def test_pages_and_steps_of_any_size_save_all_documents(
+def test_small_pages_and_steps_save_all_documents(
     source: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, size in (("_PAGE", 3), ("_SCAN_KEYS", 2), ("_NAMES", 2), ("READ_BYTES", 200)):
@@ -215,7 +215,7 @@ def test_pages_and_steps_of_any_size_save_all_documents(
 
 
 class _Ends:
-    """Interrupts a restore after it has written some keys and documents."""
+    """A restore that ends with an outcome or an error, after it has written keys and documents."""
 
     def __init__(self, error: BaseException | None, failed: dict[str, str], *, begins: bool = True) -> None:
         self.outcome = RestoreOutcome(failed=failed, api_keys=2)
@@ -249,7 +249,7 @@ class _Notes:
         (_Ends(typer.Exit(1), {}), False, "the restore is incomplete"),
     ],
 )
-def test_the_audit_log_says_what_a_restore_has_written_and_whether_it_is_all(
+def test_the_audit_log_has_the_counts_of_a_restore_and_whether_it_is_complete(
     ends: Any, complete: bool, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log: Any = _Notes()
@@ -264,7 +264,7 @@ def test_the_audit_log_says_what_a_restore_has_written_and_whether_it_is_all(
     assert said in capsys.readouterr().err
 
 
-def test_the_audit_log_has_nothing_of_a_restore_that_wrote_nothing() -> None:
+def test_the_audit_log_omits_a_restore_that_wrote_nothing() -> None:
     log: Any = _Notes()
     ends: Any = _Ends(Conflict("differs"), {}, begins=False)
     with pytest.raises(Conflict):

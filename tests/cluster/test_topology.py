@@ -35,13 +35,13 @@ def test_nodes_are_read() -> None:
     assert [node.id for node in primaries(list(nodes.values()))] == ["bbb", "aaa", "eee"]
 
 
-def test_the_tag_of_a_shard_is_that_of_its_lowest_slot() -> None:
+def test_the_tag_of_a_shard_is_the_tag_of_its_lowest_slot() -> None:
     first = primaries(parse_nodes(NODES))[0]
     assert first.tag == "06S"
     assert slot(f"anything{{{primaries(parse_nodes(NODES))[1].tag}}}") == 5461
 
 
-def test_garbage_is_refused() -> None:
+def test_invalid_replies_are_refused() -> None:
     with pytest.raises(ClusterError, match="'what is this'"):
         parse_nodes("what is this")
 
@@ -50,12 +50,12 @@ MET = """\
 bbb 127.0.0.1:7000@17000 myself,master - 0 1 1 connected 0-16383
 aaa 127.0.0.1:7001@17001 master - 0 1 2 connected
 """
-# The link is up, and the port is known, but the id is random until the handshake is over.
+# The link is up and the port is known, but the id is random until the handshake ends.
 MEETING = MET.replace("aaa 127.0.0.1:7001@17001 master", "f00 127.0.0.1:7001@17001 handshake")
 
 
 class Reporting:
-    """A client of a server whose replies to CLUSTER NODES are given; the last one is repeated."""
+    """A client with scripted replies to CLUSTER NODES. The last reply is repeated."""
 
     connection_pool = SimpleNamespace(connection_kwargs={"host": "127.0.0.1"})
 

@@ -1,4 +1,4 @@
-"""The trace of one question at a real OTLP receiver, from a real service, cluster and reader."""
+"""The trace of a question in a real OTLP receiver, from a real service, cluster and reader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def system(shared_binary: Path, collector: Receiver) -> Iterator[System]:
 
 
 def ask(system: System, trace: str = "", **fields: str) -> tuple[dict[str, object], dict[str, str]]:
-    """A question over HTTP with the headers of a caller's trace; the answer and the headers."""
+    """Ask over HTTP within a caller's trace; return the answer and the headers."""
     query = urllib.parse.urlencode({"question": QUESTION, **fields})
     request = urllib.request.Request(f"http://127.0.0.1:{system.port}/qa?{query}")
     if trace:
@@ -58,7 +58,7 @@ def named(spans: dict[str, Span], top: Span, name: str) -> list[Span]:
     return [span for span in children(spans, top) if span.name == name]
 
 
-def test_the_tree_from_http_to_the_model_of_each_shard(system: System, collector: Receiver) -> None:
+def test_a_trace_reaches_from_http_to_the_model_of_each_shard(system: System, collector: Receiver) -> None:
     trace = secrets.token_hex(16)
     answered, _ = ask(system, trace, cache="refresh", waves="false")
     spans = collector.trace(trace, root="GET /qa")
@@ -88,7 +88,7 @@ def test_the_tree_from_http_to_the_model_of_each_shard(system: System, collector
 def test_cached_answers_show_why_they_are_fast(system: System, collector: Receiver) -> None:
     ask(system)
     trace = secrets.token_hex(16)
-    ask(system, trace, top_k="2")  # a new whole answer from sentences whose answers are cached on the shards
+    ask(system, trace, top_k="2")  # the shards have cached answers of the sentences, but no whole answer for `top_k=2`
     spans = collector.trace(trace, root="GET /qa")
     (top,) = [span for span in spans.values() if span.name == "GET /qa"]
     read = [call for wave in named(spans, top, "wave") for call in named(spans, wave, "qa.read")]
@@ -97,13 +97,13 @@ def test_cached_answers_show_why_they_are_fast(system: System, collector: Receiv
 
 
 def test_a_busy_shard_shows_in_the_trace_of_a_slow_question(system: System, collector: Receiver) -> None:
-    """For a while the workers cannot take a job. The question waits in their queues, and its trace shows that."""
+    """While the workers are stopped, the question waits in the queues of the shards, and its trace shows the wait."""
     workers = [system.worker_pid(node) for node in system.nodes]
     trace = secrets.token_hex(16)
     fields = {"cache": "off", "question": "Who built engines, and of what?", "waves": "false", "retriever": "words"}
-    fields |= {"coverage": "full"}  # with partial coverage, stopped workers are left out
+    fields |= {"coverage": "full"}  # a question with partial coverage would leave out the stopped workers
     asked = threading.Thread(target=ask, args=(system, trace), kwargs=fields)
-    # another job in flight would look like the job of the question
+    # no other job may be in flight, because it would look like the job of the question
     eventually(lambda: not any(system.info(node)["qa_in_flight"] for node in system.nodes))
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""`worker_environment`, `answer_keys`, `model_cache_dir`: servers receive them in the syntax of the module."""
+"""Servers receive `worker_environment`, `answer_keys` and `model_cache_dir` in the syntax of the module."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def test_names_of_variables(given: str, written: str) -> None:
     assert ("qa.worker-environment", written) in module_options(Settings(worker_environment=given))
 
 
-def test_none_is_the_default() -> None:
+def test_the_default_has_no_variables() -> None:
     assert "qa.worker-environment" not in dict(module_options(Settings()))
 
 
 @pytest.mark.parametrize("given", ["A B", "A,,B", "A=1", "1A", "*"])
-def test_what_is_no_list_of_names_is_refused(given: str) -> None:
+def test_an_invalid_list_of_names_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="worker_environment"):
         module_options(Settings(worker_environment=given))
 
 
 @pytest.mark.parametrize("kind", ["text", "digest"])
-def test_keys_of_answers(kind: str) -> None:
+def test_kinds_of_answer_keys(kind: str) -> None:
     settings = load(flags={"answer_keys": kind}, environment={}).settings
     assert ("qa.answer-keys", kind) in module_options(settings)
 
 
-def test_another_kind_of_keys_is_refused() -> None:
+def test_an_unknown_kind_of_answer_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"answer_keys.*must be one of text, digest"):
         load(flags={"answer_keys": "sha1"}, environment={})
 
@@ -54,5 +54,5 @@ def test_folder_of_compiled_models(tmp_path: Path, setting: str, written: str | 
         assert [value for name, value in spec.options if name == "qa.model-cache-dir"] == wanted
 
 
-def test_servers_of_ones_own_have_no_folder_unless_it_is_named(tmp_path: Path) -> None:
+def test_by_default_servers_of_another_supervisor_have_no_folder(tmp_path: Path) -> None:
     assert "qa.model-cache-dir" not in dict(module_options(Settings(data_dir=tmp_path)))

@@ -1,4 +1,4 @@
-"""How long commands wait for workers: as long as these make progress."""
+"""Commands wait for workers as long as the workers make progress."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def info(processor_seconds: float, *, pid: int = 7, restarts: int = 0, state: st
     }
 
 
-def test_a_worker_that_loads_a_model_for_an_hour_is_waited_for(clock: Clock) -> None:
+def test_a_command_waits_an_hour_for_a_worker_that_loads_a_model(clock: Clock) -> None:
     start = worker_start.WorkerStart("the worker", PATIENCE_SECONDS)
     for second in range(0, 3600, 30):
         clock.seconds += 30
@@ -46,7 +46,7 @@ def test_a_worker_that_loads_a_model_for_an_hour_is_waited_for(clock: Clock) -> 
     assert start.is_over(info(400, state="ready"))
 
 
-def test_a_worker_that_only_sends_heartbeats_is_given_up(clock: Clock) -> None:
+def test_a_command_gives_up_on_a_worker_that_only_sends_heartbeats(clock: Clock) -> None:
     start = worker_start.WorkerStart("the worker of 127.0.0.1:7000", PATIENCE_SECONDS)
     assert not start.is_over(info(1.0))
     clock.seconds += PATIENCE_SECONDS
@@ -56,7 +56,7 @@ def test_a_worker_that_only_sends_heartbeats_is_given_up(clock: Clock) -> None:
         start.is_over(info(1.1))
 
 
-def test_a_worker_that_ends_again_and_again_is_given_up(clock: Clock) -> None:
+def test_a_command_gives_up_on_a_worker_that_ends_repeatedly(clock: Clock) -> None:
     start = worker_start.WorkerStart("the worker", PATIENCE_SECONDS)
     for number in range(worker_start.MOST_RESTARTS):
         assert not start.is_over(info(1.0, pid=number, restarts=3 + number))

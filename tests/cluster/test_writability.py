@@ -1,4 +1,4 @@
-"""Why a running server refuses writes, found without writing, on real servers."""
+"""The reason why a running server refuses writes, which a command finds without a write. The servers are real."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def client(tmp_path: Path, server: str) -> Iterator[redis.Redis]:
         stop(process, 10)
 
 
-def test_a_full_disk_is_named_and_the_server_can_still_be_asked(client: redis.Redis) -> None:
+def test_a_full_disk_is_named_and_the_server_still_answers(client: redis.Redis) -> None:
     assert not write_refusal(client)
-    client.set("a", "b")  # the disk refuses this write, and then the server refuses the next one
+    client.set("a", "b")  # this write fails on the full disk, so the server refuses the next write
     refused = write_refusal(client)
     assert refused == (
         "cannot write: disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically"
@@ -57,8 +57,8 @@ def test_full_memory_is_named_with_its_setting(client: redis.Redis) -> None:
     assert not write_refusal(client)
 
 
-def test_memory_is_full_when_nothing_is_left_that_expires(client: redis.Redis) -> None:
-    """The policy of our own servers."""
+def test_memory_is_full_without_keys_that_expire(client: redis.Redis) -> None:
+    """The servers of qa-cluster have the policy `volatile-lru`."""
     client.config_set("maxmemory-policy", "volatile-lru")
     client.config_set("maxmemory", 1)
     assert write_refusal(client).startswith("cannot write: memory is full (OOM: ")

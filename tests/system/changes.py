@@ -1,4 +1,4 @@
-"""Changes of a replicated cluster, one at a time: slots with documents move, replicas take over, primaries die."""
+"""Changes of a replicated cluster, one at a time: slot moves, failovers, and killed primaries."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.harness.servers import Server
 from .replicated import Replicated
 
 PATIENCE_SECONDS = 120.0
-AGAIN_SECONDS = 5.0  # a server gives up a manual failover after this time
+AGAIN_SECONDS = 5.0  # a server cancels a manual failover after this time
 
 
 class Changes:
-    """Makes the changes; each ends when all servers agree on it and every replica follows its primary.
+    """Makes the changes. A change ends when all servers agree on it and every replica follows its primary.
 
     Attributes:
-        tags: the partitions that the last change concerned.
+        tags: the partitions of the last change.
     """
 
     def __init__(self, shards: Replicated, chance: random.Random) -> None:
@@ -43,7 +43,7 @@ class Changes:
         self._kinds = [self.slot_moved_by_keys, self.slot_moved_by_keys, *ways, self.failover, self.failover, self.kill]
 
     def next(self) -> Callable[[], None]:
-        """Make a change of some kind; all kinds are equally frequent."""
+        """Make a random change; all kinds are equally likely."""
         if not self._bag:
             self._bag = list(self._kinds)
             self._chance.shuffle(self._bag)
@@ -57,7 +57,7 @@ class Changes:
         self._settled(move)
 
     def slot_moved_at_once(self) -> None:
-        """Move a partition with CLUSTER MIGRATESLOTS: the source serves until everything is moved."""
+        """Move a partition with CLUSTER MIGRATESLOTS: the source serves until all keys are moved."""
         move = self._some_move()
         source = self._server(move.source)
         self._shards.on(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", move.slot, move.slot, "NODE", move.target)
@@ -123,8 +123,8 @@ class Changes:
     def _settled(self, move: Move | None = None) -> None:
         """Wait until all servers agree, a moved slot has its owner, replicas follow, and readers are stored.
 
-        A shard whose lowest slot has changed copies its reader to keys of that slot. A worker that starts before this
-        has no reader. The tests do not cover two changes in such a short time.
+        A shard with a new lowest slot first copies its reader to keys of this slot. A worker that starts earlier has no
+        reader. The tests therefore wait between two changes.
         """
         eventually(lambda: self._agreed(move), PATIENCE_SECONDS, 0.1)
         for server in self._shards.servers:

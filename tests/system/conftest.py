@@ -1,4 +1,4 @@
-"""The whole system: the tests in this folder share one for each server program."""
+"""The whole system. For each server program, the tests of this folder share one system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
 
 @pytest.fixture
 def service(system: System) -> System:
-    """The system with a REST service, which starts with the first test that needs it and ends with the system."""
+    """The system with a REST service. The service starts with its first test and ends with the system."""
     if system.service is None:
         system.start_service()
     return system

@@ -18,7 +18,7 @@ from qa_cluster.errors import QAError
 
 PARTITIONS = 12
 BREATH_SECONDS = 0.01
-"""The pause of a client after each answer: the load is there all the time, and the cores are not its alone."""
+"""The pause of a client after each answer. Without it, the clients would use all cores."""
 FACTS = {
     "lovelace": ("Ada Lovelace wrote the first program in 1843.", "When was the first program written?"),
     "everest": ("Mount Everest is 8849 metres high.", "How high is Mount Everest?"),
@@ -50,7 +50,7 @@ class Seen:
         return max(answered - sent for sent, answered, _ in self.right)
 
     def longest_gap(self, documents: set[str], begun: float, ended: float) -> float:
-        """The longest time between two right answers from any one of these documents."""
+        """The longest time, in seconds, in which one of these documents gave no right answer."""
         longest = 0.0
         for document in documents:
             times = [begun, *sorted(answered for _, answered, of in self.right if of == document), ended]
@@ -59,7 +59,7 @@ class Seen:
 
 
 class Load:
-    """Threads that ask through our client and through a stock client, and write documents, until they are stopped."""
+    """Threads that ask with a `ClusterClient` and with a stock client, and write documents, until they are stopped."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -68,7 +68,7 @@ class Load:
         self._stop = threading.Event()
 
     def store_facts(self) -> None:
-        """Store the documents of the questions, and keep their answers."""
+        """Store the documents, and record the right answers."""
         with ClusterClient(self.url) as client:
             for name, (text, _) in FACTS.items():
                 client.put_document(name, text)
@@ -79,7 +79,7 @@ class Load:
                 self.answers[name] = (best.answer, best.start, best.document_version)
 
     def ask(self, cache: str) -> None:
-        """Ask all questions again and again through our client."""
+        """Ask all questions repeatedly with a `ClusterClient`."""
         with ClusterClient(self.url) as client:
             while not self._stop.is_set():
                 for name, (_, question) in FACTS.items():
@@ -97,7 +97,7 @@ class Load:
             self.seen.redirects.update(client._client.engine.shards.redirects)
 
     def get(self) -> None:
-        """Read answers of sentences with a stock client, both cached and new ones."""
+        """Get cached and new answers of sentences with a stock client."""
         host, _, port = self.url.removeprefix("redis://").partition(",")[0].partition(":")
         with redis.RedisCluster(host=host, port=int(port), decode_responses=True, socket_timeout=60) as client:
             number = 0
@@ -110,7 +110,7 @@ class Load:
                     try:
                         value = client.get(f"bertqa{{{tag}}}_{name}:{{{tag}}}:0_{asked}")
                     except AttributeError:
-                        # A fault of redis-py: on a redirection to an unknown server it uses None as the node.
+                        # A bug in redis-py: after a redirection to an unknown server, its node is None.
                         client.nodes_manager.initialize()
                         continue
                     except redis.RedisError as error:
@@ -120,7 +120,7 @@ class Load:
                         self.seen.wrong.append(f"stock GET {asked} {value}")
 
     def write(self) -> None:
-        """Store new documents, one after the other, each until it is found."""
+        """Store new documents one after the other, and wait until each is indexed."""
         number = 0
         with ClusterClient(self.url) as client:
             while not self._stop.is_set():
@@ -147,7 +147,7 @@ class Load:
                 thread.join(120)
 
     def lost_writes(self) -> list[str]:
-        """Documents with an acknowledged write that are missing, or that questions do not find."""
+        """Documents whose acknowledged text is missing, different, or not indexed."""
         with ClusterClient(self.url) as client:
             lost = []
             for name, text in self.seen.stored.items():

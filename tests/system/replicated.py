@@ -1,4 +1,4 @@
-"""Three primaries with a replica each, functions and reader, for tests of failovers."""
+"""A cluster of three primaries and three replicas with functions and reader, for tests of failovers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.workers import FEW_TOKENS, WORKER
 
 SETTINGS = {
     "cluster-enabled": "yes",
-    "cluster-node-timeout": 3000,  # on a busy machine a server may wait for a second
+    "cluster-node-timeout": 3000,  # on a busy machine a server may be silent for a second
     "cluster-require-full-coverage": "no",
     "appendonly": "yes",
     "repl-backlog-size": "16kb",
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 class Replicated(Shards):
-    """At the start the primaries are `nodes`, and the replica of each is at the same position in `replicas`."""
+    """At the start, `nodes` are the primaries, and `replicas` are their replicas in the same order."""
 
     def __init__(self, cluster: Cluster, replicas: list[Server]) -> None:
         super().__init__(cluster)
@@ -47,19 +47,19 @@ class Replicated(Shards):
             return "down"
 
     def pairs(self) -> list[tuple[Server, Server]]:
-        """The present primary and replica of each shard."""
+        """The current primary and replica of each shard."""
         return [(b, a) if self.role(b) == "master" else (a, b) for a, b in zip(self.nodes, self.replicas, strict=True)]
 
     def pair_of(self, document_id: str) -> tuple[Server, Server]:
-        """Primary and replica of the shard that has a document."""
+        """The primary and the replica of a document's shard."""
         return self.pair_of_slot(keys.slot(keys.partition_of(document_id, PARTITIONS)))
 
     def pair_of_slot(self, slot: int) -> tuple[Server, Server]:
-        """Primary and replica of the shard that has a slot."""
+        """The primary and the replica of a slot's shard."""
         return self.pairs()[min(slot // (16384 // 3), 2)]
 
     def in_sync(self, seconds: float = 120) -> None:
-        """Wait until every replica has all data of its primary, including the values of all keys."""
+        """Wait until every replica has all data of its primary."""
         for primary, replica in self.pairs():
             eventually(lambda p=primary, r=replica: self._same(p, r), seconds, 0.1, redis.RedisError)
 
@@ -69,13 +69,13 @@ class Replicated(Shards):
         return bool(self.on(primary, "DEBUG", "DIGEST") == self.on(replica, "DEBUG", "DIGEST"))
 
     def warm(self, server: Server) -> bool:
-        """Whether its worker has the reader loaded."""
+        """Whether the worker of a server has loaded the reader."""
         return "is loaded" in server.log.read_text(errors="replace") and server.field("worker_state") == "ready"
 
 
 @contextmanager
 def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterator[Replicated]:
-    """Start everything, with the test's own settings; when this returns, every replica is in sync and warm."""
+    """Start the cluster with the settings `own`, and wait until every replica is in sync and has loaded the reader."""
     settings = SETTINGS | dict(own or {})
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(binary, settings, worker=WORKER))
@@ -91,7 +91,7 @@ def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterato
             eventually(lambda s=server: "cluster_known_nodes:6" in shards.on(s, "CLUSTER", "INFO"))
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
             words = ("CLUSTER", "REPLICATE", shards.on(primary, "CLUSTER", "MYID"))
-            # until its handshake ends, a node is known, but not by its name
+            # retried, because a node has a temporary id until its handshake ends
             eventually(lambda r=replica, w=words: shards.on(r, *w), ignore=redis.ResponseError)
         shards.in_sync()
         for server in shards.servers:

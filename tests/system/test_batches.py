@@ -1,4 +1,4 @@
-"""Batches survive SIGKILL of workers, of the service and of shards: each request has exactly one result."""
+"""Batches survive SIGKILL of workers, service and shards: each request has exactly one result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKER = "jobs_worker"
 
 
 class Workers:
-    """`qa-cluster jobs work`, whose processes are killed and started again."""
+    """`qa-cluster jobs work`. Tests kill and restart its processes."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -84,7 +84,7 @@ def upload(system: System, data: bytes) -> str:
 
 
 def shown(system: System, batch_id: str) -> dict[str, Any] | None:
-    """The batch; None while it cannot be read."""
+    """The batch, or None if the service cannot read it."""
     with suppress(OSError):
         status, _, body = system.http(f"/v1/batches/{batch_id}")
         if status == 200:
@@ -101,7 +101,7 @@ def contents(system: System, file_id: str | None) -> list[dict[str, Any]]:
 
 
 class Trial:
-    """A batch on a system, and what is killed while it runs. A supervisor would restart what is killed here."""
+    """A batch on a system whose processes are killed and, as by a supervisor, restarted."""
 
     def __init__(self, system: System, lines: list[dict[str, Any]]) -> None:
         self.system = system
@@ -114,7 +114,7 @@ class Trial:
         self.killed = Counter[str]()
 
     def kill(self, what: str) -> None:
-        """Kill it, and start it again."""
+        """Kill and restart a part of the system: workers, service, or a shard."""
         if what == "workers":
             self.killed[what] += self.workers.kill_workers()
             return
@@ -132,21 +132,21 @@ class Trial:
         self.killed[what] += 1
 
     def batch(self) -> dict[str, Any]:
-        """The batch, as soon as it can be read."""
+        """The batch, once the service can read it."""
         return dict(eventually(lambda: shown(self.system, self.batch_id), SECONDS))
 
     def progress(self) -> int:
-        """The number of results."""
+        """The number of recorded results."""
         counts = self.batch()["request_counts"]
         return int(counts["completed"]) + int(counts["failed"])
 
     def wait_for(self, results: int) -> int:
-        """Wait for so many results; return how many there are."""
+        """Wait until at least `results` results are recorded; return their number."""
         eventually(lambda: self.progress() >= results, SECONDS)
         return self.progress()
 
 
-def test_each_request_has_one_result_whatever_is_killed(server_binary: Path) -> None:
+def test_each_request_has_one_result_although_processes_are_killed(server_binary: Path) -> None:
     lines = [
         {"custom_id": f"c{n}", "method": "POST", "url": "/qa", "body": {"question": f"Who wrote book {n}?"}}
         for n in range(LINES)
@@ -178,7 +178,7 @@ def test_each_request_has_one_result_whatever_is_killed(server_binary: Path) -> 
 
 
 def check_commands(system: System, batch: dict[str, Any]) -> None:
-    """`jobs list`, `show` and `cancel` know a batch that has ended."""
+    """Check `jobs list`, `show` and `cancel` for a completed batch."""
     (listed,) = json.loads(system.cli("jobs", "list", "--json").stdout)["data"]
     assert listed == batch | {"owner": ANONYMOUS_OWNER}
     assert json.loads(system.cli("jobs", "show", batch["id"], "--json").stdout) == listed

@@ -1,4 +1,4 @@
-"""Servers that stop, restart, resync or die lose nothing, and a promoted replica answers without help."""
+"""Servers that stop, restart, resynchronize or die lose no data, and a promoted replica answers on its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store_scripts(shards: Replicated) -> None:
 
 
 def kept(shards: Replicated, server: Server) -> dict[str, object]:
-    """The data that a server must not lose, in its own replies."""
+    """The server's replies about all data that it must not lose."""
     view: dict[str, object] = {}
     with server.client(decode_responses=False) as client:
         client.execute_command("READONLY")
@@ -67,12 +67,12 @@ def kept(shards: Replicated, server: Server) -> dict[str, object]:
 
 
 def cached_answer(shards: Replicated, document_id: str) -> None:
-    """Cache an answer of a sentence on its shard."""
+    """Cache an answer of a document's sentence on its shard."""
     assert shards.ask(document_id, 0, FACTS[document_id][1]) is not None
 
 
 def answers(shards: Replicated) -> None:
-    """Checks that every question has the same answer as before, from the models and not from caches."""
+    """Check that every question has the same answer as before, from the reader and not from a cache."""
     load = Load(shards.url)
     load.store_facts()
 
@@ -92,7 +92,7 @@ def whole(shards: Replicated) -> None:
 
 
 def rewrite(shards: Replicated, primary: Server, preamble: str) -> None:
-    """Rewrite the AOF, as an RDB file or as commands."""
+    """Rewrite the append-only file with an RDB file (`preamble`) or with commands."""
     shards.on(primary, "CONFIG", "SET", "aof-use-rdb-preamble", preamble)
     done = primary.info("persistence")["aof_rewrites"]
     shards.on(primary, "BGREWRITEAOF")
@@ -110,7 +110,7 @@ def rewrite(shards: Replicated, primary: Server, preamble: str) -> None:
         pytest.param("restart", marks=pytest.mark.cluster),
     ],
 )
-def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
+def test_a_primary_loses_nothing(shards: Replicated, how: str) -> None:
     cached_answer(shards, "nile")
     primary, _ = shards.pair_of("nile")
     before = kept(shards, primary)
@@ -119,7 +119,7 @@ def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
     else:
         if how.startswith("rewrite"):
             rewrite(shards, primary, "no" if how == "rewrite as commands" else "yes")
-        # it is back before the other servers consider it dead
+        # the restart is faster than the detection of a dead server
         restart(shards, primary)
         primary, _ = shards.pair_of("nile")
     eventually(lambda: kept(shards, primary) == before)
@@ -128,7 +128,7 @@ def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
 
 
 @pytest.mark.cluster
-def test_a_replica_that_was_down_gets_everything_by_a_full_synchronisation(shards: Replicated) -> None:
+def test_a_replica_that_was_down_gets_all_data_in_a_full_synchronization(shards: Replicated) -> None:
     primary, replica = shards.pair_of("gold")
     replica.stop(signal.SIGKILL)
     fulls = primary.info("stats")["sync_full"]
@@ -147,7 +147,7 @@ def test_a_replica_that_was_down_gets_everything_by_a_full_synchronisation(shard
 
 
 def measured_failover(shards: Replicated, document_id: str, act: Callable[[Server, Server], object]) -> Load:
-    """Ask and write while `act(primary, replica)` lets the replica take over, without loading a model."""
+    """Ask and write while `act` makes the replica take over; check that the replica loads no model."""
     primary, replica = shards.pair_of(document_id)
     shards.in_sync()
     load = Load(shards.url)
@@ -174,12 +174,12 @@ def measured_failover(shards: Replicated, document_id: str, act: Callable[[Serve
 
 
 def loaded(server: Server) -> int:
-    """How many models and scripts its worker has loaded so far."""
+    """The number of models and scripts that the server's worker has loaded so far."""
     return server.log.read_text(errors="replace").count("is loaded")
 
 
 def all_loaded(server: Server, seconds: float = 2) -> int:
-    """The same number, when it has not changed for a while.
+    """Like `loaded`, but waits until the number is stable for `seconds`.
 
     A restarted server also loads models that its primary sends after the sync.
     """

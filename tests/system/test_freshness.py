@@ -1,4 +1,4 @@
-"""The service answers from a text that a stock client has written, and no longer from the old text."""
+"""After a stock client has replaced a text, the service answers from the new text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.one_server("what processes remember of documents is the
 QUESTION = "Who wrote the famous book plain long ago?"
 
 
-def test_a_text_written_with_set_is_answered_from_soon_and_the_old_one_no_more(service: System) -> None:
+def test_a_text_written_with_set_soon_replaces_the_old_text_in_answers(service: System) -> None:
     with Client(f"http://127.0.0.1:{service.port}") as rest:
         rest.put_document("plain", "Anna wrote the famous book plain long ago.")
         assert rest.ask(QUESTION, doc_id="plain", no_answer=False).answers[0].answer == "Anna"

@@ -1,6 +1,6 @@
-"""Three hosts with their own addresses, with TLS and passwords; each has a primary and another host's replica.
+"""Three hosts with separate addresses, TLS and passwords. Each runs a primary and the replica of another primary.
 
-One host is cut off and reconnected, while clients ask questions all the time.
+One host is disconnected and reconnected while clients ask questions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUESTION_SECONDS = 30
 
 @dataclass
 class Asked:
-    """The outcomes of the questions: the time of each right answer, the wrong answers, and the errors."""
+    """The outcomes of questions: the times of right answers, the wrong answers, and the errors."""
 
     right: list[tuple[float, str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Asked:
     errors: list[str] = field(default_factory=list)
 
     def all_right_since(self, moment: float) -> bool:
-        """Whether every question has got its right answer after this moment."""
+        """Whether every question has had a right answer after this moment."""
         return {name for when, name in self.right if when > moment} == set(FACTS)
 
 
@@ -59,7 +59,7 @@ class Elsewhere:
         self.hosts, self.folder = hosts, folder
         self.authority = Authority(folder / "made")
         client = self.authority.sign("client", (), usage="clientAuth")
-        # primaries first; each host has the replica of the previous host's primary
+        # primaries first, then replicas; each host has the replica of the previous host's primary
         ring = [*hosts[1:], hosts[0]]
         self.addresses = [Address(host.address, PRIMARY) for host in hosts]
         self.addresses += [Address(host.address, REPLICA) for host in ring]
@@ -87,7 +87,7 @@ class Elsewhere:
         }
 
     def options(self, host: Host, port: int) -> list[str]:
-        """The options of a server, for `node` and `check`."""
+        """The options of `node` and `check` for a server."""
         pair = self.authority.sign(f"{host.name}-{port}", [f"IP:{host.address}"])
         where = ["--host", host.address, "--port", str(port), "--announce", host.address]
         return [*where, "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
@@ -111,13 +111,13 @@ class Elsewhere:
         return True
 
     def primary_addresses(self, asked: Address) -> set[str]:
-        """The live primaries with slots, as a server sees them."""
+        """The live primaries with slots in the view of a server."""
         with self.client(asked) as client:
             return {node.address for node in nodes_of(client) if node.is_primary and not node.failed}
 
     @contextmanager
     def asking(self) -> Iterator[Asked]:
-        """Ask all questions of the whole corpus and of the shards that answer, until the end of the block."""
+        """Ask all questions with full and with partial coverage, until the end of the block."""
         asked, over = Asked(), threading.Event()
         with ClusterClient(self.settings) as client:
             for name, (text, _) in FACTS.items():
@@ -174,7 +174,7 @@ def on(host: Host, elsewhere: Elsewhere, *words: str) -> str:
     return done.stdout
 
 
-def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: Elsewhere) -> None:
+def test_a_host_is_disconnected_and_reconnected_while_questions_are_asked(elsewhere: Elsewhere) -> None:
     first, second, third = elsewhere.hosts
     url = elsewhere.settings.cluster_url
     on(first, elsewhere, "up", "--form", "--cluster-url", url)
@@ -182,7 +182,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
     primaries = {f"{host.address}:{PRIMARY}" for host in elsewhere.hosts}
     assert elsewhere.primary_addresses(elsewhere.addresses[0]) == primaries
 
-    # another server could run on this host: the host reaches the other servers and their buses
+    # `check` confirms that this host reaches the other servers and their cluster buses
     found = json.loads(on(second, elsewhere, "check", "--json", "--cluster-url", url, *elsewhere.options(second, 7002)))
     assert [made["said"] for made in found["checks"] if made["what"].startswith("server 10.")] == [
         "answers, with the module; its cluster bus can be reached"
@@ -192,7 +192,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
         eventually(lambda: asked.all_right_since(0), 120)
         third.cut_off()
         begun = time.monotonic()
-        # the replica of this host's primary is on the first host, and takes over
+        # the first host has the replica of the lost primary
         promoted = f"{first.address}:{REPLICA}"
         left = {f"{first.address}:{PRIMARY}", f"{second.address}:{PRIMARY}", promoted}
         ignored = (redis.RedisError, QAError)
@@ -212,7 +212,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
     assert asked.wrong == []
     with ClusterClient(elsewhere.settings) as client:
         assert elsewhere.answer(client, "How much does the gadget of the hosts weigh?")[0] == "gadget"
-    for host in elsewhere.hosts:  # each host asks separately, starting with its own server
+    for host in elsewhere.hosts:  # each host connects to its own server first
         said = on(host, elsewhere, "ask", FACTS["honey"][1], "--cluster-url", f"rediss://{host.address}:{PRIMARY}")
         assert "bees" in said
     print(
@@ -223,7 +223,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
 
 
 def writes_are_refused(host: Host, elsewhere: Elsewhere) -> bool:
-    """Whether the primary that is cut off refuses writes, because the majority has another primary."""
+    """Whether the disconnected primary refuses writes, because it cannot reach the majority."""
     path = elsewhere.folder / f"{host.address}-{PRIMARY}" / "node" / "server.sock"
     with redis.Redis(unix_socket_path=str(socket_of(path)), password=PASSWORD) as client:
         try:
@@ -236,7 +236,7 @@ def writes_are_refused(host: Host, elsewhere: Elsewhere) -> bool:
 
 
 def socket_of(near: Path) -> Path:
-    """The socket of a server, from its configuration, because the path of the test's folder may be long."""
+    """The Unix socket path in a server's configuration, which depends on the length of the folder's path."""
     text = (near.parent / "server.conf").read_text()
     line = next(line for line in text.splitlines() if line.startswith("unixsocket "))
     return Path(line.split('"')[1])

@@ -36,7 +36,7 @@ STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "1000"))
 SEED = int(os.environ.get("QA_TEST_SEED", "1"))
 DOCUMENTS = 60
 PATIENCE_SECONDS = 120.0
-# A change of the cluster has effects for a while after all servers agree on it: sweeps, the services' topology.
+# Sweeps and new topologies of services continue for a while after all servers agree on a change.
 SETTLING_SECONDS = 3.0
 
 Answer = tuple[list[tuple[str, str, str, int]], float]
@@ -45,13 +45,13 @@ Answer = tuple[list[tuple[str, str, str, int]], float]
 @pytest.fixture
 def shards(server_binary: Path) -> Iterator[Replicated]:
     """A separate cluster, because the test moves its slots."""
-    # on a busy machine a server may be silent for a second or two; only the test itself may change the cluster
+    # a long timeout: a server that is slow on a busy machine must not cause a failover
     with replicated(server_binary, {"cluster-node-timeout": 4000}) as found:
         yield found
 
 
 async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str]:
-    """The contents of an answer, and the cache that it comes from."""
+    """The contents of an answer, and the cache that had it."""
     result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, timeout=PATIENCE_SECONDS)
     found = [(a.answer, a.document_id, a.document_version, a.start) for a in result.answers]
     return (found, round(result.no_answer_score, 3)), result.cache.tier
@@ -59,7 +59,7 @@ async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str
 
 @dataclass
 class Steps:
-    """Two services of one cluster: changes through them, and their answers."""
+    """Random steps of two services of one cluster: changes, and questions whose answers are compared."""
 
     services: tuple[Engine, Engine]
     changes: Changes
@@ -106,7 +106,7 @@ class Steps:
             await self._ask(number, self.asked)
 
     async def _begin_change(self) -> None:
-        """Start a change, after both services have cached answers. Some changes end before the next step."""
+        """Start a change after both services have cached answers. Some changes are complete before the next step."""
         self.kept = self.chance.sample(QUESTIONS, 3)
         for question in self.kept:
             for service in self.services:
@@ -133,7 +133,7 @@ class Steps:
             self.waiting.add(name)
 
     async def _set(self, name: str) -> None:
-        """Write or remove a text as any client may; cached answers stay until the shard's function has run."""
+        """Write or remove a text with plain commands; cached answers stay until the shard's function has run."""
         key = keys.paragraphs_key(check_document(name, "").name, self.services[0].documents.tag_of(name))
         if self.chance.random() < 0.7:
             self.counts["plain SET"] += 1
@@ -168,12 +168,12 @@ class Steps:
             return False
 
     async def _moving(self) -> bool:
-        """Whether something may change between two questions that are asked one after the other."""
+        """Whether a change or a pending document may affect the next questions."""
         self.waiting -= {name for name in list(self.waiting) if await self._indexed(name)}
         return self.change is not None or time.monotonic() < self.settled_at or bool(self.waiting)
 
     async def _ask(self, number: int, question: str) -> None:
-        """Compare the answer of a service with a fresh answer, or with the fresh answers before and after it."""
+        """Compare an answer with a fresh answer, or during a change with fresh answers before and after it."""
         moving, during = await self._moving(), self.kind
         before = (await answer(self.some_service, question, "off"))[0] if moving else None
         service = self.some_service
@@ -189,7 +189,7 @@ class Steps:
         await self._note(service, question, f"step {number}, during {during}: {tier} {given}, fresh {before} {after}")
 
     async def _write_what_is_kept(self, number: int) -> None:
-        """After a change, write to a partition that it concerned, and ask at once a question that was cached before."""
+        """After a change, write to one of its partitions, and at once ask the questions that were cached before."""
         tag = self.chance.choice(self.changes.tags)
         names = (f"doc {n}" for n in range(1000))
         inside = (name for name in names if keys.partition_of(name, PARTITIONS) == tag)
@@ -197,7 +197,7 @@ class Steps:
             await self._write_and_ask(number, next(inside), question, self.services)
 
     async def _write_and_ask(self, number: int, name: str, question: str, services: tuple[Engine, Engine]) -> None:
-        """Through the second service, write a sentence that changes an answer of the first one, and ask at once.
+        """Write a sentence through the second service that changes an answer of the first service, and ask at once.
 
         Only pending documents, and writes that are lost with a killed primary, change between the next two questions.
         """
@@ -205,13 +205,13 @@ class Steps:
         during, (keeper, writer) = self.kind, services
         await self._moving()
         verb, noun = question.removeprefix("Who ").removesuffix("?").split(" the ")
-        # this sentence is better than any other
+        # this sentence ranks above all others
         told = f"{noun}, {noun}: Person{self.chance.randrange(1000)} {verb} {noun}."
         await writer.documents.put(name, told, timeout=PATIENCE_SECONDS)
         given, tier = await answer(keeper, question, "use")
         fresh = (await answer(writer, question, "off"))[0]
         if not self.waiting and given != fresh and during == "failover":
-            # a service needs some time to notice that a server with its subscription was demoted
+            # after a failover, a service needs some time to detect that its server was demoted
             self.counts["not yet noticed in a failover"] += 1
             await asyncio.sleep(CHECK_SECONDS + LEASE_SECONDS)
             given, tier = await answer(keeper, question, "use")
@@ -229,7 +229,7 @@ class Steps:
 
 @asynccontextmanager
 async def services(shards: Replicated) -> AsyncIterator[tuple[Engine, Engine]]:
-    """The engines of two processes, whose cached answers tolerate no drift."""
+    """The engines of two services whose cached answers tolerate no drift."""
     target = Target(
         [Address("127.0.0.1", server.port) for server in shards.servers], Login(), EngineOptions(answer_drift=0.0)
     )
@@ -246,7 +246,7 @@ async def services(shards: Replicated) -> AsyncIterator[tuple[Engine, Engine]]:
 
 @pytest.mark.timeout(6 * 3600)
 async def test_no_answer_is_stale_while_documents_slots_and_primaries_change(shards: Replicated) -> None:
-    """`QA_TEST_INTERLEAVINGS` says how many steps, `QA_TEST_SEED` which."""
+    """`QA_TEST_INTERLEAVINGS` is the number of steps, and `QA_TEST_SEED` is the random seed."""
     chance, begun = random.Random(SEED), time.monotonic()
     async with services(shards) as engines:
         steps = Steps(engines, Changes(shards, random.Random(SEED)), chance)

@@ -1,4 +1,4 @@
-"""Processes killed with SIGKILL under load: the module retries jobs, later ones succeed, nothing is left over."""
+"""SIGKILL under load: the module retries the jobs, later jobs succeed, and no job or connection remains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored(system: System) -> System:
 
 @dataclass
 class Outcome:
-    """One `GET`: when it was sent and answered (monotonic seconds), and the error, if any."""
+    """One `GET`: its start and end in monotonic seconds, and its error, if any."""
 
     sent: float
     answered: float
@@ -83,9 +83,9 @@ def load(stored: System) -> Iterator[Load]:
 
 @pytest.fixture
 def patient(stored: System) -> Iterator[System]:
-    """A system whose shards ignore a silent worker, so that they notice only its death.
+    """A system whose shards detect the death of a worker, but not its silence.
 
-    Reads wait until the next worker is ready, even if its start takes long.
+    Reads wait for the next worker, even if its start is slow.
     """
     for node in stored.nodes:
         node.config_set("qa.worker-silence-ms", 600_000)
@@ -139,7 +139,7 @@ def test_client_killed_while_it_waits(stored: System) -> None:
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:
-    # wait for the connections of all workers: after the previous test, the module may still replace one
+    # wait for all workers, because the module may still replace one after the previous test
     eventually(lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes))
     clients = [len(node.client_list()) for node in service.nodes]
     with ThreadPoolExecutor(16) as pool:
@@ -160,4 +160,4 @@ def _ask_ignoring_loss(system: System, number: int) -> None:
     try:
         system.http(f"/qa?question=Who+founded+Town{number}%3F+{number}")
     except OSError:
-        return  # the service died while it answered: this is the case to test
+        return  # the service died while it answered, which is the case to test

@@ -1,4 +1,4 @@
-"""The bundled encoder on a whole cluster: documents are found by their meaning, without a common word."""
+"""The bundled encoder on a whole cluster: questions find documents that share no word with them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUESTIONS = {
 
 @pytest.fixture(scope="module")
 def filled(system: System) -> Iterator[System]:
-    """The system with the documents, all with vectors."""
+    """The system with all documents of this file and their vectors."""
     with ClusterClient(system.url) as client:
         for name, text in DOCUMENTS.items():
             client.put_document(f"meaning-{name}", text)
@@ -54,7 +54,7 @@ def encoder() -> LocalEncoder:
 
 
 def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: LocalEncoder) -> None:
-    """A PUT with vectors of the same encoder, document and sentences needs no run of the shard's encoder."""
+    """The shard needs no run of its encoder if the vectors fit its encoder, the document and the sentences."""
     filled.start_service()
     text = "Penguins cannot fly. They swim very well in cold water."
     document = Document("meaning-client", text, "Birds", {"year": 1})
@@ -70,7 +70,7 @@ def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: Local
         try:
             assert put() == "stored"
             assert embedded(filled) == count + 1
-            assert put() == "stored", "a repeated write replaces the same vectors"
+            assert put() == "stored", "a repeated write stores the same vectors again"
             cosine, found = by_meaning(filled, "Which birds are unable to rise into the air?")
             assert found == document.id and cosine > 0.2
             assert put(encoder="0" * 16) == "other_encoder"
@@ -95,7 +95,7 @@ def unembedded(system: System) -> int:
 
 
 def on_partitions(system: System, name: str, *arguments: object) -> list[Any]:
-    """The replies of the indexes of all partitions to a command."""
+    """Send a command to the indexes of all partitions and return the replies."""
     replies = []
     with redis.RedisCluster.from_url(system.url) as client:
         for tag in keys.partition_tags(int(client.get(keys.PARTITIONS_KEY) or 0)):
@@ -118,7 +118,7 @@ def embedded(system: System) -> int:
 
 
 def by_meaning(system: System, question: str) -> tuple[float, str]:
-    """The best cosine of all passages, and its document."""
+    """The best cosine of all passages, and the passage's document."""
     with redis.Redis.from_url(system.url) as client:
         digest, _, packed, weight, missing = client.execute_command("RG.TRIGGER", "qa.embed", question)
     assert digest == ENCODER.digest
@@ -145,7 +145,7 @@ def test_a_document_is_found_without_a_common_word(filled: System, question: str
     assert cosine > 0.2
 
 
-def test_metrics_and_status_say_how_many_documents_wait(filled: System) -> None:
+def test_metrics_and_status_show_the_number_of_pending_documents(filled: System) -> None:
     assert unembedded(filled) == 0
     assert "without vectors" not in filled.cli("status").stdout
     for node in filled.nodes:

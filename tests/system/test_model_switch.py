@@ -1,8 +1,7 @@
 """The default reader changes while questions are asked: no error, no pause, no answer under a wrong name.
 
-The two readers answer differently on purpose, one always the first word of the sentence and one always the last, so
-each answer shows its reader. After the command has reported the change, only the new reader may answer, also to stock
-clients.
+One reader always answers with the first word of the sentence and the other with the last word, so each answer shows
+its reader. After the command has reported the change, only the new reader may answer, even to stock clients.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 @dataclass
 class Watchers:
-    """Clients that ask all the time, and their answers: the time of sending, the time of arrival, and the reader."""
+    """Clients that ask continuously, and their answers: the time of sending, the time of arrival, and the reader."""
 
     shards: TinyShards
     seen: list[tuple[float, float, str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    # (time, reader): questions after this time must get answers of this reader; empty: of any of the two
+    # (time, reader): after this time only this reader may answer; with an empty name, either reader may answer
     rules: list[tuple[float, str]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     longest_change: float = 0.0
@@ -58,7 +57,7 @@ class Watchers:
             number = 0
             while not self.stop.is_set():
                 number += 1
-                # repeated questions: answered from the near cache, from the shards' caches, and from no cache
+                # repeated questions use the near cache and the shards' caches; every third question uses no cache
                 cache = ("use", "use", "off")[number % 3]
                 only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all shards
                 asked, sent = QUESTION.format(f"city {number % DOCUMENTS}"), time.monotonic()
@@ -88,7 +87,7 @@ class Watchers:
                     self.errors.append(f"GET: {error!r}")
                     continue
                 except AttributeError:
-                    # a fault of redis-py: on a redirection to an unknown server it uses None as the node
+                    # a bug in redis-py: after a redirection to an unknown server, its node is None
                     client.nodes_manager.initialize()
                     continue
                 found = json.loads(value) if value is not None else {"model": {"revision": ""}, "answer": None}
@@ -96,7 +95,7 @@ class Watchers:
                 time.sleep(BREATH_SECONDS)
 
     def change(self, work: Callable[[], object], to: str) -> None:
-        """Change the default: during the change both readers may answer, after the report only the new one."""
+        """Change the default. Both readers may answer during the change, and only the new reader afterwards."""
         self.rules.append((time.monotonic(), ""))
         work()
         self.rules.append((time.monotonic(), to))
@@ -104,7 +103,7 @@ class Watchers:
         time.sleep(0.3)
 
     def late(self) -> list[str]:
-        """Answers of the former reader to questions after the report of the change."""
+        """Answers of the former reader to questions that were sent after the change."""
         found = []
         for (since, revision), (until, _) in pairwise([*self.rules, (float("inf"), "")]):
             found += [
@@ -115,7 +114,7 @@ class Watchers:
         return found
 
     def longest_pause(self) -> float:
-        """Seconds between two answers, to any client."""
+        """The longest time between two answers to any clients, in seconds."""
         times = sorted(came for _, came, _, _ in self.seen)
         return max(b - a for a, b in pairwise(times))
 
@@ -158,7 +157,7 @@ def test_questions_continue_while_the_default_is_changed_repeatedly(shards: Tiny
         watchers.change(lambda: shards.load("last", keep_old=True), last)
         watchers.change(lambda: shards.use("first"), first)
         watchers.change(lambda: shards.use("last"), last)
-        # one command stores, warms and switches, and removes the former reader, which may still read questions
+        # one command loads the new reader and removes the former one, which may still read questions
         watchers.change(lambda: shards.unload("first"), last)
         watchers.change(lambda: shards.load("first"), first)
         watchers.change(lambda: shards.load("last"), last)
@@ -167,7 +166,7 @@ def test_questions_continue_while_the_default_is_changed_repeatedly(shards: Tiny
 
 
 def test_questions_continue_while_slots_move_and_a_reader_is_loaded(shards: TinyShards) -> None:
-    moved = threading.Thread(target=move_to_and_fro, args=(shards,))
+    moved = threading.Thread(target=move_there_and_back, args=(shards,))
     with watched(shards) as watchers:
         moved.start()
         watchers.change(lambda: shards.load("last", keep_old=True), shards.last.revision)
@@ -178,8 +177,8 @@ def test_questions_continue_while_slots_move_and_a_reader_is_loaded(shards: Tiny
     check(watchers, "changes while slots move")
 
 
-def move_to_and_fro(shards: TinyShards) -> None:
-    """Move the lowest slots of the second shard, with its readers' keys, to the first shard and back."""
+def move_there_and_back(shards: TinyShards) -> None:
+    """Move the second shard's lowest slots, which have its readers' keys, to the first shard and back."""
     clients = [node.client(decode_responses=False) for node in shards.nodes]
     try:
         by_port = {node.port: node for node in all_primaries(clients[0])}

@@ -1,4 +1,4 @@
-"""A full queue refuses at once: 503 with Retry-After over HTTP, OVERLOADED over RESP. Nothing hangs."""
+"""A full queue refuses jobs at once: 503 with Retry-After over HTTP, and OVERLOADED over RESP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.one_server("the queue is the module's; tests/module fil
 
 @pytest.fixture
 def stuck(service: System) -> Iterator[list[int]]:
-    """Stop the workers and limit the queue to four jobs; the process ids of the workers."""
+    """Stop the workers and limit the queue to four jobs. The value is the list of the workers' process ids."""
     with ClusterClient(service.url) as client:
         client.put_document("overload", "Forty clients filled the queue.")
     for node in service.nodes:
@@ -40,7 +40,7 @@ def stuck(service: System) -> Iterator[list[int]]:
     for pid in pids:
         resume(pid)
     for node, number in zip(service.nodes, before, strict=True):
-        # until its next beat, its silence exceeds the limit
+        # wait for a heartbeat, because the silence before it exceeds the limit
         eventually(lambda node=node, number=number: beats(node) > number)
         node.config_set("qa.max-queue", 1024)
         node.config_set("qa.worker-silence-ms", 10_000)
@@ -48,16 +48,16 @@ def stuck(service: System) -> Iterator[list[int]]:
 
 
 def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> None:
-    """Jobs beyond the limit are refused, while the other jobs wait for the stopped workers."""
+    """The module refuses jobs beyond the limit while the other jobs wait for the stopped workers."""
 
     def ask(number: int) -> tuple[int, dict[str, str], bytes]:
-        # with partial coverage, the shards of stopped workers are left out
+        # a question with partial coverage would leave out the shards with stopped workers
         path = f"/qa?question=Who+filled+the+queue+{number}%3F&timeout_ms=120000&retriever=words&coverage=full"
         return service.http(path, seconds=180)
 
     with ThreadPoolExecutor(40) as pool:
         asked = [pool.submit(ask, 0)]
-        # the job is queued on the shard of the only ranked sentence, or the worker has just taken it
+        # the first job is queued, or a worker received it just before its stop
         eventually(lambda: service.total("qa_queued_clients") + service.total("qa_in_flight") >= 1)
         asked += [pool.submit(ask, number) for number in range(1, 40)]
         try:
@@ -82,7 +82,7 @@ def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> Non
 def test_full_queue_over_resp(service: System) -> None:
     host, port = service.addresses[0]
     waiting = []
-    for number in range(80):  # the worker may have taken some jobs before its stop
+    for number in range(80):  # the worker may have received some jobs before its stop
         connection = redis.Connection(host=host, port=port)
         connection.send_command("RG.TRIGGER", "qa.read", "", f"full {number}?", "full:{a}:0")
         waiting.append(connection)
@@ -95,9 +95,9 @@ def test_full_queue_over_resp(service: System) -> None:
         connection.disconnect()
 
 
-@pytest.mark.cluster  # it measures the machine: `tests/unit/test_admission.py` has the rules
-def test_new_questions_that_would_end_too_late_are_refused_while_they_wait(service: System) -> None:
-    """Far more new questions at once than can be answered in time, at the rate of a first group of questions."""
+@pytest.mark.cluster  # depends on the machine's speed; `tests/unit/test_admission.py` tests the rules
+def test_pending_questions_that_would_miss_their_deadline_are_refused(service: System) -> None:
+    """The service cannot answer so many concurrent questions before their deadline. A first group gives its rate."""
     with ClusterClient(service.url) as client:
         for number in range(12):
             client.put_document(f"town {number}", f"Town {number} was founded by the explorer Smith number {number}.")
@@ -119,7 +119,7 @@ def test_new_questions_that_would_end_too_late_are_refused_while_they_wait(servi
         f"{len(some)} {name}" + (f" (after {some[0][0]:.1f} to {some[-1][0]:.1f} s)" if some else "")
         for name, some in (("answered", sorted(answered)), ("refused", sorted(refused)), ("late", sorted(late)))
     )
-    print(f"\n64 took {needed:.1f} s; {NEW_QUESTIONS} with twice that, {allowed / 1000:.1f} s, each: {said}")
+    print(f"\n64 questions took {needed:.1f} s; {NEW_QUESTIONS} with a timeout of {allowed / 1000:.1f} s each: {said}")
     assert len(answered) + len(refused) + len(late) == len(outcomes)
     assert answered
     assert {code for _, _, code in refused} == {"OVERLOADED"}

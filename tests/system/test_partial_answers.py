@@ -37,9 +37,9 @@ from tests.system.test_shard_down import id_on
 pytestmark = pytest.mark.hostile
 
 ASKERS = 4
-# Otherwise a question waits for a starting worker, or for its deadline of 10 s.
+# A question that waits for a starting worker, or for its deadline of 10 s, takes longer.
 SLOWEST_SECONDS = 5.0
-# A question that was asked when the shard ended or hung. It waits for about 0.3 s, and longer on a busy machine.
+# The limit for questions at the time of the harm. They wait for about 0.3 s, and longer on a busy machine.
 FIRST_SECONDS = 3.0
 # The module replaces a hung worker after 10 s, and a service detects a hung server as down after 5 s.
 HUNG_WORKER_SECONDS, HUNG_SHARD_SECONDS = 13.0, 8.0
@@ -48,7 +48,7 @@ BUSY_PROCESSES, BUSY_SECONDS = 4, 20.0
 
 @dataclass(frozen=True, order=True)
 class Wait:
-    """One question: the seconds until its answer, when it began after the last harm, and what the answer says."""
+    """One question: its duration, its start after the last harm (both in seconds), and fields of its answer."""
 
     seconds: float
     after_harm: float
@@ -63,7 +63,7 @@ class Wait:
 
 @dataclass
 class Seen:
-    """The outcomes for the askers: the status and the wait of each answer, and the faults."""
+    """All outcomes: the statuses and durations of the answers, and the faults."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     waits: list[Wait] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Seen:
 
     @property
     def first(self) -> list[float]:
-        """The waits after a harm, sorted, of the questions that ran at that moment or were asked within 1 s."""
+        """The sorted waits after a harm, for questions that were running then or started within 1 s."""
         return sorted(wait.seconds + min(wait.after_harm, 0) for wait in self.waits if wait.after_harm < 1)
 
 
@@ -145,7 +145,7 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
 
 
 def harm(askers: Askers, pid: int, how: signal.Signals) -> None:
-    """Kill or stop a process while questions are asked."""
+    """Send a signal to a process and record the time of this harm."""
     askers.harmed = time.monotonic()
     os.kill(pid, how)
 
@@ -154,7 +154,7 @@ Harm = Callable[[System, int, Askers, int], None]
 
 
 def kill_worker(system: System, number: int, askers: Askers, questions: int) -> None:
-    """Kill the worker of a shard, and wait until `questions` more questions are answered and the worker is back."""
+    """Kill a shard's worker; wait until its successor is ready and `questions` more questions are answered."""
     node, before = system.nodes[number], askers.count
     victim = system.worker_pid(node)
     harm(askers, victim, signal.SIGKILL)
@@ -168,7 +168,7 @@ def kill_worker(system: System, number: int, askers: Askers, questions: int) -> 
 
 
 def kill_shard(system: System, number: int, askers: Askers, questions: int) -> None:
-    """Kill the server of a shard, wait until `questions` more questions are answered, and start the server again."""
+    """Kill a shard's server, wait until `questions` more questions are answered, and restart the server."""
     pid, before = system.server_pid(number), askers.count
     system.may_end()
     harm(askers, pid, signal.SIGKILL)
@@ -181,13 +181,13 @@ def kill_shard(system: System, number: int, askers: Askers, questions: int) -> N
 
 
 def hang(pid: int, askers: Askers, questions: int, seconds: float) -> None:
-    """Stop a process for at least so many questions and seconds."""
+    """Stop a process for at least `questions` answered questions and `seconds` seconds."""
     before, until = askers.count, time.monotonic() + seconds
     harm(askers, pid, signal.SIGSTOP)
     try:
         eventually(lambda: askers.count >= before + questions and time.monotonic() > until, 120)
     finally:
-        with suppress(ProcessLookupError):  # the module has replaced it
+        with suppress(ProcessLookupError):  # the module has replaced the process
             os.kill(pid, signal.SIGCONT)
 
 
@@ -205,7 +205,7 @@ def hang_shard(system: System, number: int, askers: Askers, questions: int) -> N
 
 @contextmanager
 def busy_host(processes: int) -> Iterator[None]:
-    """Processes that only take processor time."""
+    """Run processes that only use processor time."""
     running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -231,7 +231,7 @@ def described(seen: Seen, what: str) -> float:
 
 def assert_answered(seen: Seen, what: str, figures: Figures) -> None:
     longest = described(seen, what)
-    assert seen.partial, "no question was asked without the shard"
+    assert seen.partial, "no answer was partial"
     figures.record_wait(f"{what}: longest wait", longest, SLOWEST_SECONDS)
     figures.record_wait(f"{what}: longest wait of the first questions", seen.first[-1], FIRST_SECONDS)
 

@@ -1,4 +1,4 @@
-"""A fourth shard joins and gets its share of the slots while clients ask and write."""
+"""A fourth shard joins and receives its share of the slots while clients ask and write."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def ordered(shards: Shards) -> list[Node]:
 
 
 def from_the_upper_end(shards: Shards) -> int:
-    """Move like `qa-cluster scale`: keys under the tag of a shard's lowest slot stay."""
+    """Move like `qa-cluster scale`: the highest slots, so that the readers' keys stay."""
     with_clients = [(node, shards.nodes[i].client(decode_responses=False)) for i, node in enumerate(ordered(shards))]
     try:
         return rebalance(with_clients)
@@ -87,12 +87,12 @@ def from_the_upper_end(shards: Shards) -> int:
 
 
 def at_once(shards: Shards) -> int:
-    """Move with Valkey's CLUSTER MIGRATESLOTS: the slots of each shard at once, while the source serves."""
+    """Move with Valkey's CLUSTER MIGRATESLOTS: all slots of a shard at once, while the source serves."""
     nodes = ordered(shards)
     moves = plan(nodes)
     for index, node in enumerate(nodes):
         owned = [slot for first, last in node.slots for slot in range(first, last + 1)]
-        # starting at the lower end, with the keys of the reader
+        # the lowest slots first, which have the keys of the reader
         slots = owned[: sum(move.source == node.id for move in moves)]
         if slots:
             arguments = ("SLOTSRANGE", slots[0], slots[-1], "NODE", moves[0].target)
@@ -132,7 +132,7 @@ def test_a_fourth_shard_gets_its_share_under_load(
         print(
             f"\n{moved} slots moved in {took:.1f} s; {len(load.seen.right)} right answers, slowest"
             f" {load.seen.slowest():.2f} s; {len(load.seen.stored)} documents stored;"
-            f" sent again: {dict(load.seen.redirects)}"
+            f" retries: {dict(load.seen.redirects)}"
         )
         assert moved == SLOTS // 4
         assert not load.seen.wrong
@@ -144,5 +144,5 @@ def test_a_fourth_shard_gets_its_share_under_load(
 
 
 def stored_readers(shards: Shards, node: Server) -> int:
-    """How many copies of the reader a shard has in its keys."""
+    """The number of copies of the reader in a shard's keys."""
     return len(shards.on(node, "AI._MODELSCAN"))

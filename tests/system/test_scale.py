@@ -1,4 +1,4 @@
-"""`qa-cluster scale`: one more shard joins, and no data is lost, also after a restart."""
+"""`qa-cluster scale` adds a shard without loss of data, even after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of three shards is killed or stopped, without a replica: what users see, and that all recovers."""
+"""One of three shards without replicas is killed or stopped: the view of users, and the recovery."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FACTS = {
     "Where does the Nile flow?": "The Nile flows into the {name}.",
 }
 LONG_MS = 120_000
-"""No request is meant to take so long: one that waits for the shard would."""
+"""Only a request that waits for the lost shard would take this long."""
 
 
 @pytest.fixture(scope="module", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
-    """A separate system, because its shards are killed. Each shard has one document, about a different subject."""
+    """A separate system, because its shards are killed. Each shard has one document about a different subject."""
     with System(binary_or_skip(request.param), **UNHURRIED) as made:
         made.start_service()
         with ClusterClient(made.url) as client:
@@ -44,13 +44,13 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
 
 
 def id_on(number: int) -> str:
-    """The id of a document on this shard."""
+    """A document id that belongs to this shard."""
     found = (f"doc-{n}" for n in range(1000))
     return next(name for name in found if slot(partition_of(name, PARTITIONS)) * 3 // 16384 == number)
 
 
 def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    # by meaning, an answer also shows the documents of the other shards
+    # by words only, because by meaning each question would also find the documents of the other shards
     given = {"timeout_ms": LONG_MS, "retriever": "words"} | options
     query = "".join(f"&{name}={value}" for name, value in given.items())
     status, _, body = system.http(f"/qa?question={quote(question)}{query}")
@@ -58,7 +58,7 @@ def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, A
 
 
 def kept(system: System, question: str) -> bool:
-    """Whether the near cache of the service answers. It does not while a server does not report changes."""
+    """Whether the near cache of the service answers, which needs change reports from every server."""
     status, found = ask(system, question, cache="only")
     return (status, found.get("cache", {}).get("tier")) == (200, "near")
 
@@ -76,9 +76,9 @@ def gone(system: System, address: str) -> bool:
 
 
 def noticed(system: System, address: str) -> bool:
-    """Whether the service knows that the shard is down: it answers without the shard, or its refusal names the shard.
+    """Whether the service has detected the lost shard, and names it in a partial answer or in a refusal.
 
-    It refuses if the other servers refuse, which may mark the shard as failing before the service notices.
+    The service refuses if the other servers refuse. They may detect the lost shard earlier than the service.
     """
     status, found = ask(system, "Is anything missing?", cache="off")
     if status == 503:
@@ -88,9 +88,9 @@ def noticed(system: System, address: str) -> bool:
 
 @contextmanager
 def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
-    """Within the block a shard is down, and the service knows; yields the shard's address.
+    """Take a shard down, wait until the service has detected it, and yield the shard's address.
 
-    At the end the shard is complete again.
+    After the block, the shard works again.
     """
     host, port = system.addresses[number]
     pid = system.server_pid(number)
@@ -107,7 +107,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
                 eventually(lambda: not lives(pid))
             system.cli("up")
         system.watch()
-        # for a while the servers may still mark a resumed shard as failing, and its reader is loaded last
+        # the servers may still mark a resumed shard as failing, and the shard loads its reader last
         eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
         eventually(lambda: not ask(system, "Is all there again?", cache="off")[1]["index"]["partial"], 120)
@@ -117,14 +117,14 @@ HOWS = [signal.SIGKILL, signal.SIGSTOP]
 
 
 @pytest.mark.parametrize("how", HOWS, ids=["killed", "stopped"])
-def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.Signals) -> None:
+def test_the_other_shards_answer_and_the_result_names_the_missing_shard(system: System, how: signal.Signals) -> None:
     questions = list(FACTS)
     whole = {question: ask(system, question)[1] for question in questions}
     assert all(found["answerable"] and not found["index"]["partial"] for found in whole.values())
     for question in questions:
         eventually(lambda question=question: ask(system, question) and kept(system, question))
     with down(system, 1, how) as address:
-        # cached answers come from the cache, and new answers from the remaining shards
+        # cached and new answers of the remaining shards
         for question in (questions[0], questions[2]):
             eventually(lambda question=question: kept(system, question))
             found = eventually(lambda question=question: near(system, question))  # type: ignore[misc]
@@ -132,12 +132,12 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
             status, found = ask(system, question, cache="off")
             assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
             assert found["index"] == found["index"] | {"partial": True, "missing": [address], "shards_answered": 2}
-        # a stopped shard is left out at once; its cached answers are valid until its last confirmation expires
+        # cached answers of a stopped shard are valid until its last confirmation expires
         found = eventually(lambda: None if (found := ask(system, questions[1])[1])["answerable"] else found)
         assert (found["index"]["partial"], found["cache"]["ttl_s"]) == (True, 0)
         status, _, body = system.http(f"/search?q=owls+hunt&timeout_ms={LONG_MS}")
         assert (status, json.loads(body)["index"]["missing"]) == (200, [address])
-        # requests that need the shard are refused, and the error names the shard
+        # the service refuses requests that need the shard, and the error names the shard
         for path in (
             f"/qa?question=owls&coverage=full&timeout_ms={LONG_MS}",
             f"/search?q=owls&coverage=full&timeout_ms={LONG_MS}",
@@ -148,15 +148,15 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
         written = json.dumps({"text": "Owls hunt at night."}).encode()
         status, _, body = system.http(f"/documents/{id_on(1)}?timeout_ms={LONG_MS}", written, "PUT")
         assert (status, address in json.loads(body)["detail"]) == (503, True)
-    # the service was not restarted, and none of its partial answers is cached
+    # the service has cached no partial answer
     for question in questions:
         status, found = ask(system, question)
         assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
         assert (found["index"]["partial"], found["index"]["missing"]) == (False, [])
 
 
-def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: System) -> None:
-    """A cluster with the servers' default for cluster-require-full-coverage does this."""
+def test_the_error_names_the_setting_if_all_servers_refuse_for_one_lost_shard(system: System) -> None:
+    """With the servers' default for cluster-require-full-coverage, all servers refuse."""
     others = [system.nodes[0], system.nodes[2]]
     hinted = "cluster-require-full-coverage is yes: while one shard is down, the others will refuse"
     for node in system.nodes:
@@ -180,8 +180,8 @@ def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: 
 
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
-def test_refusals_and_cached_answers_come_long_before_what_waits(system: System) -> None:
-    """Measured as a ratio: a question that waits for a stopped shard would take until its time limit."""
+def test_refusals_and_cached_answers_are_much_faster_than_the_timeout(system: System) -> None:
+    """The comparison is with the timeout of a question, which a question that waits for a stopped shard would reach."""
     ask(system, next(iter(FACTS)))
     with down(system, 1, signal.SIGSTOP):
         begun = time.monotonic()
@@ -206,8 +206,8 @@ def test_the_command_line_answers_refuses_and_exits_as_documented(system: System
 
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
-def test_the_command_line_does_without_a_shard_that_says_nothing(system: System) -> None:
-    """Each process detects the silence itself, which takes some seconds."""
+def test_the_command_line_answers_without_a_silent_shard(system: System) -> None:
+    """Each process needs some seconds to detect the silent shard."""
     lost = (slot(PARTITIONS_KEY) * 3 // 16384 + 1) % 3
     with down(system, lost, signal.SIGSTOP) as address:
         answers_without(system, list(FACTS)[next(n for n in range(3) if n != lost)], address)
@@ -215,7 +215,7 @@ def test_the_command_line_does_without_a_shard_that_says_nothing(system: System)
 
 
 def answers_without(system: System, question: str, address: str) -> None:
-    """`qa-cluster ask` answers, and names the missing shard."""
+    """Check that `qa-cluster ask` answers and names the missing shard."""
     done = system.cli("ask", question, "--json", check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -223,7 +223,7 @@ def answers_without(system: System, question: str, address: str) -> None:
 
 
 def stores_nothing_and_is_not_ready(system: System, address: str) -> None:
-    """`qa-cluster ingest` and `status` name the shard that is down."""
+    """Check that `qa-cluster ingest` and `status` name the shard that is down."""
     file = system.folder / "more.txt"
     file.write_text("Moths fly at night.")
     done = system.cli("ingest", str(file), check=False)
@@ -234,16 +234,16 @@ def stores_nothing_and_is_not_ready(system: System, address: str) -> None:
 
 
 def flat(text: str) -> str:
-    """The words of wrapped output."""
+    """The text of wrapped output in one line."""
     return " ".join(text.split())
 
 
 def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) -> None:
-    """The server cannot save: it refuses writes, and functions, with MISCONF."""
+    """A server that cannot save its data refuses writes and functions with MISCONF."""
     assert ask(system, "What do owls hunt?")[0] == 200
     node = system.nodes[1]
     block = system.folder / "data" / "node-1" / "dump.rdb"
-    block.mkdir()  # no file can replace it
+    block.mkdir()  # a file cannot replace a folder, so each save fails
     node.config_set("save", "3600 1000000")
     node.bgsave()
     eventually(lambda: node.info("persistence")["rdb_last_bgsave_status"] == "err")
@@ -261,14 +261,14 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     written = json.dumps({"text": "Owls hunt at night."}).encode()
     status, _, body = system.http(f"/documents/{id_on(1)}", written, "PUT")
     assert (status, f"shard {address} cannot write" in json.loads(body)["detail"]) == (503, True)
-    # functions may write, so this shard runs no functions and reads nothing. New answers leave the shard out, and
-    # cached answers are still served.
+    # Functions may write, so this shard refuses them and cannot read. New answers leave the shard out, and cached
+    # answers are still served.
     assert eventually(lambda: near(system, "What do owls hunt?"))["answerable"]
     status, found = ask(system, "What do owls hunt?", cache="off")
     assert (status, found["index"]["missing"]) == (200, [address])
     status, found = ask(system, "What do owls hunt?", cache="off", coverage="full")
     assert (status, f"shard {address} cannot write" in found["detail"]) == (503, True)
-    # its index is asked, because this writes nothing; if the index has no matching sentence, nothing is missing
+    # the shard still ranks; without a matching sentence on this shard, the answer is complete
     _, found = ask(system, next(iter(FACTS)), cache="off", coverage="full")
     assert (found["answerable"], found["index"]["missing"]) == (True, [])
     block.rmdir()

@@ -1,4 +1,4 @@
-"""A site that changes stays in step: after each `qa-cluster ingest --sync`, the documents are those of its pages.
+"""`qa-cluster ingest --sync` of a site that changes: after each run, the documents match the pages.
 
 The site has the files of an ordinary Sphinx build: pages with navigation, copies of the sources, scripts, an index, and
 pages without text.
@@ -36,7 +36,7 @@ _TOPICS = ("anchor", "beacon", "compass", "davit", "ensign", "fender", "gangway"
 
 
 class Site:
-    """A built site; `pages` has the text of each page by its path without an ending."""
+    """A built site; `pages` has the text of each page by its path without the suffix."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Site:
         self.pages = {name: self.text(name) for name in (*_TOPICS, *(f"guide/{name}" for name in _TOPICS))}
 
     def text(self, name: str) -> str:
-        """A new text of a page."""
+        """Make a new text for a page."""
         return f"The {name.rpartition('/')[2]} of the ship has number {next(self.numbers)}."
 
     def build(self) -> None:
@@ -91,7 +91,7 @@ def options(site: Site, prefix: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_site_stays_in_step(system: System, tmp_path: Path, seed: int) -> None:
+def test_documents_match_the_pages_after_each_sync(system: System, tmp_path: Path, seed: int) -> None:
     prefix, site = f"site-{seed}/", Site(tmp_path / "html", seed)
     for number in range(ROUNDS):
         site.build()
@@ -130,7 +130,7 @@ def fetched(url: str) -> Any:
 
 
 def test_a_killed_run_can_be_repeated(system: System, tmp_path: Path) -> None:
-    """Wherever a run is killed, no document of a present page is deleted, and the next run completes the work."""
+    """A run that is killed at any time deletes no document of an existing page, and the next run completes the work."""
     site = Site(tmp_path / "html", 4)
     for number in range(200):
         site.pages[f"many/{number}"] = site.text("plank")

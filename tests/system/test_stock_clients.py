@@ -72,7 +72,7 @@ def test_wrong_shard_answers_moved(stored: System) -> None:
 
 
 @pytest.mark.parametrize("key", ["bertqa{t}_nonsense", "bertqa{t}_no:{t}:0_what?", "bertqa", "bertqa{}_:{}:x_"])
-def test_what_is_no_answer_key_stays_nil(stored: System, key: str) -> None:
+def test_keys_other_than_answer_keys_stay_nil(stored: System, key: str) -> None:
     host, port = stored.addresses[0]
     with redis.RedisCluster(host=host, port=port, socket_timeout=120) as client:
         assert client.get(key) is None
@@ -80,7 +80,7 @@ def test_what_is_no_answer_key_stays_nil(stored: System, key: str) -> None:
 
 
 def test_inside_multi_and_lua_the_read_is_plain(stored: System) -> None:
-    # if a client cannot be blocked, the function still runs and caches the answer, so each case has its own question
+    # each case has its own question: the GET returns nil, but the function runs later and caches the answer
     key, other = answer_key("plain", 1, "in a script?"), answer_key("plain", 1, "in a transaction?")
     host, port = stored.addresses[0]
     with redis.RedisCluster(host=host, port=port, socket_timeout=120) as cluster:
