@@ -1,10 +1,10 @@
-"""Prints the adapters that CI tests: `ALWAYS`, and those whose files changed recently: one, and more if there is time.
+"""Prints the adapters that CI tests: `ALWAYS`, one recently changed adapter, and more of these if the time allows.
 
     python3 -m tests.adapters.chosen
 
 A change is recent if its commit is at most a day older than the checked-out commit, because a submission has many
-commits. Commits whose parent is missing, as in a shallow clone, are left out: they would name all files. The adapters
-that do not fit are named on standard error, with the command that tests them.
+commits. Commits without their parent, as in a shallow clone, are ignored, because they would contain all files.
+Standard error names the changed adapters that take too long, with the command that tests them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = "langchain"  # its environment is small, and needs no npm
-# About the seconds that an adapter's tests take with their environment, on 2 cores.
+# The approximate seconds to install an adapter's environment and to run its tests, on 2 cores.
 SECONDS = {"langchain": 60, "llama_index": 60, "openai": 90, "haystack": 90, "kserve": 120}
 OTHER_SECONDS = 300
 MOST_SECONDS = 90
-# What the adapters of frameworks share.
+# Folders that several adapters share.
 SHARED = {"service": ("langchain", "llama_index", "haystack")}
 
 
 def adapter_of(path: str) -> str:
-    """The adapter, or the folder that adapters share, to which a file belongs; empty if to none."""
+    """The adapter or the shared folder of a file; empty for other files."""
     parts = path.split("/")
     if len(parts) > 2 and parts[0] == "integrations":
         return parts[1]
@@ -34,7 +34,7 @@ def adapter_of(path: str) -> str:
 
 
 def chosen(changed: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The adapters to test, and those whose changes do not fit into the time, from the changed files."""
+    """From the changed files, the adapters to test, and the changed adapters that take too long."""
     found = {adapter_of(path) for path in changed}
     tested = {path.parent.name for path in ROOT.glob("tests/adapters/*/requirements.txt")}
     wanted = {name for one in found for name in SHARED.get(one, (one,))} & tested
@@ -61,13 +61,16 @@ def main() -> None:
     try:
         files = changed_files()
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"git does not say what changed: {error}", file=sys.stderr)
+        print(f"the changed files are unknown, because git failed: {error}", file=sys.stderr)
         files = []
     taken, left_out = chosen(files)
     print(*taken)
     if left_out:
         names = " ".join(left_out)
-        print(f'changed, but not tested here for lack of time: make test-adapters ONLY="{names}"', file=sys.stderr)
+        print(
+            f'changed, but not tested here, because the tests take too long: make test-adapters ONLY="{names}"',
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

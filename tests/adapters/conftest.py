@@ -1,4 +1,4 @@
-"""Tests of the adapters in `integrations/`. Each folder runs in an environment of its own: `make test-adapters`."""
+"""Tests of the adapters in `integrations/`. `make test-adapters` runs each folder in a separate environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.harness.system import System
 
-# The environment of the other tests has none of the packages that an adapter needs.
+# The environment of all other tests lacks the packages of the adapters.
 collect_ignore_glob = [] if os.environ.get("QA_TEST_ADAPTER") else ["*"]
 
 TEXT = (

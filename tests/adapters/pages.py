@@ -16,7 +16,7 @@ def programs(name: str) -> list[str]:
 
 
 def run_page(name: str, url: str) -> str:
-    """Run the blocks of a page, one after the other, in one namespace, and return what they print."""
+    """Run the blocks of a page in order in one namespace, and return their output."""
     found = programs(name)
     assert found, f"docs/integrations/{name}.md has no program"
     printed = io.StringIO()

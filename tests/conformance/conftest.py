@@ -1,7 +1,6 @@
-"""Runs the clients' tests against every deployment and, on request, writes docs/compatibility.md from the results.
+"""Runs the tests of the clients against every deployment, and optionally writes docs/compatibility.md from the results.
 
-It needs the environment of `make conformance` (redisai pins redis<5 and pytest<8). In other environments these tests
-are left out.
+The tests need the environment of `make conformance` (redisai pins redis<5 and pytest<8) and are skipped in others.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 HAVE_CLIENTS = find_spec("redisai") is not None and find_spec("redgrease") is not None
 collect_ignore_glob = [] if HAVE_CLIENTS else ["test_*.py"]
-# pytest keeps a session's fixture only while its parameter is the very same object
+# pytest reuses a session fixture only if its parameter is the identical object
 ALL = tuple((server, shards) for server in ("valkey", "redis") for shards in (1, 3))
 
 
@@ -35,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def deployments(config: pytest.Config) -> list[tuple[str, int]]:
-    """The servers and numbers of shards to test."""
+    """The pairs of server and number of shards to test."""
     names = {name.strip() for name in os.environ.get("QA_TEST_SERVERS", "valkey,redis").split(",")}
     chosen = [deployment for deployment in ALL if deployment[0] in names]
     return chosen[:1] if config.getoption("--slice") else chosen
@@ -52,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # pytest groups tests by a parameter's index in the test's list, not by the parameter: servers would restart often
+    # pytest groups tests by the index of a parameter, not by its value, so servers would restart often
     def order(item: pytest.Item) -> int:
         chosen = item.callspec.params.get("deployment") if hasattr(item, "callspec") else None
         return ALL.index(chosen) if chosen in ALL else -1
@@ -75,7 +74,7 @@ def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
 
 @pytest.fixture(autouse=True)
 def clean(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test starts with no keys and no registrations."""
+    """Remove all keys and registrations before every test."""
     if "deployment" not in request.fixturenames:
         yield
         return

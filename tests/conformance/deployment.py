@@ -1,4 +1,4 @@
-"""Servers that `launch.py` has started, and the clients under test on each of their shards."""
+"""Servers that `launch.py` has started, and the tested clients for each shard."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from redis.crc import key_slot
 from tests.harness.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-# Packages that the worker's own environment lacks: `make conformance` installs them next to the clients.
+# `make conformance` installs the packages that the worker's environment lacks into this folder.
 WORKER_PACKAGES = Path(sys.prefix) / "worker-packages"
 
 
 def worker_python() -> Path:
-    """The Python for the worker: of the environment with torch if it exists."""
+    """The Python for the worker, preferably of an environment with torch."""
     chosen = os.environ.get("QA_TEST_WORKER_PYTHON")
     if chosen:
         return Path(chosen)
@@ -33,12 +33,12 @@ def worker_python() -> Path:
 
 
 def pairs(flat: list[Any]) -> dict[str, Any]:
-    """A flat array of pairs as a dictionary."""
+    """Convert a flat array of pairs to a dictionary."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Deployment:
-    """One server or a cluster; every shard has a hash tag of its own, in `tags`."""
+    """One server or a cluster. `tags` has a hash tag for each shard."""
 
     def __init__(self, server: str, shards: int) -> None:
         self.server = server
@@ -66,7 +66,7 @@ class Deployment:
         self.tags = [self._tag(shard) for shard in range(shards)]
 
     def _tag(self, shard: int) -> str:
-        """A hash tag of that shard, found without the module."""
+        """A hash tag of the shard, found without the module."""
         if self.shards == 1:
             return "06S"
         slots: Any = self.nodes[shard].execute_command("CLUSTER SLOTS")
@@ -74,19 +74,19 @@ class Deployment:
         return next(tag for tag in map(str, range(100_000)) if any(a <= key_slot(tag.encode()) <= b for a, b in own))
 
     def key(self, name: str, shard: int = 0) -> str:
-        """A key called `name` on that shard."""
+        """A key with this name that belongs to the shard."""
         return f"{name}{{{self.tags[shard]}}}"
 
     def ai(self, shard: int = 0, **options: Any) -> redisai.Client:
-        """A redisai client of that shard."""
+        """A redisai client of the shard."""
         return redisai.Client(port=self.ports[shard], socket_timeout=60, **options)
 
     def gears(self, shard: int = 0) -> redgrease.client.Gears:
-        """A redgrease client of that shard."""
+        """A redgrease client of the shard."""
         return redgrease.client.Redis(port=self.ports[shard], socket_timeout=60).gears
 
     def raw(self, *words: Any, shard: int = 0) -> Any:
-        """Sends a command as it is; decodes texts."""
+        """Send a command unchanged to the shard, and decode the texts in the reply."""
         return self.nodes[shard].execute_command(*words)
 
     def cluster(self) -> redis.RedisCluster:
@@ -94,7 +94,7 @@ class Deployment:
         return redis.RedisCluster(host="127.0.0.1", port=self.ports[0], decode_responses=True, socket_timeout=60)
 
     def registrations(self, shard: int = 0) -> list[dict[str, Any]]:
-        """`RG.DUMPREGISTRATIONS`, pairs as dictionaries."""
+        """The reply to `RG.DUMPREGISTRATIONS`, with dictionaries instead of pairs."""
         found = []
         for flat in self.raw("RG.DUMPREGISTRATIONS", shard=shard):
             entry = pairs(flat)
@@ -107,7 +107,7 @@ class Deployment:
         return dict(entry["RegistrationData"])
 
     def wait_registered(self, count: int = 1) -> None:
-        """Waits until every shard has that many registrations."""
+        """Wait until every shard has `count` registrations."""
         for shard in range(self.shards):
             eventually(partial(self._has_registered, shard, count))
 
@@ -115,18 +115,18 @@ class Deployment:
         return len(self.registrations(shard)) == count
 
     def clean(self) -> None:
-        """Remove what a test left: registrations everywhere, then all keys."""
+        """Remove the registrations of all shards, then all keys."""
         for shard in range(self.shards):
             for entry in self.registrations(shard):
                 try:
                     self.raw("RG.UNREGISTER", entry["id"], shard=shard)
                 except redis.ResponseError as error:
-                    # an earlier round of the loop has removed it on another shard
+                    # the removal on an earlier shard has removed this registration everywhere
                     if "not registered" not in str(error):
                         raise
         for node in self.nodes:
             eventually(lambda node=node: not node.execute_command("RG.DUMPREGISTRATIONS"))  # type: ignore[misc]
-            # running functions may still write
+            # wait, because running functions may still write
             eventually(lambda node=node: not self._busy(node), 60)  # type: ignore[misc]
             node.flushall()
 

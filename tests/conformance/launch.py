@@ -1,7 +1,7 @@
-"""Starts servers for the conformance tests; it runs with the worker's Python, not with that of the clients.
+"""Starts servers for the conformance tests. It runs with the worker's Python instead of the clients' Python.
 
 It prints one line of JSON, `{"ports": [..], "version": "..", "python": [3, 11], "torch": true}`, when every worker is
-ready. When its standard input closes, it ends the servers and itself. So no server outlives the tests, even if they are
+ready. When its standard input closes, it stops the servers and exits. So no server outlives the tests, even if they are
 killed.
 """
 
@@ -18,11 +18,11 @@ from tests.harness.workers import WORKER
 
 
 def main() -> int:
-    """Start, print, wait, end."""
+    """Start the servers, print the line, wait for the end of the input, and stop the servers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", choices=("valkey", "redis"), required=True)
     parser.add_argument("--shards", type=int, choices=(1, 3), required=True)
-    parser.add_argument("--packages", required=True, help="a folder of packages that the worker needs besides its own")
+    parser.add_argument("--packages", required=True, help="the folder with additional packages for the worker")
     arguments = parser.parse_args()
     binary = find_binary(arguments.server)
     if binary is None:

@@ -1,4 +1,4 @@
-"""The public methods of the two clients that tests have called: a full run fails if a method was not called."""
+"""Records the called public methods of the two clients: a full run fails if a method was not called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES: tuple[type, ...] = (
 
 
 class CalledMethods:
-    """Puts a recorder around every public method and property of the clients' classes."""
+    """Wraps every public method and property of the clients' classes in a recorder."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()

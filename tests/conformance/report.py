@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md from the tests that passed: a row for every command and option of their marks."""
+"""Writes docs/compatibility.md from the passed tests, with a row for every command and option in their marks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row:
 
 
 class Proofs:
-    """Collects which tests passed, and on which deployments."""
+    """Collects the passed tests and their deployments."""
 
     def __init__(self) -> None:
         self.deployments: set[str] = set()
@@ -44,12 +44,12 @@ class Proofs:
         self._rows: dict[str, dict[str, Row]] = {}
 
     def ran_on(self, name: str, server: str, version: str) -> None:
-        """Remember a deployment that tests ran on."""
+        """Record a deployment on which tests have run."""
         self.deployments.add(name)
         self.versions[server] = version
 
     def passed(self, item: Any) -> None:
-        """Remember the marks of a test that passed."""
+        """Record the marks of a passed test."""
         for command, option, better, differs, left_out in _marks(item):
             row = self._rows.setdefault(command, {}).setdefault(option, Row())
             for text, known in ((better, row.better), (differs, row.differs), (left_out, row.left_out)):
@@ -62,7 +62,7 @@ class Proofs:
         return wanted - {(command, option) for command, rows in self._rows.items() for option in rows}
 
     def document(self) -> str:
-        """The whole of docs/compatibility.md."""
+        """The complete text of docs/compatibility.md."""
         versions = " and ".join(
             f"{'Valkey' if server == 'valkey' else 'Redis'} {version}"
             for server, version in sorted(self.versions.items(), reverse=True)

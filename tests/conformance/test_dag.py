@@ -1,4 +1,4 @@
-"""redisai: graphs of steps, what they persist and refuse."""
+"""redisai: graphs of steps (DAG), the keys that they persist, and refused graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slow(tensors: List[Tensor], keys: List[str], args: List[str]):
 
 @pytest.fixture
 def model(deployment: Deployment) -> str:
-    """The key of a model that adds; `a` and `b` are tensors in the same slot."""
+    """The key of a model that adds two tensors; the keys `a` and `b` in the same slot are tensors."""
     ai, key = deployment.ai(), deployment.key("model")
     ai.modelstore(key, "ONNX", "CPU", add_model())
     ai.tensorset(deployment.key("a"), np.array([1, 2], dtype="float32"))
@@ -130,7 +130,7 @@ def test_error_persists_nothing(deployment: Deployment, model: str) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        # tests/module/test_dag_errors.py has the others
+        # tests/module/test_dag_errors.py has the other errors
         ("PERSIST 1 {c} |> AI.TENSORSET x FLOAT 1", "PERSIST key cannot be found in DAG"),
         ("LOAD 1 {c} |> AI.TENSORGET {c}", "tensor key is empty or in a different shard"),
         # this graph crashed RedisAI
@@ -175,7 +175,7 @@ def test_timeout(deployment: Deployment, model: str) -> None:
         *("AI.DAGEXECUTE", "LOAD", 1, a, "TIMEOUT", 100, "|>"),
         *("AI.MODELEXECUTE", waiting, "INPUTS", 2, a, a, "OUTPUTS", 1, "x", "|>", "AI.TENSORGET", "x", "VALUES"),
     )
-    assert reply == "TIMEDOUT"  # if the batch ran, after 3 s, there would be values
+    assert reply == "TIMEDOUT"  # a batch that ran after 3 s would return values
 
 
 @pytest.mark.shards(3)

@@ -1,4 +1,4 @@
-"""Behaviour of RedisAI and RedisGears that qa-cluster has on purpose, or differs from; each test asserts one side."""
+"""Unusual behaviour of RedisAI and RedisGears: each test asserts that qa-cluster has it or differs from it."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ def of_scripts(deployment: Deployment, shard: int = 0) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def empty_lists(deployment: Deployment) -> None:
-    """Every test starts with an empty list of executions, which other tests may have filled."""
+    """Empty the list of executions, which other tests may have filled."""
     for shard in range(deployment.shards):
         for entry in listed(deployment, shard):
             try:
                 deployment.raw("RG.DROPEXECUTION", entry["executionId"], shard=shard)
             except redis.ResponseError as error:
-                assert "execution does not exist" in str(error)  # the order of another shard has dropped it
+                assert "execution does not exist" in str(
+                    error
+                )  # the drop on another shard has already removed the execution
         eventually(lambda shard=shard: not listed(deployment, shard))  # type: ignore[misc]
 
 
 class Calls:
-    """Calls of a trigger, each on its own connection; `replies` has the reply or the error of each that has ended."""
+    """Calls of a trigger, each on a separate connection. `replies` has the replies and errors of completed calls."""
 
     def __init__(self, deployment: Deployment, *calls: tuple[Any, ...]) -> None:
         self.replies: dict[int, Any] = {}
@@ -56,7 +58,7 @@ class Calls:
             client = redis.Redis(port=deployment.ports[0], decode_responses=True, socket_timeout=60)
             self._threads.append(threading.Thread(target=self._call, args=(client, number, call)))
             self._threads[-1].start()
-            time.sleep(0.05)  # they arrive in this order
+            time.sleep(0.05)  # so that the calls arrive in order
 
     def _call(self, client: Any, number: int, call: tuple[Any, ...]) -> None:
         try:
@@ -92,7 +94,7 @@ def test_a_blocking_run_leaves_the_list(deployment: Deployment) -> None:
     assert replies == [[[str(deployment.shards)], []]]
     for shard in range(deployment.shards):
         eventually(lambda shard=shard: not of_scripts(deployment, shard))  # type: ignore[misc]
-    # so does one that fails
+    # a run that fails leaves the list, too
     deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: 1 / 0).run()")
     assert of_scripts(deployment) == []
 
@@ -149,7 +151,7 @@ def _counted(deployment: Deployment, name: str) -> dict[str, Any] | None:
 
 @contextmanager
 def _held_threads(deployment: Deployment) -> Iterator[None]:
-    """Keep all threads of clients busy, and register the trigger `quick`, whose calls then wait for a thread."""
+    """Keep all threads for clients busy, so that calls of the trigger `quick` wait for a thread."""
     threads = int(deployment.raw("CONFIG", "GET", "qa.function-threads")[1])
     key = deployment.key("go")
     script = f"""

@@ -15,7 +15,7 @@ covers = pytest.mark.covers
 
 
 def run(deployment: Deployment, source: str, **names: str) -> Any:
-    """Runs the coroutine `f` of a script on the first shard and returns its result."""
+    """Run the coroutine `f` of a script on the first shard and return its result."""
     text = source
     for name, key in names.items():
         text = text.replace(f"@{name}", key)

@@ -27,14 +27,14 @@ GB('ShardsIDReader').map(wait).run()
 
 
 def fill(deployment: Deployment, prefix: str, count: int = 30) -> None:
-    """Sets that many keys, spread over the shards."""
+    """Set `count` keys, spread over the shards."""
     for number in range(count):
         shard = number % deployment.shards
         deployment.raw("SET", deployment.key(f"{prefix}:{number}:", shard), number, shard=shard)
 
 
 def dropped(gears: Any, execution: Any) -> bool:
-    """Drops an execution; False while a shard does not know that it has ended."""
+    """Drop an execution; return false while a shard still considers it running."""
     try:
         return bool(gears.dropexecution(execution))
     except redis.ResponseError as error:
@@ -138,7 +138,7 @@ def test_execution_plan(deployment: Deployment) -> None:
     assert plan.status == redgrease.data.ExecutionStatus.done
     assert plan.steps[0].type == "map"
     assert "collect" in [step.type for step in plan.steps]
-    # the shard that started the run counts the other shards
+    # the counts of the first shard, which started the run, exclude itself
     assert (plan.shards_received, plan.shards_completed) == (deployment.shards - 1, deployment.shards - 1)
     assert plan.results == 1
     assert plan.total_duration >= 0
@@ -208,7 +208,7 @@ def test_refused_in_multi(deployment: Deployment) -> None:
 
 
 @covers("RG.PYEXECUTE", "REQUIREMENTS that the worker's environment has")
-def test_requirements_that_are_there(deployment: Deployment) -> None:
+def test_installed_requirements(deployment: Deployment) -> None:
     gears = deployment.gears()
     script = "import numpy\nGB('ShardsIDReader').map(lambda r: numpy.ones(3).sum()).distinct().run()"
     assert gears.pyexecute(script, requirements=["numpy", "redis>=4"]).value == b"3.0"
@@ -220,7 +220,7 @@ def test_requirements_that_are_there(deployment: Deployment) -> None:
     why=NOTHING_INSTALLED,
     instead=INSTALL,
 )
-def test_requirements_that_are_not(deployment: Deployment) -> None:
+def test_missing_requirements(deployment: Deployment) -> None:
     with pytest.raises(redis.ResponseError, match=r"Could not satisfy requirements.*no-such-package"):
         deployment.raw("RG.PYEXECUTE", "GB().run()", "REQUIREMENTS", "numpy", "no-such-package==1.0")
     with pytest.raises(redis.ResponseError, match="install"):
@@ -271,7 +271,7 @@ def test_settings_of_the_client(deployment: Deployment) -> None:
         assert getattr(gears.config, name) in (True, False), name
     for name in ("ExecutionThreads", "SendMsgRetries", "PythonInstallReqMaxIdleTime"):
         assert getattr(gears.config, name) > 0, name
-    # settings for downloads, which qa-cluster does not have
+    # qa-cluster downloads nothing, but returns values for these settings
     for name in ("PythonInstallationDir", "DependenciesUrl", "DependenciesSha256"):
         assert isinstance(getattr(gears.config, name), (str, bytes)), name
 
@@ -325,7 +325,7 @@ def test_module_name(deployment: Deployment) -> None:
 
 
 def left_out(command: str, *words: str, why: str, instead: str) -> Any:
-    """A parameter for a command whose error names its replacement."""
+    """A test parameter for an unsupported command, whose error names the replacement."""
     return pytest.param((command, *words), id=command, marks=pytest.mark.left_out(command, why=why, instead=instead))
 
 

@@ -1,4 +1,4 @@
-"""redgrease: functions built from its readers and operations, sent as cloudpickle and run on every shard."""
+"""redgrease: functions of its readers and operations, which the client sends as cloudpickle, on every shard."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from redgrease.runtime import GB, GearsBuilder
 from tests.conformance.deployment import Deployment
 
 covers = pytest.mark.covers
-# a module that the worker cannot import is sent with its functions
+# the worker cannot import this module, so cloudpickle sends the functions by value
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture
 def run(deployment: Deployment) -> Iterator[Callable[..., Any]]:
-    """Runs a function on the first shard with numbers 0..29 in keys `n:..` of all shards; no errors."""
+    """A function that runs a redgrease function on the first shard, with numbers 0..29 in keys `n:..` of all shards."""
     if not deployment.same_python:
-        pytest.skip("redgrease sends code objects: its Python must be the worker's")
+        pytest.skip("redgrease sends code objects, so it needs the Python version of the worker")
     for number in range(30):
         shard = number % deployment.shards
         deployment.raw("SET", deployment.key(f"n:{number}:", shard), number, shard=shard)
@@ -40,7 +40,7 @@ def run(deployment: Deployment) -> Iterator[Callable[..., Any]]:
 
 
 def numbers() -> Any:
-    """The numbers that `run` has set."""
+    """A redgrease function that reads the numbers of `run`."""
     return KeysReader("n:*").values(type="string").map(int)
 
 
@@ -52,7 +52,7 @@ def test_keys_reader(deployment: Deployment, run: Callable[..., Any]) -> None:
     assert len(keys) == 30
     records = run(KeysReader().records(type="string").map(lambda r: (r.key, r.value, r.type, r.event)).run("n:7:*"))
     assert records == (deployment.key("n:7:", 7 % deployment.shards), "7", "string", "")
-    # on request, only the part of one shard
+    # in the mode `async_local`, the result is the part of one shard
     local = run(KeysReader("n:*").keys().run(mode="async_local"))
     assert len(local) == 30 // deployment.shards
 
@@ -255,7 +255,7 @@ def test_helpers(run: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        # tests/gears/test_builder.py has the others
+        # tests/gears/test_builder.py has the other errors
         ("GB('KeysReader').map(1).run()", "argument must be a function"),
         (
             "async def k(r): return 1\nGB('ShardsIDReader').groupby(k, lambda k, a, r: r).run()",
@@ -264,7 +264,7 @@ def test_helpers(run: Callable[..., Any]) -> None:
     ],
 )
 def test_refused(deployment: Deployment, script: str, text: str) -> None:
-    # the error comes when the function is built, or with the first record
+    # the error occurs when the function is built, or at the first record
     try:
         reply = deployment.raw("RG.PYEXECUTE", script)
     except redis.ResponseError as error:

@@ -66,7 +66,7 @@ def test_pause_and_statistics(deployment: Deployment) -> None:
     assert deployment.raw("GET", seen) == "1"
     deployment.raw("RG.UNPAUSEREGISTRATIONS", entry["id"])
     eventually(lambda: deployment.raw("GET", seen) == "2")
-    # the function writes before the module counts its end
+    # wait, because the module counts an execution some time after its write
     eventually(lambda: deployment.statistics()["numSuccess"] == 2)
     deployment.raw("RG.CLEARREGISTRATIONSSTATS")
     assert deployment.statistics()["numTriggered"] == 0
@@ -82,7 +82,7 @@ def test_pause_and_statistics(deployment: Deployment) -> None:
     ("script", "text"),
     [
         ("GB().register('k*', eventTypes=['keymiss'], commands=['no-such-command'])", "Can not hook a command"),
-        # tests/gears/test_builder.py has the other errors of arguments
+        # tests/gears/test_builder.py has the other argument errors
         ("GB('ShardsIDReader').register()", "do not support register|does not support register"),
         ("GB('StreamReader').register('s*', onFailedPolicy='whatever')", "olicy"),
     ],

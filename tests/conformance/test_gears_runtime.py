@@ -1,4 +1,4 @@
-"""The names that functions call: redgrease's wrappers, and those in scripts' globals and modules."""
+"""The functions that scripts can call: redgrease's wrappers, and the names in the scripts' globals and modules."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @pytest.fixture
 def call(deployment: Deployment) -> Callable[..., Any]:
-    """Runs a redgrease function of no arguments on the first shard."""
+    """A function that runs a redgrease function without arguments on the first shard."""
     if not deployment.same_python:
-        pytest.skip("redgrease sends code objects: its Python must be the worker's")
+        pytest.skip("redgrease sends code objects, so it needs the Python version of the worker")
 
     def execute(function: Callable[[], Any]) -> Any:
         result = ShardsIDReader().map(lambda _shard: function()).run(mode="async_local").on(deployment.gears())
@@ -38,7 +38,7 @@ def call(deployment: Deployment) -> Callable[..., Any]:
 
 
 def script(deployment: Deployment, body: str, **names: str) -> Any:
-    """Runs `body`, the lines of a function, on the first shard and returns its result."""
+    """Run `body`, the lines of a function, on the first shard and return its result."""
     lines = "\n".join(f"    {line}" for line in body.format(**names).strip().splitlines())
     results, errors = deployment.raw(
         "RG.PYEXECUTE", f"def f(_record):\n{lines}\nGB('ShardsIDReader').map(f).run(mode='async_local')"
@@ -231,7 +231,7 @@ GB('CommandReader').register(trigger='t', mode='async_local', onRegistered=ready
     deployment.raw("RG.UNREGISTER", entry["id"])
 
     def stands_still() -> bool:
-        deployment.raw("DEL", key)  # the timer may run once more while the worker gets the notice of its end
+        deployment.raw("DEL", key)  # the timer may run once more before the worker learns of its end
         time.sleep(0.2)
         return deployment.raw("GET", key) is None
 

@@ -1,4 +1,4 @@
-"""redisai: models of ONNX and TorchScript, their runs, batches, statistics and refusals."""
+"""redisai: models in ONNX and TorchScript, their runs, batches, statistics and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADD = add_model()
 
 
 def set_inputs(deployment: Deployment, *, shard: int = 0, rows: int = 1) -> tuple[str, str, str]:
-    """Two tensors, and the name of a third: keys on that shard."""
+    """Set two tensors; return their keys and a third key on the same shard."""
     ai = deployment.ai(shard)
     a, b, total = (deployment.key(name, shard) for name in ("a", "b", "sum"))
     ai.tensorset(a, np.full(rows, 2, dtype="float32"))
@@ -176,10 +176,10 @@ def test_refused_models(deployment: Deployment) -> None:
         ai.modelstore(key, "ONNX", "CPU", b"not a model")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         ai.modelstore(text_key, "ONNX", "CPU", ADD)
-    # tests/module/test_model.py has the other errors of arguments
+    # tests/module/test_model.py has the other argument errors
     with pytest.raises(redis.ResponseError, match="unsupported backend"):
         deployment.raw("AI.MODELSTORE", key, "PADDLE", "CPU", "BLOB", ADD)
-    # the former model still exists and works
+    # the earlier model still exists and works
     assert ai.modelget(key)["blob"] == ADD
     a, b, total = set_inputs(deployment)
     assert ai.modelexecute(key, [a, b], [total]) == "OK"

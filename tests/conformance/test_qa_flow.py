@@ -1,8 +1,8 @@
-"""The question answering system that was built on RedisAI and RedisGears, in its usual flow: from loading to benchmark.
+"""The original question answering system on RedisAI and RedisGears, from loading to benchmark.
 
-It has a TorchScript reader per shard, a tokenizer that runs over stored sentences and registers for new ones, and a
-hooked GET that computes the answer on a miss. The test uses three shards, a cluster-aware client, and scripts in the
-style of that system.
+The system has a TorchScript reader on each shard, a tokenizer for stored and new sentences, and a hooked GET that
+computes the answer on a miss. The test uses three shards, a client for clusters, and scripts in the style of that
+system.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def document(tag: str, number: int) -> str:
 
 
 def registrations(deployment: Deployment, shard: int) -> dict[str, Any]:
-    """The counters of the hooked read of that shard."""
+    """The counters of a shard's hooked GET."""
     entries = [e["RegistrationData"] for e in deployment.registrations(shard) if e["reader"] == "KeysReader"]
     (hooked,) = [entry for entry in entries if "keymiss" in str(entry["args"])]
     return hooked
@@ -133,7 +133,7 @@ def registrations(deployment: Deployment, shard: int) -> dict[str, Any]:
 
 @pytest.fixture
 def system(deployment: Deployment, torch_models: dict[str, bytes]) -> tuple[list[str], Any]:
-    """Steps 1 to 4: settings, models, tokenizer, answers. Returns the shards' hash tags and a client of the cluster."""
+    """Set up settings, models, tokenizer and answers. Return the shards' hash tags and a client of the cluster."""
     for shard, node in enumerate(deployment.nodes):
         node.config_set("proto-max-bulk-len", "2048mb")
         assert deployment.raw("RG.REFRESHCLUSTER", shard=shard) == "OK"
@@ -150,14 +150,14 @@ def system(deployment: Deployment, torch_models: dict[str, bytes]) -> tuple[list
         info = cluster.execute_command("AI.INFO", f"bert-qa{{{tag}}}")
         assert info[:6] == ["key", f"bert-qa{{{tag}}}", "type", "MODEL", "backend", "TORCH"]
         cluster.hset(f"sentence:{document(tag, 1)}", mapping=SENTENCES)
-    # a script with run() and register(): as in RedisGears, the reply does not show the results of the run
+    # for a script with run() and register(), the reply has no results of the run, as in RedisGears
     assert deployment.raw("RG.PYEXECUTE", TOKENIZER, "REQUIREMENTS", "numpy") == "OK"
     assert deployment.raw("RG.PYEXECUTE", ANSWER, "REQUIREMENTS", "numpy", shard=1) == "OK"
     for shard in range(3):
         eventually(lambda shard=shard: len(deployment.registrations(shard)) == 3)  # type: ignore[misc]
     for tag in tags:
         eventually(lambda tag=tag: int(cluster.get(f"processed{{{tag}}}") or 0) >= 3)  # type: ignore[misc]
-        # the registration tokenizes later sentences
+        # the registration tokenizes new sentences
         cluster.hset(f"sentence:{document(tag, 2)}", mapping=SENTENCES)
         for index in SENTENCES:
             key = f"tokenized:bert:qa:{document(tag, 2)}:{index}"
@@ -182,10 +182,10 @@ def test_question_answering(deployment: Deployment, system: tuple[list[str], Any
                 assert cluster.get(key) == expected
                 assert cluster.type(key) == "string"
     for shard in range(3):
-        # the second read was a plain read
+        # the second read did not run the function
         counters = registrations(deployment, shard)
         assert (counters["numTriggered"], counters["numSuccess"], counters["numFailures"]) == (6, 6, 0)
-    # the older form
+    # the older form of the answer key
     sentence_key = f"{document(tags[0], 1)}:1"
     owner = next(s for s in range(3) if any(tags[0] in key for key in deployment.nodes[s].keys("bert-qa*")))
     assert deployment.raw("RG.TRIGGER", "RunQABERT", sentence_key, "Where is the virus?", shard=owner) == ["The virus"]
@@ -226,8 +226,8 @@ def test_without_cache(deployment: Deployment, system: tuple[list[str], Any]) ->
     for entry in deployment.registrations():
         if entry["reader"] != "KeysReader" or "keymiss" in str(entry["RegistrationData"]["args"]):
             deployment.raw("RG.UNREGISTER", entry["id"])
-            # a worker that has not learned about the removal would restore the session's other registration for a
-            # moment
+            # wait for all workers, because a worker that does not know of the removal could restore the session's other
+            # registration
             assert deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()")[0] == ["3"]
     for shard in range(3):
         eventually(lambda shard=shard: len(deployment.registrations(shard)) == 1)  # type: ignore[misc]

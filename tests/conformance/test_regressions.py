@@ -1,4 +1,4 @@
-"""The worst faults of RedisAI and RedisGears: a bad model or script that ended the server, and keymiss."""
+"""The worst faults of RedisAI and RedisGears: crashes from bad models or scripts, and lost keymiss events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def works(deployment: Deployment) -> bool:
 
 @pytest.fixture
 def survives(deployment: Deployment) -> Iterator[None]:
-    """The server's process and data are the same after the test, and its worker works again."""
+    """Check that server and data survive the test, and that the worker works again."""
     node = deployment.nodes[0]
     before = node.info("server")["process_id"]
     node.set(deployment.key("precious"), "data")
@@ -197,8 +197,8 @@ def forever(tensors: List[Tensor], keys: List[str], args: List[str]):
     "KeysReader: commands= with keymiss",
     better="the first read always gets its answer; MOVED and CROSSSLOT reach the client; no crash",
 )
-def test_first_read_is_never_empty(deployment: Deployment) -> None:
-    # keyspace notifications are off: in some images of RedisGears, the event did not work then
+def test_the_first_read_returns_the_computed_answer(deployment: Deployment) -> None:
+    # keyspace notifications are off, which disabled the event in some images of RedisGears
     assert deployment.nodes[0].config_get("notify-keyspace-events")["notify-keyspace-events"] == ""
     assert deployment.raw("RG.PYEXECUTE", HOOK) == "OK"
     answers: list[Any] = []

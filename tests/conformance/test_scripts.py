@@ -1,4 +1,4 @@
-"""redisai: TorchScript scripts, entry points and the old way of calling, Redis commands inside them."""
+"""redisai: TorchScript scripts, entry points, the deprecated call, and Redis commands in scripts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def infer(tensors: List[Tensor], keys: List[str], args: List[str]):
 
 
 def set_inputs(deployment: Deployment) -> tuple[str, str, str]:
-    """Two tensors, and the name of a third."""
+    """Set two tensors; return their keys and a third key."""
     ai = deployment.ai()
     a, b, out = (deployment.key(name) for name in ("a", "b", "out"))
     ai.tensorset(a, np.array([1, 2], dtype="float32"))
@@ -187,7 +187,7 @@ def test_refused_scripts(deployment: Deployment) -> None:
         assert text in str(caught.value)
     with pytest.raises(redis.ResponseError):
         ai.scriptstore(key, "CPU", "def f(:\n", "f")
-    # tests/module/test_script.py has the errors of arguments
+    # tests/module/test_script.py has the argument errors
     assert ai.scriptget(key)["source"] == SCRIPT
 
 

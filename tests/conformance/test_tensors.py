@@ -1,4 +1,4 @@
-"""redisai: tensors of every type, in every form that the client can send."""
+"""redisai: tensors of every type and in every form of the client."""
 
 from __future__ import annotations
 
@@ -150,5 +150,5 @@ def test_wrong_shard(deployment: Deployment) -> None:
         ai.tensorget(elsewhere)
 
 
-def test_the_client_is_the_one_that_is_named() -> None:
+def test_the_installed_client_has_the_named_version() -> None:
     assert redisai.__version__ == "1.3.0"

@@ -1,4 +1,4 @@
-"""Writes the TorchScript models of the conformance tests; needs torch, so run it with the worker's Python."""
+"""Writes the TorchScript models of the conformance tests. It needs torch, so run it with the worker's Python."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tests.torch.models import Add, AddAndOne
 
 
 class Crash(torch.nn.Module):
-    """A model that loads, and fails when it runs."""
+    """A model that loads but fails when it runs."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        """Reads far beyond the end."""
+        """Read far beyond the end of the tensor."""
         return a.reshape(-1)[torch.tensor([1 << 40])]
 
 
 class Hungry(torch.nn.Module):
-    """A model that takes as much memory as its input says."""
+    """A model whose use of memory depends on its input."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        """Returns that many ones."""
+        """Return a tensor of ones whose size is the first input value."""
         return torch.ones(int(a.reshape(-1)[0].item()))
 
 
 class Reader(torch.nn.Module):
-    """A reader of answers with a BERT reader's inputs and outputs, and rules in place of weights.
+    """A reader with the inputs and outputs of a BERT reader, and a rule instead of weights.
 
     The answer starts at the first context token whose id is in the question and ends one after it.
     """
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores [1, L] of every token to be the start and the end of the answer."""
+        """The start scores and the end scores of every token, each of the shape [1, L]."""
         context = (types == 1) & (mask == 1)
         asked = torch.where((types == 0) & (ids > 102), ids, torch.full_like(ids, -1))
         matches = (ids.unsqueeze(2) == asked.unsqueeze(1)).any(2) & context

@@ -1,4 +1,4 @@
-"""All tests in this folder need `make test-deploy`: its tools, or minutes of time."""
+"""`make test-deploy` runs the tests of this folder, because they need its tools or take minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOOLS = Path(os.environ.get("QA_TEST_DEPLOY", ROOT / ".venv-deploy" / "bin"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder."""
+    """Mark the tests of this folder."""
     here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
         if str(item.path).startswith(here):
@@ -25,14 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
-    """The path of a program of the tools' environment, or of the system; the test fails without it."""
+    """A function that finds a program in the tools' environment or in the system; a missing program fails the test."""
 
     def find(name: str) -> str:
         if (TOOLS / name).exists():
             return str(TOOLS / name)
         found = shutil.which(name)
         if found is None:
-            pytest.fail(f"{name} is missing: docs/testing.md says what `make test-deploy` needs")
+            pytest.fail(f"{name} is missing: docs/testing.md lists the requirements of `make test-deploy`")
         return found
 
     return find

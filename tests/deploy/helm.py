@@ -1,11 +1,11 @@
-"""Installs a chart with Helm's own code into a Kubernetes API that only records requests, and prints the requests.
+"""Installs a chart with Helm's own code into a fake Kubernetes API, and prints the recorded requests.
 
     python tests/deploy/helm.py deploy/chart '{"auth": {"password": ".."}}' 1.32
 
-It prints one JSON object: `objects` that Helm sent, and `problems` where these do not fit the schemas of that version
-of Kubernetes; or `refused`, the reason why Helm did not render the chart. Helm comes from `helm-sdkpy` as a shared
-library: it renders, checks the values against the chart's schema, maps kinds to resources and sends, as in a cluster.
-It runs in an environment with tests/deploy/requirements.txt alone.
+It prints one JSON object: either `objects`, which Helm sent, and `problems` of the objects with the schemas of that
+version of Kubernetes; or `refused`, the reason why Helm did not render the chart. Helm is the shared library of
+`helm-sdkpy`. It checks the values against the chart's schema, renders the chart, and sends the objects as to a real
+cluster. This program runs in an environment with only tests/deploy/requirements.txt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELEASE_RECORD = b"sh.helm.release.v1."
 
 
 class Notes(BaseHTTPRequestHandler):
-    """The part of a Kubernetes API that Helm needs: it has the kinds above, and no objects yet."""
+    """The part of a Kubernetes API that Helm needs. It has the kinds above and no objects."""
 
     arrived: list[dict[str, Any]]
     minor: str
@@ -69,7 +69,7 @@ class Notes(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if RELEASE_RECORD in body:  # Helm's own record of the release, in another encoding
+        if RELEASE_RECORD in body:  # Helm's record of the release, which has another encoding
             self._send({}, 201)
             return
         self.arrived.append(json.loads(body))
@@ -98,7 +98,7 @@ def _resource(kind: str, name: str) -> dict[str, Any]:
 
 
 def install(chart: str, values: str, minor: str) -> tuple[list[dict[str, Any]], str]:
-    """What Helm sends, and why it refuses the chart (empty: it does not refuse)."""
+    """The objects that Helm sends, and the reason why it refuses the chart, or an empty text."""
     Notes.arrived, Notes.minor = [], minor
     spec = importlib.util.find_spec("helm_sdkpy")
     assert spec is not None and spec.origin is not None
@@ -121,7 +121,7 @@ def install(chart: str, values: str, minor: str) -> tuple[list[dict[str, Any]], 
 
 
 def _access(url: str) -> dict[str, Any]:
-    """The contents of a kubeconfig file (JSON is YAML)."""
+    """The contents of a kubeconfig file, as JSON, which is also YAML."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -133,7 +133,7 @@ def _access(url: str) -> dict[str, Any]:
 
 
 def problems(objects: Sequence[dict[str, Any]], minor: str) -> list[str]:
-    """The places where objects do not fit the schemas of Kubernetes; an unknown field is a fault, too."""
+    """The deviations of objects from the schemas of Kubernetes, including unknown fields."""
     found = []
     for made in objects:
         try:
@@ -144,7 +144,7 @@ def problems(objects: Sequence[dict[str, Any]], minor: str) -> list[str]:
 
 
 def main(chart: str, values: str, version: str) -> None:
-    """Install, check, print."""
+    """Install the chart, check the objects, and print the result."""
     minor = version.partition(".")[2]
     objects, refused = install(chart, values, minor)
     print(json.dumps({"objects": objects, "problems": problems(objects, minor), "refused": refused}))

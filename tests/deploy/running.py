@@ -1,4 +1,4 @@
-"""A cluster as the files in deploy/ start it: `node` for each server, `up --form`, `serve`."""
+"""A cluster that starts like the files in deploy/: `node` for each server, `up --form`, and `serve`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTEMPTS = 4
 
 
 class Deployed:
-    """Servers and service, each in a separate process with the environment that a supervisor would give it."""
+    """Servers and service, each in a separate process with the environment from a supervisor."""
 
     def __init__(self, folder: Path, command: list[str] | None = None, shards: int = 2) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Deployed:
         return process
 
     def set_up(self) -> None:
-        """Run `up --form`, again if it fails on a busy machine, as systemd, Compose and Kubernetes do."""
+        """Run `up --form`; retry after a failure, as systemd, Compose and Kubernetes do."""
         statuses = [self.start("setup", "up", "--form").wait(SECONDS)]
         while statuses[-1] and len(statuses) < ATTEMPTS:
             statuses.append(self.start("setup", "up", "--form").wait(SECONDS))

@@ -42,7 +42,7 @@ EVERYTHING: dict[str, Any] = VALUES | {
     "image": {"pullSecrets": ["registry"]},
 }
 
-# The optional processes, too.
+# All values, with the optional processes.
 OPTIONS: dict[str, Any] = EVERYTHING | {
     "jobs": {"enabled": True, "replicas": 2, "workers": 3},
     "mcp": {"enabled": True, "write": True, "hosts": ["mcp.example"]},
@@ -53,7 +53,7 @@ Install = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def install(tool: Callable[[str], str]) -> Install:
-    """`objects`, `problems` and `refused` of a chart with these values on this version of Kubernetes."""
+    """A function that installs a chart with `helm.py` and returns its `objects`, `problems` and `refused`."""
 
     def run(values: object, version: str = "1.34", chart: Path = CHART) -> dict[str, Any]:
         command = [tool("python"), str(ROOT / "tests/deploy/helm.py"), str(chart), json.dumps(values), version]
@@ -70,14 +70,16 @@ def named(answer: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 
 def containers(answer: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every container with its pod's spec."""
+    """Every container, with the spec of its pod."""
     pods = [made["spec"]["template"]["spec"] for made in answer["objects"] if "template" in made.get("spec", {})]
     return [(one, pod) for pod in pods for one in [*pod.get("initContainers", ()), *pod["containers"]]]
 
 
 @pytest.mark.parametrize("version", ["1.27", "1.34", "1.37"])
 @pytest.mark.parametrize("values", [VALUES, EVERYTHING, OPTIONS], ids=["few values", "all values", "all processes"])
-def test_kubernetes_takes_what_helm_renders(install: Install, values: dict[str, Any], version: str) -> None:
+def test_the_rendered_objects_fit_the_schemas_of_kubernetes(
+    install: Install, values: dict[str, Any], version: str
+) -> None:
     answer = install(values, version)
     assert (answer["problems"], answer["refused"]) == ([], "")
     shards, replicas = values.get("shards", {}).get("count", 3), values.get("shards", {}).get("replicas", 0)
@@ -109,14 +111,14 @@ def test_commands_and_settings_of_the_containers_exist(install: Install) -> None
         assert {name.removeprefix("QA_").lower() for name in names} <= set(SETTINGS)
 
 
-def test_the_service_starts_without_keys_only_if_the_values_say_so(install: Install) -> None:
+def test_the_service_starts_without_keys_only_if_the_values_allow_it(install: Install) -> None:
     for values, without in ((VALUES, False), (EVERYTHING, True)):
         (service,) = named(install(values), "Deployment").values()
         (container,) = service["spec"]["template"]["spec"]["containers"]
         assert ("--without-keys" in container["args"]) is without
 
 
-def test_workers_for_batches_and_the_mcp_server_are_options(install: Install) -> None:
+def test_workers_for_batches_and_the_mcp_server_are_optional(install: Install) -> None:
     assert len(named(install(EVERYTHING), "Deployment")) == 1
     answer = install(OPTIONS)
     made = {name.rpartition("-")[2]: one for name, one in named(answer, "Deployment").items()}
@@ -130,7 +132,7 @@ def test_workers_for_batches_and_the_mcp_server_are_options(install: Install) ->
     (service,) = [name for name, one in named(answer, "Service").items() if name + "-mcp" in named(answer, "Service")]
     assert asked["QA_SERVICE_URL"] == f"https://{service}:80"
     assert f"{service}-mcp" in asked["QA_MCP_HOSTS"].split(",") and asked["QA_MCP_HOSTS"].endswith(",mcp.example")
-    # no password of the cluster, and of the certificate only the authority
+    # the MCP server gets no password of the cluster, and only the authority's certificate
     assert not any("CLUSTER" in name for name in asked)
     (volume,) = [one for one in mcp["spec"]["template"]["spec"]["volumes"] if "secret" in one]
     assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
@@ -148,7 +150,7 @@ def test_workers_for_batches_and_the_mcp_server_are_options(install: Install) ->
     assert policies[f"{service}-mcp"]["spec"]["podSelector"]["matchLabels"] == mcp["spec"]["selector"]["matchLabels"]
 
 
-def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(install: Install) -> None:
+def test_the_service_uses_the_certificate_of_the_secret_and_its_probes_use_https(install: Install) -> None:
     for values, scheme in ((VALUES, "HTTP"), (EVERYTHING, "HTTPS")):
         (service,) = named(install(values), "Deployment").values()
         pod = service["spec"]["template"]["spec"]
@@ -165,7 +167,7 @@ def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(ins
 
 
 def secrets_of(pod: dict[str, Any]) -> dict[str, str]:
-    """The secrets in the volumes of a pod, by the names of the volumes; only the user of the pod can read them."""
+    """The secrets in a pod's volumes, by volume name; check that only the pod's user can read them."""
     found = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
     assert all(secret["defaultMode"] == 0o440 for secret in found.values())
     return {name: secret["secretName"] for name, secret in found.items()}
@@ -179,7 +181,7 @@ def secrets_of(pod: dict[str, Any]) -> dict[str, str]:
         pytest.param(VALUES | {"shards": {"tls": {"existingSecret": "servers"}}}, True, id="servers only"),
     ],
 )
-def test_servers_and_their_clients_have_the_certificate_of_the_secret(
+def test_servers_and_their_clients_use_the_certificate_of_the_secret(
     install: Install, values: dict[str, Any], with_tls: bool
 ) -> None:
     files = {name: f"/cluster-tls/{file}" for name, file in (("CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key"))}
@@ -200,7 +202,7 @@ def test_servers_and_their_clients_have_the_certificate_of_the_secret(
         assert secrets.get(mounts.get("/cluster-tls", "")) == ("servers" if with_tls else None)
 
 
-def test_api_keys_of_the_secret_are_made_before_the_service_starts(install: Install) -> None:
+def test_api_keys_of_the_secret_are_imported_before_the_service_starts(install: Install) -> None:
     for values, names in ((VALUES, ["setup"]), (EVERYTHING, ["setup", "keys"])):
         (service,) = named(install(values), "Deployment").values()
         pod = service["spec"]["template"]["spec"]
@@ -217,7 +219,7 @@ def test_api_keys_of_the_secret_are_made_before_the_service_starts(install: Inst
     assert pod["initContainers"][1]["args"] == ["keys", "import", f"{mount}/{item['path']}"]
 
 
-def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: Install) -> None:
+def test_the_setup_names_exactly_the_existing_servers(install: Install) -> None:
     answer = install(EVERYTHING)
     (service,) = named(answer, "Deployment").values()
     container = service["spec"]["template"]["spec"]["initContainers"][0]
@@ -254,7 +256,7 @@ def test_the_password_of_replication_reaches_servers_and_setup_only(install: Ins
             assert row["valueFrom"]["secretKeyRef"] == reference
 
 
-def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
+def test_selectors_match_the_intended_pods(install: Install) -> None:
     answer = install(EVERYTHING)
     pods = {
         made["metadata"]["name"]: made["spec"]["template"]["metadata"]["labels"]
@@ -286,7 +288,7 @@ def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
         (VALUES | {"shards": {"tls": {"existingSecret": "a", "server": ""}}}, "/shards/tls/server"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(install: Install, values: dict[str, Any], reason: str) -> None:
+def test_invalid_values_are_refused(install: Install, values: dict[str, Any], reason: str) -> None:
     answer = install(values)
     assert reason in answer["refused"]
     assert answer["objects"] == []
@@ -309,7 +311,7 @@ def test_a_planted_fault_is_found(install: Install, tmp_path: Path, right: str, 
 
 
 class AsRendered(Deployed):
-    """The commands and settings of the chart's containers, with the addresses and folders of this machine."""
+    """Runs the commands and settings of the chart's containers, with addresses and folders of this machine."""
 
     def __init__(self, folder: Path, found: dict[str, dict[str, Any]], mounts: dict[str, Path]) -> None:
         super().__init__(folder)
@@ -335,7 +337,7 @@ class AsRendered(Deployed):
 
 @pytest.mark.timeout(600)
 def test_servers_with_tls_and_a_service_with_keys_answer_as_rendered(install: Install, tmp_path: Path) -> None:
-    """The containers' commands as processes: a certificate for another name, keys from a file, one of them revoked."""
+    """The containers' commands run as processes, with a certificate for another name and a file with API keys."""
     tls_or_skip(binary_or_skip("redis"))
     values = VALUES | {
         "shards": {"count": 2, "maxmemoryMb": 0, "tls": {"existingSecret": "servers"}},

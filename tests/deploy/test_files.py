@@ -1,4 +1,4 @@
-"""Image, Compose file and systemd units pass the checks of their own tools; none of them runs here (limitations.md)."""
+"""Image, Compose file and systemd units pass the checks of their tools. The tests do not run them (limitations.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCKER = DEPLOY / "docker"
 UNITS = DEPLOY / "systemd"
 Tool = Callable[[str], str]
 
-# Reads the file as Compose does, with YAML's merge keys resolved, and prints the services.
+# Reads the file like Compose, with resolved YAML merge keys, and prints the services.
 COMPOSE = """
 import json, sys, yaml
 from compose_spec import PyCompose
@@ -41,7 +41,7 @@ def passes(*command: str | Path) -> str:
     return done.stdout
 
 
-def test_the_image_is_clean(tool: Tool, tmp_path: Path) -> None:
+def test_the_image_file_passes_its_checks(tool: Tool, tmp_path: Path) -> None:
     passes(tool("hadolint"), DOCKER / "Dockerfile")
     planted = tmp_path / "Dockerfile"
     planted.write_text((DOCKER / "Dockerfile").read_text().replace("--no-cache-dir ", ""))
@@ -53,7 +53,7 @@ def test_the_image_is_clean(tool: Tool, tmp_path: Path) -> None:
     assert missing(shlex.join(["qa-cluster", *json.loads(command)])) == ""
 
 
-def test_the_image_gets_the_files_that_it_copies() -> None:
+def test_the_build_context_has_the_files_that_the_image_copies() -> None:
     copied = re.findall(r"^COPY (?:--\S+ )?(\S+) ", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
     admitted = re.findall(r"^!(.+)$", (DOCKER / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
     assert sorted(copied) == sorted(admitted)
@@ -85,7 +85,7 @@ def test_the_compose_file_fits_its_specification(tool: Tool, tmp_path: Path) -> 
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[Path]:
-    """The units with an existing program, and an instance of the unit of a server."""
+    """Copies of the units with an existing program, and an instance of the server's unit."""
     made = []
     for unit in UNITS.iterdir():
         made.append(tmp_path / unit.name.replace("@.", "@7000."))
@@ -93,11 +93,11 @@ def units(tmp_path: Path) -> list[Path]:
     return made
 
 
-def test_systemd_takes_the_units_and_finds_them_confined(tool: Tool, units: list[Path]) -> None:
+def test_systemd_accepts_the_units_and_their_sandboxing(tool: Tool, units: list[Path]) -> None:
     passes(tool("systemd-analyze"), "verify", "--man=no", *units)
     for unit in units:
         if unit.suffix == ".service":
-            # Out of 100; a service without any sandboxing has 96.
+            # The maximum is 100. A service without any sandboxing has 96.
             passes(tool("systemd-analyze"), "security", "--offline=true", "--threshold=15", unit)
     unit = next(unit for unit in units if unit.suffix == ".service")
     unit.write_text(unit.read_text().replace("NoNewPrivileges=yes", "").replace("CapabilityBoundingSet=\n", ""))
@@ -105,7 +105,7 @@ def test_systemd_takes_the_units_and_finds_them_confined(tool: Tool, units: list
         passes(tool("systemd-analyze"), "security", "--offline=true", "--threshold=15", unit)
 
 
-def test_commands_of_the_units_exist_and_start_again_for_ever() -> None:
+def test_commands_of_the_units_exist_and_are_always_restarted() -> None:
     for unit in UNITS.glob("*.service"):
         text = unit.read_text()
         for command in re.findall(r"^Exec\w+=/opt/qa-cluster/bin/(.+)$", text, re.MULTILINE):
@@ -116,7 +116,7 @@ def test_commands_of_the_units_exist_and_start_again_for_ever() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_health_of_a_server_and_of_a_service(tmp_path: Path) -> None:
+def test_the_health_checks_of_a_server_and_of_a_service(tmp_path: Path) -> None:
     def health(name: str, *arguments: str) -> tuple[int, str]:
         command = [sys.executable, "-I", str(DOCKER / "health.py"), *arguments]
         done = subprocess.run(

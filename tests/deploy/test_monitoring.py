@@ -1,4 +1,4 @@
-"""Prometheus runs every query of the dashboard and every rule on a cluster under load, and each has a result."""
+"""On a cluster under load, Prometheus gets a result for every query of the dashboard and for every rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tool = Callable[[str], str]
 
 
 class Load(threading.Thread):
-    """Writes documents and asks new and repeated questions, until it is stopped."""
+    """Writes documents and asks new and repeated questions until a test stops it."""
 
     def __init__(self, deployed: Deployed) -> None:
         super().__init__(daemon=True)
@@ -55,7 +55,7 @@ class Load(threading.Thread):
 
 
 class Prometheus:
-    """Debian's Prometheus with our configuration, which asks every second instead of every 15."""
+    """Debian's Prometheus with qa-cluster's configuration. It scrapes every second instead of every 15 s."""
 
     def __init__(self, folder: Path, tool: Tool, service: int) -> None:
         self.port = free_port()
@@ -72,7 +72,7 @@ class Prometheus:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def query(self, expression: str) -> str:
-        """The result as promtool prints it: a line for each series."""
+        """The result in promtool's format, with a line for each series."""
         command = [self._promtool, "query", "instant", self.url, expression]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         assert done.returncode == 0, expression + done.stderr
@@ -91,7 +91,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 @pytest.fixture(scope="module")
 def load(deployed: Deployed) -> Iterator[Load]:
-    """The load on the cluster, which runs during the tests."""
+    """A load on the cluster during the tests."""
     running = Load(deployed)
     running.start()
     yield running
@@ -122,14 +122,14 @@ def test_every_query_of_a_panel_finds_series(prometheus: Prometheus, panel: str)
 
 
 @pytest.mark.timeout(600)
-def test_the_numbers_are_those_of_the_cluster(prometheus: Prometheus, deployed: Deployed) -> None:
+def test_the_values_match_the_cluster(prometheus: Prometheus, deployed: Deployed) -> None:
     assert prometheus.query("max(qa_shards)").split()[2] == str(len(deployed.ports))
     (missing,) = [rule for rule in prometheus.rules() if rule["name"] == "QaShardMissing"]
     assert not prometheus.query(missing["query"])
 
 
 @pytest.mark.timeout(600)
-def test_the_load_fails_nowhere(prometheus: Prometheus, load: Load) -> None:
+def test_no_request_of_the_load_fails(prometheus: Prometheus, load: Load) -> None:
     assert load.is_alive()
     assert not load.failed
 
@@ -155,11 +155,11 @@ def test_every_series_that_a_rule_names_exists(prometheus: Prometheus) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_query_of_what_is_not_there_finds_nothing(prometheus: Prometheus) -> None:
+def test_a_query_of_an_unknown_series_finds_nothing(prometheus: Prometheus) -> None:
     assert prometheus.query("sum(rate(qa_no_such_thing_total[1m]))") == ""
 
 
-def test_every_alert_fires_when_it_should(tool: Tool) -> None:
+def test_every_alert_passes_its_unit_test(tool: Tool) -> None:
     command = [tool("promtool"), "test", "rules", "rules.test.yaml"]
     done = subprocess.run(command, cwd=PROMETHEUS, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -167,8 +167,8 @@ def test_every_alert_fires_when_it_should(tool: Tool) -> None:
     assert sorted(expected) == sorted(re.findall(r"alert: (\w+)", (PROMETHEUS / "rules.yaml").read_text()))
 
 
-def test_a_shard_that_dies_and_a_dead_service_are_noticed(prometheus: Prometheus, deployed: Deployed) -> None:
-    """Runs last in this file: it breaks the cluster."""
+def test_alerts_report_a_dead_shard_and_a_dead_service(prometheus: Prometheus, deployed: Deployed) -> None:
+    """This test must be the last one of this file, because it breaks the cluster."""
     alerts = {rule["name"]: rule["query"] for rule in prometheus.rules()}
     deployed.processes[0].kill()
     eventually(lambda: prometheus.query(alerts["QaShardMissing"]), SECONDS)

@@ -1,4 +1,4 @@
-"""The wheel of `make wheel` installs with the lock file, and answers, on a machine without a compiler and make."""
+"""On a machine without a compiler and make, the wheel of `make wheel` installs with the lock file and answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wheel() -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_one_wheel_for_every_python(wheel: Path) -> None:
+def test_one_wheel_fits_every_python(wheel: Path) -> None:
     assert re.fullmatch(r"qa_cluster-[\d.]+-py3-none-manylinux_2_34_\w+\.whl", wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -36,7 +36,7 @@ def test_one_wheel_for_every_python(wheel: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_bill_of_materials_names_what_is_in_it(wheel: Path) -> None:
+def test_the_bill_of_materials_names_the_components_of_the_wheel(wheel: Path) -> None:
     bill = json.loads(wheel.with_suffix(".cdx.json").read_text())
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "qa-cluster")
     (digest,) = bill["metadata"]["component"]["hashes"]
@@ -52,11 +52,11 @@ def test_the_bill_of_materials_names_what_is_in_it(wheel: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_it_answers_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
-    """All dependencies are installed, with their hashes checked, into an environment of their own."""
+def test_the_installed_wheel_answers_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
+    """All dependencies are installed into a separate environment, and their hashes are checked."""
     bin_folder = tmp_path / "environment" / "bin"
     subprocess.run([sys.executable, "-m", "venv", bin_folder.parent], check=True)
-    # PATH has only the environment: no cc, no make, no redis-server.
+    # PATH has only the environment, without cc, make and redis-server.
     environment = {name: value for name, value in os.environ.items() if name != "CC"} | {"PATH": str(bin_folder)}
 
     def run(*command: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""Fixtures for tests of models: texts, a network to train, and a single thread, which is fastest for small networks."""
+"""Fixtures for tests of models: texts, a network to train, and the use of one thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pairs() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def little_time_for_little_networks() -> Iterator[None]:
-    """Use one thread in PyTorch, and few rounds when an export measures latency."""
+    """Use one thread in PyTorch, which is fastest for small networks, and few rounds to measure latency."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(measure_latency, "__defaults__", (LENGTHS, 3))
         if find_spec("torch"):
@@ -47,13 +47,13 @@ def little_time_for_little_networks() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network to train, of the family bert."""
+    """A BERT network to train."""
     return save_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """600 questions to train it on."""
+    """A file with 600 questions to train on."""
     path = tmp_path_factory.mktemp("data") / "toy.jsonl.gz"
     write_examples(path, toy(600))
     return path

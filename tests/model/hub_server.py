@@ -1,4 +1,4 @@
-"""A hub for the tests. It answers the requests of the hub's library with files from a folder."""
+"""A hub for tests. It answers the requests of the library `huggingface_hub` with files from folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMIT = "c0ffee" + "0" * 34
 
 @dataclass(slots=True)
 class Hub:
-    """The content of the hub, and its requests.
+    """The content of the hub, and the requests to it.
 
     Attributes:
         models: the folder of each checkpoint, by its id. `revisions` are the names of the only commit.
@@ -46,7 +46,7 @@ class Hub:
 
 @contextmanager
 def hub() -> Iterator[Hub]:
-    """Serve a hub on a free port of the loopback."""
+    """Serve a hub on a free loopback port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     served = Hub(f"http://127.0.0.1:{server.server_port}")
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, json.dumps({"error": message}).encode(), "application/json", headers)
 
     def _answer(self, status: int, content: bytes, kind: str, headers: dict[str, str]) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have left
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have disconnected
             self._send(status, content, {**headers, "Content-Type": kind})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
@@ -138,6 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _etag(path: Path) -> str:
-    """A tag like the hub's: the SHA-256 of large files, something else for small ones."""
+    """An ETag like the hub's: the SHA-256 of a large file, and another hash of a small file."""
     large = path.suffix in (".safetensors", ".bin")
     return (hashlib.sha256 if large else hashlib.sha1)(path.read_bytes()).hexdigest()

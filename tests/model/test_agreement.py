@@ -1,7 +1,8 @@
 """Exported files agree with plain PyTorch float32 on real questions: float32 exactly, int8 within its tolerance.
 
-Needs the `export` extra, the checkpoint's folder in QA_TEST_CHECKPOINT, a SQuAD-format file in QA_TEST_QUESTIONS and,
-for int8, a question set to calibrate on in QA_TEST_TRAINING. QA_TEST_FULL=1 reads all questions instead of some.
+The tests need the `export` extra, the checkpoint's folder in QA_TEST_CHECKPOINT, and a SQuAD file in QA_TEST_QUESTIONS.
+The test of int8 also needs a question set for the calibration in QA_TEST_TRAINING. QA_TEST_FULL=1 reads all questions
+instead of some.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def place(name: str) -> Path:
 
 
 def measure(out: Path, options: dict[str, object]) -> ExportReport:
-    """Export the checkpoint with any loss, and return the report."""
+    """Export the checkpoint, whatever its loss, and return the report."""
     shown: list[ExportReport] = []
     fixed = {"evaluation": (place("QA_TEST_QUESTIONS"),), "limit": None if FULL else SOME, "report": shown.append}
     export(str(place("QA_TEST_CHECKPOINT")), out, ExportOptions(**{**fixed, "force": True, **options}))  # type: ignore[arg-type]
     return shown[0]
 
 
-def test_float32_files_answer_with_the_checkpoint_s_spans(tmp_path: Path) -> None:
+def test_float32_files_give_the_spans_of_the_checkpoint(tmp_path: Path) -> None:
     before, *files = measure(tmp_path / "out", {"precision": "float32"}).variants
     assert [way.runtime for way in files] == list(RUNTIMES)
     for way in files:
@@ -46,11 +47,11 @@ def test_float32_files_answer_with_the_checkpoint_s_spans(tmp_path: Path) -> Non
             assert found.score == before.scored[name].score
 
 
-def test_int8_stays_near_the_checkpoint(tmp_path: Path) -> None:
+def test_int8_files_mostly_give_the_spans_of_the_checkpoint(tmp_path: Path) -> None:
     before, *files = measure(tmp_path / "out", {"precision": "int8", "calibration": place("QA_TEST_TRAINING")}).variants
     for way in files:
         for name, found in way.scored.items():
             lost = before.scored[name].score.f1 - found.score.f1
-            # with so few questions, one answer is most of a point of F1
+            # with few questions, a single answer changes F1 by nearly one point
             assert lost < (TOLERANCE / 100 if FULL else 0.02), (way.runtime, lost)
             assert found.agreement > 0.9

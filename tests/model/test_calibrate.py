@@ -12,7 +12,7 @@ from qa_cluster.models.evaluation.calibrate import fit, fit_logistic, with_negat
 from qa_cluster.models.evaluation.evaluate import Prediction
 
 
-def test_logistic_finds_the_one_that_made_the_data() -> None:
+def test_the_fit_finds_the_logistic_behind_the_data() -> None:
     random = np.random.default_rng(7)
     scores = random.normal(3, 5, 20_000)
     right = random.random(20_000) < 1 / (1 + np.exp(-(0.4 * scores - 1.5)))
@@ -21,7 +21,7 @@ def test_logistic_finds_the_one_that_made_the_data() -> None:
     assert found.b == pytest.approx(-1.5, abs=0.08)
 
 
-def test_separable_scores_still_give_a_finite_logistic() -> None:
+def test_separable_scores_give_a_finite_logistic() -> None:
     found = fit_logistic(np.array([-3.0, -2.0, 2.0, 3.0]), np.array([False, False, True, True]))
     assert 0 < found.a < 1000
 
@@ -32,21 +32,21 @@ def test_separable_scores_still_give_a_finite_logistic() -> None:
         ([1.0, 2.0], [True, True], "calibration needs right and wrong answers"),
         ([1.0, 2.0], [False, False], "calibration needs right and wrong answers"),
         ([1.0, 2.0, 3.0, 4.0], [True, True, False, False], "the reader cannot be used"),
-        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "the reader cannot be used"),  # a slope that rounds to zero
+        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "the reader cannot be used"),  # the slope rounds to zero
     ],
 )
-def test_scores_that_mean_nothing_are_refused(scores: list[float], right: list[bool], message: str) -> None:
+def test_meaningless_scores_are_refused(scores: list[float], right: list[bool], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         fit_logistic(np.array(scores), np.array(right))
 
 
-def test_threshold_separates_what_can_be_separated() -> None:
+def test_the_threshold_separates_separable_scores() -> None:
     scores = np.array([-4.0, -2.0, -1.0, 3.0, 5.0, 6.0])
     unanswerable = np.array([True, True, True, False, False, False])
     assert best_threshold(scores, 1.0 - unanswerable, unanswerable) == 1.0
 
 
-def test_negatives_are_as_many_and_do_not_hold_the_answer() -> None:
+def test_each_question_has_a_negative_without_its_answer() -> None:
     examples = [
         Example("Who wrote the program?", "Ada wrote the program.", ("Ada",)),
         Example("Who wrote the novel?", "Mary wrote the novel.", ("Mary",)),
@@ -64,7 +64,7 @@ def test_too_few_examples_are_refused() -> None:
         fit([Prediction("a", 0, 1, 1.0)], [Example("q", "a", ("a",))])
 
 
-def test_the_calibration_error_is_that_of_answers_the_logistic_was_not_fitted_on() -> None:
+def test_the_calibration_error_is_measured_on_held_out_answers() -> None:
     random = np.random.default_rng(5)
     scores = random.normal(3, 4, 3000)
     right = random.random(3000) < 1 / (1 + np.exp(-(0.3 * scores - 1.0)))
@@ -75,7 +75,7 @@ def test_the_calibration_error_is_that_of_answers_the_logistic_was_not_fitted_on
     assert found.error_before is not None and found.error_before > 0.2
 
 
-def test_halves_of_which_one_is_all_wrong_are_calibrated_together() -> None:
+def test_both_halves_are_calibrated_together_if_one_has_no_right_answer() -> None:
     examples = [Example("q", "a b", ("a",)) if number % 2 else Example("q", "a b", ("b",)) for number in range(40)]
     found = fit([Prediction("a", 0, 1, float(number % 2)) for number in range(40)], examples)
     assert found.error is not None and 0 <= found.error < 0.5

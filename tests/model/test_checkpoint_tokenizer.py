@@ -1,4 +1,4 @@
-"""A reader tokenizes as the files of its checkpoint define, not as transformers 5 would rebuild the tokenizer.
+"""A reader uses the tokenizer of its checkpoint's files, which transformers 5 would rebuild differently.
 
 Needs the `export` extra.
 """
@@ -29,18 +29,18 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def with_settings(folder: Path, **changes: Any) -> Path:
-    """Change the tokenizer's config."""
+    """Change fields of a tokenizer's config."""
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return folder
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "xlm-roberta"])
-def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_path: Path) -> None:
-    """transformers 5 uses only the vocabulary of these files, and gives pairs of DeBERTa a second separator."""
+def test_texts_and_pairs_are_tokenized_as_in_tokenizer_json(family: str, tmp_path: Path) -> None:
+    """transformers 5 reads only the vocabulary of these files, and adds a second separator to pairs of DeBERTa."""
     folder = FAMILIES[family].save(tmp_path / "checkpoint")
     stored = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-    # no library could guess this setting
+    # an unusual setting, which no library would guess
     stored.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("wrote", "made")])
     stored.save(str(folder / TOKENIZER_FILE))
     loaded = load_checkpoint(str(folder))
@@ -55,13 +55,13 @@ def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_
     assert (len(loaded.pair.middle), loaded.pair.context_type) == ((2, 0) if family == "xlm-roberta" else (1, 1))
 
 
-def test_the_tokenizer_s_config_decides_on_case_as_ever(tmp_path: Path) -> None:
+def test_the_tokenizers_config_decides_on_case(tmp_path: Path) -> None:
     folder = FAMILIES["bert"].save(tmp_path / "checkpoint")
     assert load_checkpoint(str(folder)).lowercase
     assert not load_checkpoint(str(with_settings(folder, do_lower_case=False))).lowercase
 
 
-def test_the_tokenizer_s_config_decides_on_a_space_before_a_text_as_ever(tmp_path: Path) -> None:
+def test_the_tokenizers_config_decides_on_a_leading_space(tmp_path: Path) -> None:
     folder = FAMILIES["roberta"].save(tmp_path / "checkpoint")
     plain = tokenizer_of(load_checkpoint(str(folder))).encode("Ada wrote it.", add_special_tokens=False)
     spaced = tokenizer_of(load_checkpoint(str(with_settings(folder, add_prefix_space=True))))
@@ -72,7 +72,7 @@ def test_the_tokenizer_s_config_decides_on_a_space_before_a_text_as_ever(tmp_pat
     assert found.offsets[-1] == (12, 13)
 
 
-def test_special_tokens_that_only_the_config_names_are_no_words(tmp_path: Path) -> None:
+def test_special_tokens_of_the_config_are_not_words(tmp_path: Path) -> None:
     folder = FAMILIES["bert"].save(tmp_path / "checkpoint")
     document = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     (folder / TOKENIZER_FILE).write_text(json.dumps({**document, "added_tokens": []}), encoding="utf-8")
@@ -80,7 +80,7 @@ def test_special_tokens_that_only_the_config_names_are_no_words(tmp_path: Path) 
     assert found.tokens.count("[SEP]") == 1
 
 
-def test_a_vocabulary_alone_is_enough_where_it_says_all(tmp_path: Path) -> None:
+def test_a_vocabulary_alone_is_enough_for_bert(tmp_path: Path) -> None:
     folder = FAMILIES["bert"].save(tmp_path / "checkpoint")
     stored = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     words = sorted(stored.get_vocab(), key=stored.get_vocab().__getitem__)
@@ -94,7 +94,7 @@ def test_a_vocabulary_alone_is_enough_where_it_says_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "vocabulary"), [("deberta-v2", "spm.model"), ("albert", "spiece.model"), ("deberta", "vocab.json")]
 )
-def test_a_vocabulary_alone_is_refused_where_it_does_not(family: str, vocabulary: str, tmp_path: Path) -> None:
+def test_a_vocabulary_alone_is_refused_for_other_families(family: str, vocabulary: str, tmp_path: Path) -> None:
     folder = FAMILIES[family].save(tmp_path / "checkpoint")
     (folder / TOKENIZER_FILE).rename(folder / vocabulary)
     with pytest.raises(

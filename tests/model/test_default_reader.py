@@ -1,4 +1,4 @@
-"""The bundled reader is small and consistent, answers easy questions, and answers alone as in any batch."""
+"""The bundled reader is small, answers easy questions, and gives the same answer alone and in any batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_easy_questions_are_answered(runner: Runner, encoder: TextPairEncoder, m
         assert prediction.score > manifest.no_answer_threshold
 
 
-def test_what_is_not_in_the_text_scores_below_the_threshold(
+def test_an_unanswerable_question_scores_below_the_threshold(
     runner: Runner, encoder: TextPairEncoder, manifest: Manifest
 ) -> None:
     contexts = ["Tides are caused by the gravity of the Moon.", "The painter was born near Mexico City."]
@@ -54,7 +54,7 @@ def test_what_is_not_in_the_text_scores_below_the_threshold(
 
 
 class Batches:
-    """Reads any of the pairs in one batch and decodes each."""
+    """Reads some of the pairs in one batch and decodes the answers."""
 
     def __init__(self, runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]) -> None:
         self._runner = runner
@@ -77,7 +77,7 @@ def test_an_answer_alone_equals_the_answer_in_a_batch(
     runtime: str, runner: Runner, encoder: TextPairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
 ) -> None:
     if runtime == "openvino" and not suits_openvino(manifest.precision):
-        pytest.skip("this processor cannot multiply in int8: readers run in ONNX Runtime")
+        pytest.skip("this processor has no int8 multiplication, so readers run in ONNX Runtime")
     pairs = pairs[::8]
     together = Batches(runner, encoder, pairs)
     alone = [together.read([index])[0] for index in range(len(pairs))]
@@ -107,7 +107,7 @@ def test_runtimes_mostly_agree(
     assert np.mean([left == right for left, right in zip(*spans, strict=True)]) > 0.8
 
 
-def test_the_file_is_small_and_has_the_inputs_the_manifest_names(reader: Path, manifest: Manifest) -> None:
+def test_the_file_is_small_and_has_the_inputs_of_the_manifest(reader: Path, manifest: Manifest) -> None:
     import onnxruntime
 
     assert (reader / MODEL_FILE).stat().st_size < 25_000_000
@@ -125,7 +125,7 @@ def test_int8_costs_at_most_half_a_point_of_f1(manifest: Manifest) -> None:
     assert max(lost.values()) <= 0.005
 
 
-def test_the_model_card_states_the_manifest_s_numbers(reader: Path, manifest: Manifest) -> None:
+def test_the_model_card_has_the_numbers_of_the_manifest(reader: Path, manifest: Manifest) -> None:
     card = (reader / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert manifest.revision in card
     for metric in manifest.metrics:

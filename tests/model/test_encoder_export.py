@@ -1,4 +1,4 @@
-"""The export of an encoder: its files are what shards load, and int8 gives nearly the vectors of the network."""
+"""The export of an encoder: shards can load its files, and the vectors of int8 are close to the network's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def options(precision: str = "int8") -> EncoderOptions:
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_the_files_are_what_shards_load(checkpoint: Path, tmp_path: Path, precision: str) -> None:
+def test_shards_can_load_the_files(checkpoint: Path, tmp_path: Path, precision: str) -> None:
     manifest = export_encoder(checkpoint, tmp_path / "out", options(precision))
     assert read_reader(tmp_path / "out").manifest == manifest
     assert (manifest.dims, manifest.precision, manifest.head, manifest.tail) == (32, precision, (101,), (102,))

@@ -41,7 +41,7 @@ def test_answers_are_found_in_any_window(reader: Path, questions: Path) -> None:
     assert seen[-1] == ("reading questions.jsonl", report.windows, report.windows)
 
 
-def test_no_answer_is_judged_where_some_questions_have_none(reader: Path, questions: Path) -> None:
+def test_no_answer_is_scored_if_some_questions_have_no_answer(reader: Path, questions: Path) -> None:
     row = {"question": "How tall is the tower?", "context": FILLER, "answer": "", "answer_start": -1}
     mixed = questions.with_name("mixed.jsonl")
     mixed.write_text(f"{questions.read_text()}\n{json.dumps(row)}\n", encoding="utf-8")
@@ -54,7 +54,7 @@ def test_no_answer_is_judged_where_some_questions_have_none(reader: Path, questi
     assert report.trust.bins[0].answers == 5
 
 
-def test_score_follows_the_rule_of_the_set() -> None:
+def test_scores_follow_the_rules_of_the_question_set() -> None:
     answered = [Example("Who?", "Ada did.", ("Ada",))]
     without = Example("When?", "Ada did.", ())
     low, lower = Prediction("Ada", 0, 3, 1.0), Prediction("did", 4, 7, -1.0)
@@ -64,7 +64,7 @@ def test_score_follows_the_rule_of_the_set() -> None:
     assert score([low, lower], [*answered, without], -2.0) == Score(0.5, 0.5, 0.0)
 
 
-def test_what_cannot_be_measured_is_refused(reader: Path, questions: Path, tmp_path: Path) -> None:
+def test_unusable_files_are_refused(reader: Path, questions: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="unknown runtime 'tpu'"):
         evaluate(reader, questions, runtime="tpu")
     with pytest.raises(InvalidInput, match="threads is 0"):

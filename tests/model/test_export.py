@@ -1,4 +1,4 @@
-"""The export of small checkpoints, and errors for unusable checkpoints. Needs the `export` extra."""
+"""The export of small checkpoints, and errors for unusable checkpoints. The tests need the `export` extra."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_config(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_everything_about_the_reader_is_in_the_folder(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_folder_has_all_files_of_the_reader(checkpoint: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     options = ExportOptions(
         model_id="tiny",
@@ -126,7 +126,7 @@ def test_weights_that_end_too_early_are_refused(checkpoint: Path, tmp_path: Path
         export(str(tmp_path / "cut"), tmp_path / "out")
 
 
-def test_code_that_comes_with_a_checkpoint_is_never_run(checkpoint: Path, tmp_path: Path) -> None:
+def test_code_of_a_checkpoint_is_never_run(checkpoint: Path, tmp_path: Path) -> None:
     folder = with_config(
         shutil.copytree(checkpoint, tmp_path / "coded"),
         model_type="mine",
@@ -135,13 +135,13 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(checkpoint: Path, tmp_pa
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(ModelError, match=r"'mine', which transformers .*; the code in the checkpoint is never run"):
         export(str(folder), tmp_path / "out")
-    # for a known architecture the export uses transformers' own code
+    # with a known architecture, the export uses transformers' own code
     native = with_config(folder, model_type="bert")
     assert export(str(native), tmp_path / "out", FAST).family == "bert"
     assert not (tmp_path / "ran").exists()
 
 
-def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Path, tmp_path: Path) -> None:
+def test_pickled_weights_are_read_without_running_their_code(checkpoint: Path, tmp_path: Path) -> None:
     shutil.copytree(checkpoint, tmp_path / "pickled")
     (tmp_path / "pickled" / "model.safetensors").unlink()
     weights = load_checkpoint(str(checkpoint)).network.state_dict()
@@ -158,7 +158,7 @@ def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Pa
 
 
 class Touching:
-    """An object that creates a file when it is unpickled."""
+    """An object whose unpickling creates a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -167,14 +167,14 @@ class Touching:
         return Path.touch, (Path(self._path),)
 
 
-def test_a_pair_layout_shards_cannot_build_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_pair_layout_that_shards_cannot_build_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     shutil.copytree(checkpoint, tmp_path / "other")
     tokenizer = json.loads(load_checkpoint(str(checkpoint)).tokenizer_json)
     pair = tokenizer["post_processor"]["pair"]
     pair.insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 1}})
     (tmp_path / "other" / TOKENIZER_FILE).write_text(json.dumps(tokenizer), encoding="utf-8")
     config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
-    # BertTokenizer would lay out pairs in another way
+    # BertTokenizer would use another pair layout
     generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}
     (tmp_path / "other" / "tokenizer_config.json").write_text(json.dumps(generic))
     with pytest.raises(ModelError, match="does not lay out pairs"):
@@ -182,7 +182,7 @@ def test_a_pair_layout_shards_cannot_build_is_refused(checkpoint: Path, tmp_path
 
 
 class Joined:
-    """A tokenizer that puts a space before a context that follows a question."""
+    """A tokenizer that adds a space before a context after a question."""
 
     cls_token_id = None
 
@@ -194,14 +194,14 @@ class Joined:
         return self._backend.encode(text, pair if pair is None else "it " + pair, **options)
 
 
-def test_a_context_that_is_tokenized_otherwise_behind_a_question_is_refused(checkpoint: Path) -> None:
+def test_a_context_whose_tokens_depend_on_the_question_is_refused(checkpoint: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     assert learn_pair_layout(tokenizer, "fine").context_type == 1
     with pytest.raises(ModelError, match="'odd' tokenizes a context differently after a question"):
         learn_pair_layout(Joined(tokenizer.backend_tokenizer), "odd")
 
 
-def test_a_network_that_one_file_cannot_hold_is_refused(
+def test_a_network_too_large_for_one_file_is_refused(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracing, "_PROTOBUF_LIMIT", 10_000)
@@ -210,7 +210,7 @@ def test_a_network_that_one_file_cannot_hold_is_refused(
     assert not any(tmp_path.iterdir())
 
 
-def test_a_file_that_does_not_do_what_the_network_does_is_refused(
+def test_a_file_with_other_results_than_the_network_is_refused(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = load_checkpoint(str(FAMILIES["bert"].save(tmp_path / "other", num_hidden_layers=1)))
@@ -246,7 +246,7 @@ def test_bad_options_are_refused_before_anything_is_loaded(
         export("/nowhere", tmp_path / "out", ExportOptions(**changes))
 
 
-def test_an_id_that_reads_like_a_revision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_an_id_that_looks_like_a_revision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="id 'mine@2' contains an @"):
         export(str(checkpoint), tmp_path / "out", ExportOptions(model_id="mine@2"))
 
@@ -258,7 +258,7 @@ def test_too_few_held_out_questions_are_refused_before_anything_is_loaded(tmp_pa
         export("/nowhere", tmp_path / "out", ExportOptions(held_out=tmp_path / "few.jsonl"))
 
 
-def test_a_checkpoint_is_not_written_over(checkpoint: Path) -> None:
+def test_a_checkpoint_is_not_overwritten(checkpoint: Path) -> None:
     before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
     with pytest.raises(InvalidInput, match="is the folder of the checkpoint"):
         export(str(checkpoint), checkpoint / ".." / checkpoint.name)
@@ -268,8 +268,10 @@ def test_a_checkpoint_is_not_written_over(checkpoint: Path) -> None:
 def test_a_reader_is_written_into_a_folder_of_another_file_system(tmp_path: Path) -> None:
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is one file system only")
-    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no space for the longest answer
+        pytest.skip("there is only one file system")
+    short = FAMILIES["bert"].save(
+        tmp_path / "short", max_position_embeddings=20
+    )  # too few positions for the longest answer
     with TemporaryDirectory(dir=elsewhere) as name:
         (tmp_path / "out").symlink_to(name)
         manifest = export(str(short), tmp_path / "out", FAST)
@@ -294,7 +296,7 @@ def test_an_export_that_is_terminated_leaves_nothing(checkpoint: Path, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_pytorch_is_measured_with_as_many_threads_as_the_others(checkpoint: Path) -> None:
+def test_pytorch_is_measured_with_the_same_number_of_threads(checkpoint: Path) -> None:
     before = torch.get_num_threads()
     try:
         for threads in (2, 1):
@@ -315,7 +317,7 @@ def test_pytorch_is_measured_with_as_many_threads_as_the_others(checkpoint: Path
         ("license: mit\n", "not stated"),
     ],
 )
-def test_the_licence_is_that_of_the_checkpoint_s_card(
+def test_the_licence_comes_from_the_card_of_the_checkpoint(
     checkpoint: Path, tmp_path: Path, card: str, licence: str
 ) -> None:
     folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
@@ -323,7 +325,7 @@ def test_the_licence_is_that_of_the_checkpoint_s_card(
     assert load_checkpoint(str(folder)).licence == licence
 
 
-def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_file_at_the_target_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InvalidInput, match="is not a folder"):
         export("/nowhere", tmp_path / "file")

@@ -1,7 +1,7 @@
-"""The exported file of every family gives the logits of the network, in both runtimes, with and without padding.
+"""The exported file of every family gives the network's logits in both runtimes, with and without padding.
 
-The reference is the result of the checkpoint's own `tokenizer.json` for a pair alone, and its network in float32, as
-transformers runs it. Needs the `export` extra.
+The reference is the checkpoint's own `tokenizer.json` for single pairs, and its network in float32 in transformers. The
+tests need the `export` extra.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PAIRS = [
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A family's checkpoint with its network and tokenizer, and its exported reader."""
+    """The network and the tokenizer of a family's checkpoint, and the exported reader."""
 
     family: str
     folder: Path
@@ -70,7 +70,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
 
 
-def test_a_pair_built_of_stored_tokens_is_the_tokenizer_s_own(exported: Exported) -> None:
+def test_a_pair_of_stored_tokens_equals_the_tokenizers_pair(exported: Exported) -> None:
     for question, context in PAIRS:
         (window,) = exported.encoder.windows(question, context)
         expected = exported.reference(question, context)
@@ -82,7 +82,7 @@ def test_a_pair_built_of_stored_tokens_is_the_tokenizer_s_own(exported: Exported
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_padded_batch_gives_the_network_s_logits_of_every_pair_alone(exported: Exported, runtime: str) -> None:
+def test_a_padded_batch_gives_the_logits_of_every_pair_alone(exported: Exported, runtime: str) -> None:
     windows = [exported.encoder.windows(question, context)[0] for question, context in PAIRS]
     starts, ends = open_runner(exported.folder / MODEL_FILE, runtime, threads=1)(exported.encoder.pairs.batch(windows))
     assert starts.shape == ends.shape == (len(PAIRS), starts.shape[1])
@@ -94,11 +94,11 @@ def test_a_padded_batch_gives_the_network_s_logits_of_every_pair_alone(exported:
         np.testing.assert_allclose(starts[row, :length], expected.start_logits[0].numpy(), atol=2e-4)
         np.testing.assert_allclose(ends[row, :length], expected.end_logits[0].numpy(), atol=2e-4)
         spread.append(float(expected.start_logits.std()))
-    assert min(spread) > 0.01, "logits that are all alike prove nothing"
+    assert min(spread) > 0.01, "the logits must differ, or the comparison proves nothing"
 
 
-def test_the_longest_input_is_as_long_as_there_are_positions(exported: Exported) -> None:
-    """RoBERTa, XLM-R and MPNet have 130 rows of positions here, two of them unused: 128 tokens, like the others."""
+def test_the_longest_input_uses_all_positions(exported: Exported) -> None:
+    """The maximum is 128 tokens. RoBERTa, XLM-R and MPNet have 130 rows of positions, of which two are unused."""
     assert exported.manifest.max_tokens == 128
     question, context = "Who wrote it?", "Ada wrote it. " * 200
     encoder = TextPairEncoder(exported.encoder.tokenizer, PairEncoder(exported.manifest, window_tokens=128))
@@ -120,13 +120,13 @@ def test_offsets_are_code_points_of_the_text(exported: Exported) -> None:
     assert list(tokens.starts) == sorted(tokens.starts)
     covered = {place for s, e in zip(tokens.starts, tokens.ends, strict=True) for place in range(s, e)}
     unseen = "".join(char for place, char in enumerate(text) if place not in covered and not char.isspace())
-    # BERT's normalization removes accents and joiners; nothing else may be lost
+    # no characters may be lost except accents and joiners, which BERT's normalization removes
     assert set(unseen) <= {"\u0301", "\u200d"}, (unseen, pieces)
     moon = text.index("🌙")
     assert any(start <= moon < end for start, end in zip(tokens.starts, tokens.ends, strict=True))
 
 
-def test_types_matter_where_the_network_has_them(exported: Exported) -> None:
+def test_token_types_have_an_effect_if_the_network_has_them(exported: Exported) -> None:
     typed = {"bert", "minilm", "electra", "albert"}
     assert ("token_type_ids" in exported.manifest.inputs) == (exported.family in typed)
     if exported.family not in typed:
@@ -139,7 +139,7 @@ def test_types_matter_where_the_network_has_them(exported: Exported) -> None:
     assert np.abs(run(arrays)[0] - run(zeros)[0]).max() > 1e-3
 
 
-def test_a_checkpoint_whose_config_names_no_pad_token_is_padded_all_the_same(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_pad_token_in_its_config_is_padded(tmp_path: Path) -> None:
     folder = FAMILIES["bert"].save(tmp_path / "checkpoint", pad_token_id=None)
     config = (folder / "tokenizer_config.json").read_text().replace('"pad_token": "[PAD]", ', "")
     assert "PAD" not in config

@@ -1,4 +1,4 @@
-"""The export fetches checkpoints from a hub. Errors have one line and come within seconds."""
+"""The export downloads checkpoints from a hub. An error has one line and occurs within seconds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def served(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def refused(tmp_path: Path, source: str) -> str:
-    """The error of an export, which must write nothing."""
+    """Run an export that must fail and write nothing; return its error."""
     with pytest.raises(ModelError) as raised:
         export(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -51,13 +51,13 @@ def refused(tmp_path: Path, source: str) -> str:
     return str(raised.value)
 
 
-def test_ids_have_an_owner_a_name_and_perhaps_a_revision() -> None:
+def test_ids_have_an_owner_a_name_and_an_optional_revision() -> None:
     assert HubId.parse("owner/name") == HubId("owner/name", None)
     assert HubId.parse("name@refs/pr/1") == HubId("name", "refs/pr/1")
     assert [HubId.parse(text) for text in ("", "/a", "a/b/c", "a b", "a@", "../a", "a/b@c d")] == [None] * 7
 
 
-def test_a_checkpoint_is_fetched_and_its_commit_noted(served: Hub, tmp_path: Path) -> None:
+def test_a_checkpoint_is_downloaded_and_its_commit_is_recorded(served: Hub, tmp_path: Path) -> None:
     manifest = export("owner/reader@v1", tmp_path / "out", ExportOptions(runtimes=("openvino",), threads=1))
     assert manifest.model_id == "owner/reader"
     assert manifest.provenance == f"exported from owner/reader@{COMMIT[:12]}"
@@ -66,7 +66,7 @@ def test_a_checkpoint_is_fetched_and_its_commit_noted(served: Hub, tmp_path: Pat
     assert fetched == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
 
 
-def test_what_was_fetched_is_used_offline(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_downloaded_checkpoint_is_used_offline(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     first = fetch(HubId("owner/reader"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     asked = len(served.asked)
@@ -120,7 +120,7 @@ def test_fetching_can_be_interrupted(served: Hub) -> None:
     released, asked = threading.Event(), threading.Lock()
 
     def stalled(content: bytes) -> bytes:
-        if asked.acquire(blocking=False):  # a repeated request for a file must not interrupt later tests
+        if asked.acquire(blocking=False):  # interrupt only once, because a retry could interrupt a later test
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         released.wait(600)
         return content
@@ -133,13 +133,13 @@ def test_fetching_can_be_interrupted(served: Hub) -> None:
         released.set()
 
 
-def test_what_no_file_could_hold_is_not_fetched(served: Hub, tmp_path: Path) -> None:
+def test_a_network_too_large_for_one_file_is_not_downloaded(served: Hub, tmp_path: Path) -> None:
     served.sizes["model.safetensors"] = 140_000_000_000
     assert "bytes and is not fetched: an ONNX file holds at most 2000000000 bytes" in refused(tmp_path, "owner/reader")
     assert not [path for path in served.asked if "/resolve/" in path]
 
 
-def test_only_a_checkpoint_s_own_names_are_fetched(served: Hub) -> None:
+def test_only_the_known_files_of_a_checkpoint_are_downloaded(served: Hub) -> None:
     served.stray = ("../model.safetensors", "model/../../../model.safetensors", "model-of-mine.safetensors", "a.bin")
     folder = fetch(HubId("owner/reader")).folder
     assert {path.name for path in folder.rglob("*")} == {
@@ -180,9 +180,7 @@ def test_a_hub_that_cannot_be_reached_is_an_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_hub_that_takes_its_time_is_not_waited_for(
-    served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_hub_is_an_error(served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "TIMEOUT_SECONDS", 0.3)
     served.delay = 3.0
     assert "the hub cannot be reached within 0.3 s" in refused(tmp_path, "owner/reader")

@@ -1,4 +1,4 @@
-"""Every precision: the file has it, and gives the answers of the checkpoint in both runtimes, alone and in a batch.
+"""A file of each precision gives the checkpoint's answers in both runtimes, alone and in a batch.
 
 Needs the `export` extra.
 """
@@ -41,7 +41,7 @@ FURTHEST = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 0.06, "int8": 0.15, "i
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """One checkpoint in every precision."""
+    """One checkpoint, exported in every precision."""
 
     checkpoint: Path
     folders: dict[str, Path]
@@ -49,7 +49,7 @@ class Readers:
 
     @property
     def counted(self) -> Any:
-        """The positions that are not padding."""
+        """The positions without the padding."""
         return self.batch["attention_mask"] == 1
 
 
@@ -105,12 +105,12 @@ def test_an_answer_alone_equals_the_answer_in_a_batch(readers: Readers, precisio
         for found, whole in zip(run(alone), together, strict=True):
             counted = readers.counted[row]
             np.testing.assert_allclose(found[0, counted], whole[row, counted], atol=1e-4)
-        used = int(counted.sum())  # and without padding
+        used = int(counted.sum())  # the pair without padding
         bare = {name: values[:, : -(-used // 16) * 16] for name, values in alone.items()}
         np.testing.assert_allclose(run(bare)[0][0, :used], together[0][row, :used], atol=1e-4)
 
 
-def test_files_are_as_small_as_they_can_be(readers: Readers) -> None:
+def test_files_have_the_expected_sizes(readers: Readers) -> None:
     sizes = {name: (folder / MODEL_FILE).stat().st_size for name, folder in readers.folders.items()}
     assert sizes["float16"] < 0.53 * sizes["float32"]
     assert sizes["bfloat16"] < 0.53 * sizes["float32"]
@@ -139,7 +139,7 @@ def test_weights_with_codes_of_few_bits_compress_better(readers: Readers, tmp_pa
 
 
 @pytest.mark.parametrize("bits", [3, 4, 6, 8])
-def test_steps_of_few_bits_clip_where_that_lowers_the_error(bits: int) -> None:
+def test_steps_of_few_bits_clip_if_this_lowers_the_error(bits: int) -> None:
     weights = np.random.default_rng(1).normal(size=(512, 8)).astype(np.float32)
     weights[0, 0] = 40.0
 
@@ -152,8 +152,8 @@ def test_steps_of_few_bits_clip_where_that_lowers_the_error(bits: int) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precision: str) -> None:
-    """The file states its precision, because a worker gets bytes without a manifest."""
+def test_a_worker_uses_the_settings_of_the_precision(readers: Readers, precision: str) -> None:
+    """The file itself has the precision, because a worker receives a file without its manifest."""
     import onnx
 
     path = readers.folders[precision] / MODEL_FILE
@@ -168,14 +168,14 @@ def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precisio
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8-dynamic"])
 def test_bfloat16_and_groups_are_switched_on_by_the_file(readers: Readers, precision: str) -> None:
-    """Without its metadata the same file gives other logits, so the settings have an effect."""
+    """Without its metadata the file gives other logits, which proves that the metadata have an effect."""
     import onnx
     import openvino
 
     if precision == "bfloat16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this processor has no bfloat16: OpenVINO computes in float32")
+        pytest.skip("this processor has no bfloat16, so OpenVINO computes in float32")
     if precision == "int8-dynamic" and not suits_openvino(precision):
-        pytest.skip("this processor cannot multiply in int8: such files run in ONNX Runtime")
+        pytest.skip("this processor has no int8 multiplication, so int8 files run in ONNX Runtime")
     path = readers.folders[precision] / MODEL_FILE
     model = onnx.load(path)
     del model.metadata_props[:]
@@ -185,7 +185,7 @@ def test_bfloat16_and_groups_are_switched_on_by_the_file(readers: Readers, preci
     assert np.abs(told - bare)[readers.counted].max() > 1e-6
 
 
-def test_int8_file_has_no_table_to_dequantize_and_no_signed_activation_before_weights(readers: Readers) -> None:
+def test_int8_files_gather_before_they_dequantize_and_have_unsigned_activations(readers: Readers) -> None:
     import onnx
 
     graph = onnx.load(readers.folders["int8"] / MODEL_FILE).graph
@@ -222,7 +222,7 @@ def test_activations_with_a_few_huge_values_get_no_fixed_range(
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "deberta-v2"])
 def test_int8_of_other_families(family: str, tmp_path: Path, calibration: Path, pairs: list[tuple[str, str]]) -> None:
-    """The layers of ALBERT share their weights. Those of DeBERTa also multiply positions by them."""
+    """Special cases: ALBERT's layers share their weights, and DeBERTa also multiplies positions by weights."""
     checkpoint = FAMILIES[family].save(tmp_path / "checkpoint", initializer_range=0.06)
     folder = exported(checkpoint, tmp_path / "out", "int8", calibration)
     pairing = encoder(folder)

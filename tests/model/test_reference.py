@@ -1,4 +1,4 @@
-"""The baseline ranks with bm25s and reads with plain PyTorch. Needs the `bench` extra."""
+"""The baseline ranks with bm25s and reads with plain PyTorch. The tests need the `bench` extra."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENTENCES = ["Ada wrote the first program.", "The Nile flows north.", "Rome is t
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Path:
-    """A small network with random weights; with QA_TEST_CHECKPOINT a real one."""
+    """The checkpoint in QA_TEST_CHECKPOINT, or a small network with random weights."""
     if given := os.environ.get("QA_TEST_CHECKPOINT"):
         return Path(given)
     folder = tmp_path_factory.mktemp("tiny")
@@ -58,7 +58,7 @@ def test_sentences_are_ranked_by_bm25() -> None:
     assert [len(row) for row in found] == [3, 3, 3]
 
 
-def test_a_span_is_the_best_of_the_sentence_alone_and_in_a_batch(checkpoint: Path) -> None:
+def test_the_best_span_of_a_sentence_is_the_same_alone_and_in_a_batch(checkpoint: Path) -> None:
     reader = PlainReader(checkpoint, 1)
     pairs = [("Who wrote the program?", sentence) for sentence in SENTENCES]
     together = reader.read(pairs, lambda *_: None)
@@ -69,7 +69,7 @@ def test_a_span_is_the_best_of_the_sentence_alone_and_in_a_batch(checkpoint: Pat
         assert text in pair[1]
 
 
-def test_score_is_over_null_and_no_span_is_better(checkpoint: Path) -> None:
+def test_the_score_is_relative_to_the_null_score_and_the_highest_of_all_spans(checkpoint: Path) -> None:
     reader = PlainReader(checkpoint, 1)
     [(text, score)] = reader.read([("Who wrote the program?", SENTENCES[0])], lambda *_: None)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
@@ -94,7 +94,7 @@ def test_program_answers_every_question(checkpoint: Path, questions: Path, capsy
     assert len(json.loads(capsys.readouterr().out)["plain"]) == 1
 
 
-def test_what_cannot_be_run_is_refused(tmp_path: Path, checkpoint: Path, questions: Path) -> None:
+def test_unusable_input_is_refused(tmp_path: Path, checkpoint: Path, questions: Path) -> None:
     with pytest.raises(InvalidInput, match="k is 0"):
         run_reference(checkpoint, questions, k=0)
     with pytest.raises(ModelError, match="no checkpoint folder"):

@@ -1,4 +1,4 @@
-"""The report of an export has the same figures in every format. The export refuses a file that loses too much.
+"""The report of an export has the same figures in every format. The export refuses a file with too large a loss.
 
 The exports need the `export` extra.
 """
@@ -63,7 +63,7 @@ def test_table_markdown_and_json_show_the_same_figures() -> None:
     assert "–" in report(measured("float32", "PyTorch", 0.5)).to_markdown().split("| float32")[1]
 
 
-def test_the_plot_names_every_way_and_question_set(tmp_path: Path) -> None:
+def test_the_plot_names_every_runtime_and_question_set(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the export extra is not installed")
     report(*WAYS).write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(REPORT_FILES)
@@ -72,13 +72,13 @@ def test_the_plot_names_every_way_and_question_set(tmp_path: Path) -> None:
         assert f"<!-- {text} -->" in drawn, text
 
 
-def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
+def test_a_name_with_dollar_signs_is_not_a_formula(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the export extra is not installed")
     replace(report(*WAYS), model="a$_{b$").write(tmp_path)
     assert "<!-- a$_{b$ -->" in (tmp_path / "report.svg").read_text()
 
 
-def test_losses_up_to_the_tolerance_pass_and_others_say_how_much() -> None:
+def test_losses_above_the_tolerance_are_errors_with_the_loss() -> None:
     refuse_losses(WAYS, "int8", 0.5)
     refuse_losses([WAYS[0], replace(WAYS[1], precision="float16"), WAYS[2]], "int8", 0.3)
     with pytest.raises(ModelError, match=r"int8 loses 0.36 points of F1 on 'dev' in openvino \(81.27 before, 80.91"):
@@ -87,12 +87,12 @@ def test_losses_up_to_the_tolerance_pass_and_others_say_how_much() -> None:
     refuse_losses([WAYS[0], gained], "int8", 0)
 
 
-def test_agreement_counts_equal_places_not_equal_words() -> None:
+def test_agreement_counts_equal_offsets_and_not_equal_words() -> None:
     first = [Prediction("Ada", 0, 3, 1.0), Prediction("Ada", 9, 12, 1.0)]
     assert agreement(first, [first[0], Prediction("Ada", 0, 3, 5.0)]) == 0.5
 
 
-def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: Manifest) -> None:
+def test_latency_is_measured_at_lengths_that_the_model_accepts(reader: Path, manifest: Manifest) -> None:
     run = open_runner(reader / MODEL_FILE, RUNTIMES[0], threads=1)
     short = replace(manifest, max_tokens=64)
     shapes: list[tuple[int, ...]] = []
@@ -106,13 +106,13 @@ def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: 
     assert list(found["short"]) == [16, 64]
     for time in found["whole"].values():
         assert 0 < time.low_ms <= time.median_ms <= time.high_ms
-    # on a busy machine two measured times may stand in any relation
+    # a comparison of measured times would fail on a busy machine
     assert list(dict.fromkeys(shapes)) == [(1, 16), (1, 64), (1, 128)]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A checkpoint with random weights, and a question set with the answers of this checkpoint."""
+    """A checkpoint with random weights, and a question set with this checkpoint's answers."""
 
     checkpoint: Path
     questions: Path
@@ -136,7 +136,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]])
     return Case(checkpoint, folder / "questions.jsonl")
 
 
-def test_every_precision_is_compared_and_the_manifest_says_what_the_file_scores(
+def test_every_precision_is_compared_and_the_manifest_has_the_scores(
     case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--calibration", str(case.questions), "--evaluation", str(case.questions), "--max-examples", "20"]
@@ -163,7 +163,7 @@ def test_every_precision_is_compared_and_the_manifest_says_what_the_file_scores(
     assert scores[0]["no_answer_accuracy"] is not None
 
 
-def test_an_export_that_loses_too_much_writes_nothing_unless_forced(
+def test_an_export_with_too_large_a_loss_needs_force(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ExportOptions(evaluation=(case.questions,), runtimes=("openvino",), threads=1)

@@ -1,4 +1,4 @@
-"""Outputs of a teacher: stored by positions in the text, mapped to students with other tokens, computed once."""
+"""Outputs of a teacher are computed once, stored by text offsets, and mapped to the tokens of students."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def windows(tokenizer: Any, *examples: Labelled, max_tokens: int = 48, **changed
 
 
 def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end: int = len(CONTEXT)) -> TeacherOutputs:
-    """One window of `EXAMPLE` with these scores by place, for first and last tokens."""
+    """One window of `EXAMPLE` with these scores by text offset, for starts and for ends."""
     places, scores = np.zeros((1, 2, TOP), np.int32), np.full((1, 2, TOP), -np.inf, np.float16)
     for side, named in enumerate(scored):
         for number, (place, score) in enumerate(named.items()):
@@ -56,7 +56,7 @@ def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
-def test_places_become_the_tokens_that_begin_or_end_there(tmp_path: Path, family: str) -> None:
+def test_offsets_become_the_tokens_that_start_or_end_there(tmp_path: Path, family: str) -> None:
     mine = windows(tokenizer(tmp_path, family), EXAMPLE)
     begin, end = EXAMPLE.answer_start, EXAMPLE.answer_start + len("violet")
     targets = TeacherTargets(outputs({begin: 5.0, 0: 1.0}, {end: 5.0, 3: 1.0}), mine, [EXAMPLE], temperature=1.0)
@@ -69,7 +69,7 @@ def test_places_become_the_tokens_that_begin_or_end_there(tmp_path: Path, family
     assert start[0, 0] == pytest.approx(1 / total, rel=1e-2)
 
 
-def test_a_place_inside_a_students_token_goes_to_the_nearest_one(tmp_path: Path) -> None:
+def test_an_offset_inside_a_students_token_becomes_the_nearest_token(tmp_path: Path) -> None:
     mine = windows(tokenizer(tmp_path, "bert"), EXAMPLE)
     begin = EXAMPLE.answer_start
     targets = TeacherTargets(outputs({begin + 1: 9.0}, {begin + 5: 9.0}), mine, [EXAMPLE], temperature=1.0)
@@ -77,7 +77,7 @@ def test_a_place_inside_a_students_token_goes_to_the_nearest_one(tmp_path: Path)
     assert (int(start[0].argmax()), int(stop[0].argmax())) == (mine.starts[0], mine.ends[0])
 
 
-def test_what_lies_outside_of_a_students_window_is_no_answer_there(tmp_path: Path) -> None:
+def test_scores_outside_of_a_students_window_count_as_no_answer(tmp_path: Path) -> None:
     long = Labelled("which colour?", " ".join(["the old map"] * 20) + " violet", "violet", 12 * 20)
     mine = windows(tokenizer(tmp_path, "bert"), long, max_tokens=24)
     assert len(mine) > 2
@@ -89,7 +89,7 @@ def test_what_lies_outside_of_a_students_window_is_no_answer_there(tmp_path: Pat
     assert mine.ends[-1] > 0 and not mine.ends[0]
 
 
-def test_the_rest_is_spread_over_the_other_tokens(tmp_path: Path) -> None:
+def test_the_remaining_probability_is_spread_over_the_other_tokens(tmp_path: Path) -> None:
     mine = windows(tokenizer(tmp_path, "bert"), EXAMPLE)
     context = np.flatnonzero(mine.spans[:, 0] >= 0)
     made = outputs({0: 0.0}, {3: 0.0}, rest=-1.0, others=len(context) - 1)
@@ -100,7 +100,7 @@ def test_the_rest_is_spread_over_the_other_tokens(tmp_path: Path) -> None:
     assert not start[0, outside].any()
 
 
-def test_what_is_kept_is_the_best_and_the_mean_of_the_rest() -> None:
+def test_the_best_scores_and_the_mean_of_the_rest_are_stored() -> None:
     logits = np.random.default_rng(0).normal(0, 3, 50).astype(np.float32)
     places, scores, rest = compressed(logits, np.arange(50, dtype=np.int32))
     assert places.tolist() == np.argsort(-logits)[:TOP].tolist()
@@ -115,7 +115,7 @@ def test_what_is_kept_is_the_best_and_the_mean_of_the_rest() -> None:
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A teacher of another family that knows the toy questions, and the data."""
+    """A teacher of another family that has learned the toy questions, and its data."""
     folder = tmp_path_factory.mktemp("teacher")
     data = folder / "toy.jsonl"
     data.write_text("".join(f"{example.to_json()}\n" for example in toy(300)), encoding="utf-8")
@@ -125,7 +125,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def groups_of(data: list[Labelled], path: Path) -> Path:
-    """Each answered question with two passages without the answer. Some lines have no label."""
+    """Write each answered question with two passages without the answer. Some lines have no label."""
     without = [example for example in data if example.answer_start < 0]
     lines = []
     for number, example in enumerate(data):
@@ -149,7 +149,7 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_student_learns_from_a_teacher_with_other_tokens(
     base: Path, taught: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The training works without any label."""
+    """The student learns without labels."""
     teacher, _ = taught
     rows = [Labelled(each.question, each.context, "", UNLABELLED).to_json() for each in toy(300)]
     unlabelled = tmp_path / "unlabelled.jsonl"
@@ -164,7 +164,7 @@ def test_a_student_learns_from_a_teacher_with_other_tokens(
         train(str(base), tmp_path / "other", chosen, Silent(), stopping=lambda: False)
 
 
-def test_outputs_are_made_once_and_a_stopped_teacher_resumes(
+def test_outputs_are_computed_once_and_a_stopped_teacher_resumes(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher, _ = taught
@@ -179,7 +179,7 @@ def test_outputs_are_made_once_and_a_stopped_teacher_resumes(
     train(str(base), out, chosen, seen, distillation=distillation, stopping=lambda: False)
     assert not (tmp_path / "outputs.npz.parts").exists()
     whole = TeacherOutputs.load(file)[0]
-    monkeypatch.setattr(teaching, "_read", None)  # nothing is left to read
+    monkeypatch.setattr(teaching, "_read", None)  # all outputs are complete, so the teacher must not read
     again = tmp_path / "again"
     train(str(base), again, chosen, seen, distillation=distillation, stopping=lambda: False)
     train(str(base), tmp_path / "third", chosen, seen, distillation=Distillation(file), stopping=lambda: False)
@@ -199,7 +199,7 @@ def test_outputs_are_made_once_and_a_stopped_teacher_resumes(
     assert np.array_equal(whole.keys[order], TeacherOutputs.load(straight)[0].keys[other])
 
 
-def test_two_runs_do_not_add_to_one_file_of_outputs(
+def test_two_runs_cannot_write_to_the_same_outputs(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path
 ) -> None:
     teacher, _ = taught
@@ -256,7 +256,7 @@ def data_only_labelled(groups: Path, folder: Path) -> Path:
     return path
 
 
-def test_what_cannot_be_learned_from_is_refused(
+def test_unusable_outputs_are_refused(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teacher, data = taught

@@ -32,7 +32,7 @@ torch = pytest.importorskip("torch", reason="the train extra is not installed")
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 
-def test_it_learns_and_leaves_a_checkpoint_that_can_be_exported(
+def test_a_trained_network_can_be_exported(
     base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -53,13 +53,15 @@ def test_it_learns_and_leaves_a_checkpoint_that_can_be_exported(
     assert sorted(path.name for path in out.iterdir()) == sorted(
         ["config.json", HELD_OUT_FILE, "model.safetensors", "tokenizer.json", "tokenizer_config.json", RECORD_FILE]
     )
-    assert "step 204 of 204" in printed.err  # lines with steps, because there is no terminal for a bar
+    assert "step 204 of 204" in printed.err  # without a terminal, progress is lines with steps
     assert load_checkpoint(str(out)).family == "bert"
     assert json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["truncation"] is None
 
 
-def test_it_learns_from_an_export_of_feedback(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half of the people say that an answer is right or wrong, and half choose a better place."""
+def test_a_network_learns_from_an_export_of_feedback(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the feedback says that an answer is right or wrong, and half names a better place."""
     given = []
     for number, example in enumerate(toy(200)):
         asked = {"question": example.question, "answer": example.answer, "context": example.context}
@@ -81,13 +83,13 @@ def test_it_learns_from_an_export_of_feedback(base: Path, tmp_path: Path, capsys
     assert len(load_dataset(export).examples) == len(lines) > 250
 
 
-def test_the_seed_decides(base: Path, data: Path, tmp_path: Path) -> None:
+def test_the_seed_decides_the_result(base: Path, data: Path, tmp_path: Path) -> None:
     runs = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         runs.append(Silent())
         train(str(base), tmp_path / name, settings(data, "0.2:1e-3", seed=seed), runs[-1], stopping=lambda: False)
     assert runs[0].losses == runs[1].losses != runs[2].losses
-    assert np.float32(1e-40) * np.float32(1), "subnormal numbers are not flushed for what comes after a training"
+    assert np.float32(1e-40) * np.float32(1), "after a training, subnormal numbers are no longer flushed to zero"
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "albert", "roberta", "mpnet", "deberta-v2", "distilbert"])
@@ -123,7 +125,7 @@ def test_answers_are_found_in_the_tokens(family: str, tmp_path: Path) -> None:
             spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
             assert context[spans[windows.starts[row], 0] : spans[windows.ends[row], 1]] == answer
     cut = encoder.windows([Labelled("which?", context, context, 0), Labelled("which?", context, "", -1)])
-    assert cut.unanswered == len(cut)  # no window holds the whole answer
+    assert cut.unanswered == len(cut)  # no window contains the complete answer
     padded = " the old map was red. "
     blanks = encoder.windows([Labelled("which?", padded, " the", 0), Labelled("which?", padded, "red. ", 17)])
     held = [blanks.spans[blanks.bounds[row] :][[blanks.starts[row], blanks.ends[row]]] for row in (0, 1)]
@@ -178,7 +180,7 @@ def test_a_base_that_cannot_be_trained_is_refused(
 @pytest.mark.parametrize(
     ("changed", "match"), [({"max_tokens": 128}, "reads at most 98 tokens"), ({"device": "cuda"}, "no GPU")]
 )
-def test_settings_that_do_not_fit_are_refused(
+def test_wrong_settings_are_refused(
     base: Path, data: Path, tmp_path: Path, changed: dict[str, Any], match: str
 ) -> None:
     if "device" in changed and torch.cuda.is_available():
@@ -207,7 +209,7 @@ def test_nan_ends_the_run(base: Path, data: Path, what: str) -> None:
     assert all(torch.allclose(weight, after[name], equal_nan=True) for name, weight in before.items())
 
 
-def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
+def test_the_error_for_too_little_memory_has_advice(base: Path, data: Path) -> None:
     chosen = settings(data)
     loaded = load_base(str(base), chosen, "cpu")
 
@@ -223,7 +225,7 @@ def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
 
 
-def test_a_classifier_of_other_labels_is_a_base(base: Path, data: Path, tmp_path: Path) -> None:
+def test_a_classifier_with_other_labels_can_be_the_base(base: Path, data: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(base, tmp_path / "classifier"))
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     config |= {"id2label": {"0": "yes", "1": "no", "2": "maybe"}, "label2id": {"yes": 0, "no": 1, "maybe": 2}}

@@ -40,7 +40,7 @@ class Straight:
 
 @pytest.fixture(scope="module")
 def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Straight:
-    """Two stages with dropout: 57 steps (one and a half epochs) and 19 steps."""
+    """An uninterrupted run of two stages with dropout: 57 steps (one and a half epochs) and 19 steps."""
     out, seen, chosen = (
         tmp_path_factory.mktemp("straight") / "out",
         Silent(),
@@ -55,7 +55,7 @@ def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_resumed_run_ends_with_the_same_bits(
     straight: Straight, base: Path, tmp_path: Path, stops: tuple[int, ...]
 ) -> None:
-    """The run stops in each epoch and at the end of a stage."""
+    """The run is stopped in each epoch and at the end of a stage."""
     out, seen = tmp_path / "stopped", Silent()
     for number, steps in enumerate(stops):
         with pytest.raises(Interrupted, match="stopped at step"):
@@ -73,7 +73,9 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
 def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", Silent()
-    with pytest.raises(InvalidInput, match="there is no run to resume"):  # before the command loads anything
+    with pytest.raises(
+        InvalidInput, match="there is no run to resume"
+    ):  # the error occurs before the command loads any model
         train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
     with pytest.raises(Interrupted):
         train(str(base), out, settings(data), seen, stopping=seen.after(2))
@@ -104,7 +106,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_costs_no_more_than_the_steps_since_the_last_save(base: Path, data: Path, tmp_path: Path) -> None:
+def test_a_full_disk_costs_only_the_steps_since_the_last_save(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.3:1e-3")
     with largest_file(50_000), pytest.raises(ModelError, match=r"cannot save the run in .* MB are free: "):
         train(str(base), out, chosen, seen, stopping=seen.after(1))
@@ -130,7 +132,9 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
         return {}
 
     with ExitStack() as limits, monkeypatch.context() as patched:
-        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)  # the last step before the files
+        patched.setattr(
+            "qa_cluster.models.training.train.versions", short_of_room
+        )  # the last step before the checkpoint is written
         with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
             train(str(base), out, chosen, seen, stopping=lambda: False)
     assert [path.name for path in out.iterdir()] == [STATE_FILE]
@@ -140,7 +144,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
     assert len(seen.losses) == steps
 
 
-def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Path) -> None:
+def test_a_stop_during_the_measurement_works(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3", hold_out=40)
     with pytest.raises(Interrupted, match="of the measurement"):
         train(str(base), out, chosen, seen, stopping=lambda: seen.started == "measuring")
@@ -151,7 +155,7 @@ def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_save_the_run(base: Path, data: Path, tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C goes to the whole process group, as from a terminal, and SIGTERM to the command only."""
+    """SIGINT is sent to the whole process group, as by a terminal, and SIGTERM only to the command."""
     out = tmp_path / "out"
     command = [str(Path(sys.executable).with_name("qa-cluster")), "model", "train", str(base), str(out)]
     options = ["--data", f"{data}:400:1e-4", "--max-tokens", "48", "--max-question-tokens", "8", "--doc-stride", "8"]

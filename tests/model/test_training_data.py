@@ -1,4 +1,4 @@
-"""The preparation of training data. Needs no torch."""
+"""The preparation of training data. The tests need no torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def overlapping() -> list[Labelled]:
     return found
 
 
-def test_lines_and_squad_say_the_same(tmp_path: Path) -> None:
+def test_lines_and_squad_give_the_same_examples(tmp_path: Path) -> None:
     squad = {
         "data": [
             {
@@ -92,7 +92,7 @@ def test_bad_line_is_named(tmp_path: Path, row: Any, fault: str) -> None:
         load_dataset(lines(tmp_path / "data.jsonl", GOOD, row))
 
 
-def test_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot read training data"):
         load_dataset(tmp_path / "none.jsonl")
     with pytest.raises(InvalidInput, match=r"must end in \.json"):
@@ -108,7 +108,7 @@ def test_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         load_dataset(lines(tmp_path / "other.json", {"data": [{"paragraphs": [{"qas": []}]}, 5]}))
 
 
-def test_label_that_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_a_wrong_label_is_dropped_and_counted(tmp_path: Path) -> None:
     rows = (GOOD, {**GOOD, "answer_start": 1}, {**GOOD, "answer_start": 90}, {**GOOD, "answer": ""})
     dataset = load_dataset(lines(tmp_path / "data.jsonl", *rows))
     assert len(dataset.examples) == 1
@@ -117,7 +117,7 @@ def test_label_that_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
         load_dataset(lines(tmp_path / "data.jsonl", rows[1]))
 
 
-def test_no_sentence_of_what_is_held_out_is_trained_on(overlapping: list[Labelled]) -> None:
+def test_no_held_out_sentence_is_in_the_training_data(overlapping: list[Labelled]) -> None:
     split = hold_out([overlapping[:50], overlapping], 40, seed=1)
     assert 40 <= len(split.held_out) <= 48
     assert {example.source for example in split.held_out} == {"even", "odd"}
@@ -133,7 +133,7 @@ def test_no_sentence_of_what_is_held_out_is_trained_on(overlapping: list[Labelle
 
 
 def test_long_paragraphs_with_several_questions_are_held_out() -> None:
-    """No other example is lost, although all questions of a paragraph share its sentences."""
+    """No other example is lost, although all questions of a paragraph share sentences."""
     examples = []
     for number in range(20):
         context = " ".join(f"Line {line} of paragraph {number} is about a map." for line in range(15))
@@ -154,7 +154,7 @@ def test_an_impossible_hold_out_is_an_error() -> None:
         hold_out([hold_out([examples], 60, seed=0).held_out[:3], examples], 60, seed=0)
 
 
-def test_joined_contexts_keep_the_answer_where_it_is(overlapping: list[Labelled]) -> None:
+def test_joined_contexts_keep_the_answer(overlapping: list[Labelled]) -> None:
     for example in overlapping:
         assert join_contexts([example], share=0.0, max_tokens=256, seed="s") == [example]
     varied = [chapter(number) for number in range(80)]
@@ -164,7 +164,7 @@ def test_joined_contexts_keep_the_answer_where_it_is(overlapping: list[Labelled]
     for old, new in longer:
         assert new.context[new.answer_start : new.answer_start + len(new.answer)] == old.answer
         assert old.context in new.context
-        assert new.context.count(old.answer) == old.context.count(old.answer)  # no neighbour holds the answer
+        assert new.context.count(old.answer) == old.context.count(old.answer)  # no added neighbour contains the answer
         assert len(new.context) <= 64 * 4 + 1
     assert any(new.answer_start > old.answer_start for old, new in longer)
     assert joined == join_contexts(varied, share=1.0, max_tokens=64, seed="s")
@@ -180,7 +180,7 @@ def test_vague_questions_are_not_joined(overlapping: list[Labelled]) -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "batch_tokens"), [(8, 10**6), (64, 400), (1, 16)])
-def test_every_window_is_read_once_an_epoch_with_its_like(batch_size: int, batch_tokens: int) -> None:
+def test_every_window_is_read_once_per_epoch_with_windows_of_similar_length(batch_size: int, batch_tokens: int) -> None:
     lengths = np.array([random.Random(number).randint(5, 120) for number in range(700)], np.int64)
     epoch = batches(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=[1, 0, 0])
     assert sorted(np.concatenate(epoch)) == list(range(700))
@@ -194,7 +194,8 @@ def test_every_window_is_read_once_an_epoch_with_its_like(batch_size: int, batch
     assert all(map(np.array_equal, epoch, again))
     assert not all(map(np.array_equal, epoch, other))
     means = [lengths[rows].mean() for rows in epoch]
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5  # short batches do not all come first
+    # the lengths do not decide the order of the batches
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5
 
 
 def test_learning_rate_rises_then_falls_to_zero() -> None:

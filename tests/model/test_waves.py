@@ -1,4 +1,4 @@
-"""The wave threshold is the lowest that costs nothing on held-out questions. Too few questions give no fit."""
+"""The wave threshold is the lowest one without loss on held-out questions. Too few questions give no threshold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions whose first sentence is right if its score is high enough. Otherwise a later sentence is right."""
+    """Questions with a right answer in the first sentence if its score is at least `right_from`, else in a later one."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [
@@ -38,7 +38,7 @@ def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
     return Simulation(examples, readings, rank_weight=0.3)
 
 
-def test_lowest_threshold_is_where_stopping_begins_to_cost() -> None:
+def test_the_threshold_is_the_lowest_one_without_loss() -> None:
     found = simulation(4.0, [i / 50 for i in range(500)])
     threshold = found.lowest_threshold()
     assert 3.9 <= threshold <= 4.2
@@ -48,18 +48,18 @@ def test_lowest_threshold_is_where_stopping_begins_to_cost() -> None:
     assert found.at(2.0)[0].mean() < 0.9
 
 
-def test_where_the_first_sentence_is_always_right_the_first_wave_is_read() -> None:
+def test_if_the_first_sentence_is_always_right_only_the_first_wave_is_read() -> None:
     found = simulation(-1.0, [i / 50 for i in range(500)])
     assert found.lowest_threshold() <= 0.1
     assert found.at(found.lowest_threshold())[1].mean() < WAVES[0] + 0.1
 
 
-def test_where_stopping_always_costs_all_are_read() -> None:
+def test_if_every_stop_causes_a_loss_all_sentences_are_read() -> None:
     found = simulation(1000.0, [i / 50 for i in range(500)])
     assert found.at(found.lowest_threshold())[1].tolist() == [7.0] * 500
 
 
-def test_waves_stop_as_soon_as_one_is_sure() -> None:
+def test_waves_stop_after_the_first_sure_wave() -> None:
     examples = [Example("q", "c", ("b",))]
     readings = [[(prediction("a", 1.0), 2.0), (prediction("b", 7.3), 1.0), (prediction("c", 20.0), 0.5)]]
     found = Simulation(examples, readings, rank_weight=0.3, ends=(1, 2, 8))
@@ -69,7 +69,7 @@ def test_waves_stop_as_soon_as_one_is_sure() -> None:
 
 
 @pytest.mark.parametrize("count", range(12))
-def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulated_waves_end_like_the_waves_of_services(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(ends: tuple[int, ...]) -> list[float]:
         found = Simulation([Example("q", "c", ("x",))], [[(prediction("x", 1.0), 1.0)] * count], 0.3, ends)
         assert (found.f1[0] > 0).tolist() == np.isfinite(found.best[0]).tolist() == [count > 0] * len(ends)
@@ -83,7 +83,7 @@ def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("values", [(30.0, 20.0, 1.0), (3.0, 2.0, 1.0), (20.0, 12.0, 9.0)])
-def test_order_is_that_by_which_services_choose(values: tuple[float, ...]) -> None:
+def test_the_simulated_order_equals_the_order_of_services(values: tuple[float, ...]) -> None:
     candidates = [
         (prediction(name, score), value) for name, score, value in zip("xyz", (2.5, 4.0, 6.0), values, strict=True)
     ]
@@ -101,7 +101,7 @@ def test_order_is_that_by_which_services_choose(values: tuple[float, ...]) -> No
 
 
 def reading(score: Callable[[int, int], float]) -> Callable[[Sequence[Example]], list[Prediction]]:
-    """Reads town n in "Person n lives in town n.", with a score for n and a question about person m."""
+    """A reader that finds town n in "Person n lives in town n." `score` gets the numbers of question and town."""
 
     def read(pairs: Sequence[Example]) -> list[Prediction]:
         found = []
@@ -114,7 +114,7 @@ def reading(score: Callable[[int, int], float]) -> Callable[[Sequence[Example]],
     return read
 
 
-def test_fit_asks_held_out_questions_of_a_corpus_of_their_contexts() -> None:
+def test_the_fit_asks_held_out_questions_on_a_corpus_of_their_contexts() -> None:
     sure = reading(lambda asked, town: 8.0 if asked == town else -3.0)
     found = fit_waves(EXAMPLES, sure, rank_weight=0.3)
     assert found is not None
@@ -130,7 +130,7 @@ def test_shared_sentences_are_in_the_corpus_once_and_unanswerable_questions_are_
     assert (found.questions, found.sentences) == (300, 301)
 
 
-def test_too_few_questions_or_sentences_fit_nothing() -> None:
+def test_too_few_questions_or_sentences_give_no_threshold() -> None:
     def refused(pairs: Sequence[Example]) -> list[Prediction]:
         raise AssertionError(f"{len(pairs)} pairs were read")
 

@@ -1,4 +1,4 @@
-"""The written passages match their README, share no text with the yardstick, and have no faults."""
+"""The written passages have no faults, match their README, and share no text with the yardstick."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
-def test_nothing_is_wrong_with_them(passages: list[WrittenPassage]) -> None:
+def test_the_written_passages_have_no_faults(passages: list[WrittenPassage]) -> None:
     assert faults(passages) == []
 
 
@@ -58,7 +58,7 @@ def ngrams(text: str) -> Iterator[str]:
     return (" ".join(words[at : at + NGRAM]) for at in range(len(words) - NGRAM + 1))
 
 
-def test_they_share_no_eight_words_with_questions_of_the_yardstick(passages: list[WrittenPassage]) -> None:
+def test_no_eight_words_are_shared_with_questions_of_the_yardstick(passages: list[WrittenPassage]) -> None:
     rows = [json.loads(row) for path in sorted(YARDSTICK.glob("*.jsonl")) for row in path.read_text().splitlines()]
     assert len(rows) > 500
     known = {gram for row in rows for gram in ngrams(row["question"])}
@@ -68,7 +68,7 @@ def test_they_share_no_eight_words_with_questions_of_the_yardstick(passages: lis
     assert [each for passage in passages for each in passage.questions if folded(each.question) in asked] == []
 
 
-def test_training_takes_them_as_they_are() -> None:
+def test_training_accepts_the_written_passages() -> None:
     path = WRITTEN / "software.jsonl.gz"
     found = load_dataset(path)
     assert not found.dropped
@@ -123,7 +123,7 @@ def test_faulty_passages_are_found() -> None:
         },
     ],
 )
-def test_a_line_that_is_no_passage_is_named(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_the_error_names_an_invalid_line(tmp_path: Path, row: dict[str, Any]) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(InvalidInput, match="line 1"):

@@ -1,6 +1,6 @@
-"""Random checkpoints of every family, of a few kilobytes, with tokenizers that are trained on a few sentences.
+"""Random checkpoints of every family, a few kilobytes in size, with tokenizers trained on a few sentences.
 
-Their `tokenizer.json` says all that a real one says: how to normalize and split texts, and how to join pairs.
+Like in real checkpoints, their `tokenizer.json` defines how to normalize and split texts, and how to join pairs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> To
 
 
 def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
-    """A byte-level BPE tokenizer, like RoBERTa's. A character beyond ASCII has several tokens."""
+    """A byte-level BPE tokenizer, like RoBERTa's. A character outside of ASCII has several tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -79,7 +79,7 @@ def pieces(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
 
 
 def joining(tokenizer: Tokenizer) -> Any:
-    """How the tokenizer joins pairs: like BERT's, or like RoBERTa's."""
+    """The rule for joining pairs: BERT's or RoBERTa's, depending on the tokenizer."""
     bert = tokenizer.token_to_id("[CLS]") is not None
     first, last = ((name, tokenizer.token_to_id(name)) for name in (("[CLS]", "[SEP]") if bert else ("<s>", "</s>")))
     if not bert and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
@@ -91,7 +91,7 @@ def joining(tokenizer: Tokenizer) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The parts of a checkpoint of one family: its classes' prefix, its tokenizer, its sizes."""
+    """The parts of a family's checkpoints: the prefix of class names, the tokenizer, and the sizes."""
 
     prefix: str
     tokenizer_class: str
@@ -103,7 +103,7 @@ class Family:
     def save(
         self, folder: Path, head: str = "ForQuestionAnswering", texts: Sequence[str] = TEXTS, **config: Any
     ) -> Path:
-        """Write a checkpoint with random weights, large enough to make spans differ, and a tokenizer for `texts`."""
+        """Write a checkpoint with a tokenizer for `texts` and random weights, large enough to make spans differ."""
         import torch
         import transformers
 

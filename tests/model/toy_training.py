@@ -1,4 +1,4 @@
-"""A question set that a tiny network learns in seconds, and runs of the training on it."""
+"""A question set that a tiny network learns in seconds, and training runs with this set."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FILLER = (
     *("old", "new", "red", "blue", "green", "small", "large"),
 )
 COLOURS = ("crimson", "violet", "amber")
-# often enough to make every word a token of trained tokenizers, with the letters for all other words
+# repeated, so that each word becomes a token of trained tokenizers; letters and digits cover all other words
 TEXTS = [" ".join([*FILLER, *COLOURS, "which colour?"])] * 50 + [" ".join(string.ascii_lowercase + string.digits)]
 
 
 def save_base(folder: Path, family: str = "bert") -> Path:
-    """Write a small network with random weights, of the given family, without a span head."""
+    """Write a small network of the given family with random weights and without a span head."""
     return FAMILIES[family].save(folder, "Model", TEXTS, initializer_range=0.02, max_position_embeddings=98)
 
 
 def toy(count: int, seed: int = 0) -> list[Labelled]:
-    """Questions `which colour?` about random words. A fifth of the texts have no colour."""
+    """Questions `which colour?` about texts of random words. A fifth of the texts have no colour."""
     order = random.Random(seed)
     found = []
     for _ in range(count):

@@ -2,11 +2,11 @@
 
     python -m tests.openapi.run [--examples 100] [--seed N] [--server valkey]
 
-A cluster of two shards with real workers and the bundled reader, and the service before it. Schemathesis makes valid
-and invalid requests from `/openapi.json`: first without API keys, then with keys of different rights. The keys allow
-everything, allow a part in one collection, or have always reached their limits. A last run sends no key although one is
-needed. A status, a media type or a body that the description does not have is a fault, and so is every 500.
-`schemathesis.toml` says which values fit together.
+The service runs on a cluster of two shards with workers and the bundled reader. Schemathesis makes valid and invalid
+requests from `/openapi.json`. The first run is without API keys. Further runs have a key with all rights, a key with
+some rights in one collection, a key that has reached its limits, and no key although the service requires one. Every
+500, and every status, media type or body outside of the description, is a fault. `schemathesis.toml` has rules for
+valid combinations of values.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ KEYS = {
 
 
 def made(system: System, name: str, options: tuple[str, ...]) -> str:
-    """The text of a new key."""
+    """Create a key and return its text."""
     scopes = [word for scope in SCOPES for word in ("--scope", scope)]
     return str(json.loads(system.cli("keys", "create", name, *scopes, *options, "--json").stdout)["key"])
 
 
 def run(system: System, examples: int, seed: int) -> int:
-    """Walk with each kind of key; return the number of walks with findings."""
+    """Run Schemathesis with each kind of key; return the number of runs with findings."""
     system.cli("collections", "create", "books")
     system.http("/documents/ada", b'{"text": "Ada wrote programs.", "title": "Ada"}', "PUT")
     keys = {"no key": "", **dict.fromkeys(KEYS, ""), "none of the keys": ""}
@@ -59,9 +59,9 @@ def run(system: System, examples: int, seed: int) -> int:
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=100, help="requests of each operation and phase")
+    parser.add_argument("--examples", type=int, default=100, help="number of requests for each operation and phase")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--server", choices=("valkey", "redis"), default=chosen_servers()[0])
     options = parser.parse_args()

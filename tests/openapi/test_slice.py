@@ -1,4 +1,4 @@
-"""A slice of `make schemathesis`: a few requests to each operation, and with an API key to those that only read."""
+"""A short form of `make schemathesis`: a few requests to each operation, and with a key to operations that read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_answers_are_as_described(cluster: ScriptedCluster, tmp_path: Path
 
 
 async def walk(client: httpx.AsyncClient, folder: Path, key: str = "", *options: str) -> None:
-    """Send requests with the values and limits of the description."""
+    """Run Schemathesis with the values and limits of the description; check that it finds no fault."""
     port = client.base_url.port
     assert port is not None
     child = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Runs Schemathesis on a running service: makes requests from the description, and checks the answers by it."""
+"""Runs Schemathesis on a running service: requests from the description, and checks of the responses against it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
-# All headers of conditions may be left out; `/documents/count` is also the path of a document called `count`, which has
-# other methods.
+# The headers of conditional requests are optional. `/documents/count` is also the path of the document `count`, which
+# has other methods.
 NOT_CHECKED = ("missing_required_header", "allow_header_conformance")
 ALL_PHASES = ("examples", "coverage", "fuzzing", "stateful")
 
@@ -17,7 +17,7 @@ ALL_PHASES = ("examples", "coverage", "fuzzing", "stateful")
 def command(
     port: int, *, key: str = "", phases: Sequence[str] = ALL_PHASES, examples: int, seed: int, workers: int = 1
 ) -> list[str]:
-    """The command that walks through all operations of the service at a port of this machine."""
+    """The command that tests all operations of the service on a local port."""
     found = [
         *(str(Path(sys.executable).with_name("st")), "--config-file", str(SETTINGS)),
         *("run", f"http://127.0.0.1:{port}/openapi.json", "--checks", "all"),
@@ -30,7 +30,7 @@ def command(
 
 
 def walk(port: int, folder: Path, *, key: str = "", examples: int, seed: int) -> tuple[bool, str]:
-    """Whether every answer was as described, and the output of Schemathesis, which works in `folder`."""
+    """Run Schemathesis in `folder`; return whether every response fits the description, and the output."""
     done = subprocess.run(
         command(port, key=key, examples=examples, seed=seed), capture_output=True, text=True, cwd=folder, check=False
     )

@@ -236,7 +236,7 @@ def writes_are_refused(host: Host, elsewhere: Elsewhere) -> bool:
 
 
 def socket_of(near: Path) -> Path:
-    """The Unix socket path in a server's configuration, which depends on the length of the folder's path."""
+    """The path of a server's Unix socket, from its configuration."""
     text = (near.parent / "server.conf").read_text()
     line = next(line for line in text.splitlines() if line.startswith("unixsocket "))
     return Path(line.split('"')[1])

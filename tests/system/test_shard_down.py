@@ -64,7 +64,7 @@ def kept(system: System, question: str) -> bool:
 
 
 def near(system: System, question: str) -> dict[str, Any]:
-    """The answer of the near cache to an ordinary question, or None."""
+    """The answer of the near cache, or an empty dictionary if another cache or no cache answers."""
     status, found = ask(system, question)
     return found if (status, found.get("cache", {}).get("tier")) == (200, "near") else {}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check the yardstick against its documents: python3 check.py DOCUMENTS
 
-DOCUMENTS is the folder that fetch.py filled. The first accepted answer must be in its document; the other accepted
-answers are other ways to write it. The exit status is 1 if anything is wrong.
+DOCUMENTS is the output folder of fetch.py. The document must contain the first accepted answer. The other accepted
+answers are other spellings. The exit status is 1 if anything is wrong.
 """
 
 import html
@@ -31,7 +31,7 @@ def format_of(name, source):
 
 
 def plain(text, form):
-    """The text without simple markup, white space folded."""
+    """The text without simple markup and with single spaces."""
     if form == "html":
         text = re.sub(r"(?is)<(script|style|head)\b.*?</\1>", " ", text)
         text = re.sub(r"(?i)</?(p|div|li|dt|dd|tr|td|th|h\d|br|pre|ul|ol|dl|table)\b[^>]*>", " ", text)
@@ -70,7 +70,7 @@ def read_documents(folder, sources):
     for source in sources:
         place = folder / source["name"]
         if not place.is_dir():
-            sys.exit(f"{place} is not there: run fetch.py first")
+            sys.exit(f"{place} is missing: run fetch.py first")
         for path in sorted(place.iterdir()):
             if path.name == ".complete":
                 continue
@@ -83,7 +83,7 @@ def read_documents(folder, sources):
 
 
 def faults_of(row, documents, part_of, part):
-    """The faults of one question by itself."""
+    """The faults of one question, without comparison to other questions."""
     if row.keys() - FIELDS or not {"question", "answers", "kind", "style"} <= row.keys():
         return [f"its fields are {', '.join(row)}"]
     faults = [] if row["style"] in STYLES else [f"style {row['style']}"]
@@ -97,17 +97,17 @@ def faults_of(row, documents, part_of, part):
     if part_of[row["document"].split("/")[0]] != part:
         faults.append(f"its document is not one of {part}")
     if len(set(row["answers"])) != len(row["answers"]):
-        faults.append("an answer is there twice")
+        faults.append("an answer occurs twice")
     lowered = text.lower()
     if not stands(" ".join(row["answers"][0].lower().split()), lowered):
-        faults.append(f"its first answer does not stand in {row['document']}: {row['answers'][0]}")
+        faults.append(f"{row['document']} does not contain its first answer: {row['answers'][0]}")
     if len(words(row["answers"][0])) > 16:
         faults.append("its first answer is longer than a clause")
     return faults
 
 
 def stands(answer, text):
-    """Whether the answer is in the text, and not inside a word."""
+    """Whether the text contains the answer as whole words."""
     return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
 
 
@@ -118,7 +118,7 @@ def main():
     documents = read_documents(Path(sys.argv[1]), sources)
     part_of = {source["name"]: source["part"] for source in sources}
     packages = Counter((source.get("debian") or source["pypi"]).lower() for source in sources)
-    faults = [f"sources.toml: the package {name} is there twice" for name, count in packages.items() if count > 1]
+    faults = [f"sources.toml: the package {name} occurs twice" for name, count in packages.items() if count > 1]
     files = {part: (HERE / f"questions-{part}.jsonl").read_text(encoding="utf-8") for part in PARTS}
     rows = {part: [json.loads(line) for line in text.splitlines()] for part, text in files.items()}
     seen, wanted = {}, {}

@@ -1,8 +1,8 @@
-"""Fit the limits of the words sure and likely: python3 -m tests.yardstick.confidence FIGURES [READER]
+"""Fit the score limits for "sure" and "likely": python3 -m tests.yardstick.confidence FIGURES [READER]
 
-FIGURES is what `qa-cluster eval QUESTIONS --out FIGURES` has written. Prints the limits, and how many answers of each
-word are right. With READER, the folder of a reader, the limits are written to its manifest. The limits of a plan with
-fitted stages belong in `qa_cluster/reading/plan.py`.
+FIGURES is the output of `qa-cluster eval QUESTIONS --out FIGURES`. The program prints the limits, and the number of
+right answers for each word. With READER, the folder of a reader, it writes the limits to the reader's manifest. The
+limits of a plan with fitted stages belong in `qa_cluster/reading/plan.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 
 
 def main(figures: str, reader: str = "") -> None:
-    """Fit, print, and write."""
+    """Fit and print the limits, and write them to the manifest."""
     found = fit_from_report(json.loads(Path(figures).read_text(encoding="utf-8")))
     print(json.dumps(asdict(found), indent=1))
     if reader:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write the documents of the yardstick as PDF or DOCX: python3 -m tests.yardstick.editions DOCUMENTS OUT FORMAT [PART]
 
-DOCUMENTS is the folder that fetch.py filled. OUT/documents gets each document that a question of PART (dev, final) asks
-about, in FORMAT (pdf, docx), and the other documents unchanged. OUT/questions.jsonl gets the questions. Text, headings,
-lists and code are those that `qa-cluster ingest` extracts from the original, so only the format differs.
+DOCUMENTS is the output folder of fetch.py. The program writes the documents of the questions of PART (dev, final) to
+OUT/documents in FORMAT (pdf, docx), and the other documents unchanged. It writes the questions to OUT/questions.jsonl.
+Text, headings, lists and code are extracted like in `qa-cluster ingest`, so only the format differs.
 """
 
 import json

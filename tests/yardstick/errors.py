@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Classify the wrong first answers of an evaluation: python3 errors.py FIGURES [KIND]
 
-FIGURES is what `qa-cluster eval questions-dev.jsonl --out FIGURES` has written. Prints the share of each kind among the
-answered questions whose first answer is wrong, with examples; of one kind only if that is named.
+FIGURES is the output of `qa-cluster eval questions-dev.jsonl --out FIGURES`. The program prints the share of each kind
+of error among the wrong first answers, with examples. With KIND, it prints only examples of this kind.
 """
 
 import json
@@ -18,7 +18,7 @@ MOST = 50
 
 
 def kind_of(question, first):
-    """The kind of error of a first answer that is not right; None without an answer."""
+    """The kind of error of a wrong first answer; None without an answer."""
     if first is None:
         return "none told"
     own = question["document"] in (first["document_id"], *first["also_in"])
@@ -49,7 +49,7 @@ def main(figures, only=None):
             kinds[kind_of(questions[row["question"]], first)].append((row, first))
     total = sum(map(len, kinds.values()))
     if not total:
-        sys.exit("no first answer is wrong")
+        sys.exit("there are no wrong first answers")
     for kind, rows in sorted(kinds.items(), key=lambda item: -len(item[1])):
         if only not in (None, kind):
             continue
@@ -58,7 +58,7 @@ def main(figures, only=None):
             given = "" if first is None else f"{first['text'][:MOST]!r} ({first['probability']:.2f}), "
             print(f"              {row['question']}  {given}not {questions[row['question']]['answers'][0][:MOST]!r}")
     later = sum(row["right_in_three"] for rows in kinds.values() for row, _ in rows)
-    print(f"{later / total:6.1%}  {later:4}  of all these have the right answer in second or third place")
+    print(f"{later / total:6.1%}  {later:4}  of these questions have the right answer in second or third place")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fetch the documents of the yardstick: python3 fetch.py OUT [NAME ...]
 
-sources.toml names Debian packages and PyPI distributions and says which of their files are documents. This script
-downloads each package, unpacks it without installing it, and copies its documents to OUT/NAME/FILE. Compressed
-documents are stored uncompressed, without their .gz. The script does not change a source that exists already.
+sources.toml names Debian packages and PyPI distributions, and the files in them that are documents. This script
+downloads and unpacks each package without installing it, and copies its documents to OUT/NAME/FILE. It decompresses
+.gz files and removes this suffix. The script does not change the folder of a source that exists.
 """
 
 import gzip
@@ -23,22 +23,22 @@ MARK = ".complete"
 
 
 class SourceError(Exception):
-    """A source is not available, or does not have what sources.toml says."""
+    """A source is not available, or lacks files that sources.toml names."""
 
 
 def run(command, folder):
-    """Run a command line tool in a folder; the last lines of its output become the error."""
+    """Run a command line tool in a folder; after a failure, raise an error with the last lines of the output."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     except FileNotFoundError as error:
-        raise SourceError(f"this needs the program {command[0]}, which is not here") from error
+        raise SourceError(f"the program {command[0]} is missing: install it") from error
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
         raise SourceError(f"`{' '.join(command)}` failed: {' | '.join(words)}")
 
 
 def only_file(folder, pattern):
-    """The only file of a download."""
+    """The only file in a download folder that matches the pattern."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise SourceError(f"the download left {len(found)} files {pattern}, not one")
@@ -71,7 +71,7 @@ def unpack_pypi(source, folder):
 
 
 def documents(source, tree):
-    """The files under tree that are documents, by their new names."""
+    """The documents below `tree`, by their new names."""
     named = {}
     skipped = {path for pattern in source.get("skip", []) for path in tree.glob(pattern)}
     for pattern in source["files"]:
@@ -81,7 +81,7 @@ def documents(source, tree):
         for path in found:
             name = re.sub(r"\.gz$", "", path.name)
             if named.setdefault(name, path) != path:
-                raise SourceError(f"two files would be called {name}: {named[name]} and {path}")
+                raise SourceError(f"two files would have the name {name}: {named[name]} and {path}")
     return named
 
 
@@ -91,7 +91,7 @@ def fetch(source, out):
     if (target / MARK).exists():
         return len(list(target.iterdir())) - 1, "already there"
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=out) as scratch:
-        # apt downloads as another user if it can, and that user must be able to write here.
+        # apt may download as another user, who must be able to write to this folder.
         os.chmod(scratch, 0o755)
         unpack = unpack_debian if "debian" in source else unpack_pypi
         tree, version = unpack(source, Path(scratch))
@@ -126,7 +126,7 @@ def main():
             count, remark = fetch(source, out)
         except (SourceError, OSError, tarfile.TarError, zipfile.BadZipFile) as error:
             failed.append(source["name"])
-            print(f"{source['name']:24} cannot be had: {error}", file=sys.stderr, flush=True)
+            print(f"{source['name']:24} is not available: {error}", file=sys.stderr, flush=True)
             continue
         packages, files = totals.get(source["part"], (0, 0))
         totals[source["part"]] = (packages + 1, files + count)
@@ -134,7 +134,7 @@ def main():
     for part, (packages, files) in sorted(totals.items()):
         print(f"{part}: {files} documents of {packages} packages")
     if failed:
-        sys.exit(f"{len(failed)} sources cannot be had: {', '.join(failed)}")
+        sys.exit(f"{len(failed)} sources are not available: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The store passes Haystack's suite; retriever and reader work in pipelines that are saved and loaded."""
+"""The store passes Haystack's test suite. Retriever and reader work in pipelines, also in saved and loaded ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def url(framework_service: System) -> str:
 
 @pytest.fixture
 def document_store(url: str) -> Iterator[QAClusterDocumentStore]:
-    """A store with a collection of its own."""
+    """A store with a separate collection."""
     name = f"haystack-{next(_names)}"
     with Client(url, timeout=SECONDS) as client:
         client.create_collection(name)
@@ -56,7 +56,7 @@ class TestSuiteOfHaystack(DocumentStoreBaseExtendedTests):
 
     @staticmethod
     def assert_documents_are_equal(received: list[Document], expected: list[Document]) -> None:
-        """Stores may override this. qa-cluster stores no embeddings, and lists documents in its own order."""
+        """Compare without embeddings and order: qa-cluster stores no embeddings, and its lists have another order."""
 
         def plain(documents: list[Document]) -> list[Document]:
             return sorted((replace(each, embedding=None) for each in documents), key=lambda each: each.id)
@@ -64,7 +64,7 @@ class TestSuiteOfHaystack(DocumentStoreBaseExtendedTests):
         assert plain(received) == plain(expected)
 
     def test_write_documents(self, document_store: QAClusterDocumentStore) -> None:
-        """The suite asks each store for a test of its default policy: here it is FAIL."""
+        """Each store must test its default policy, which is FAIL for this store."""
         document = Document(content="test doc")
         assert document_store.write_documents([document]) == 1
         with pytest.raises(DuplicateDocumentError, match=document.id):
@@ -130,7 +130,7 @@ def ask(asked: Pipeline) -> list[ExtractedAnswer]:
     return list(result["reader"]["answers"])
 
 
-def test_a_pipeline_answers_also_after_it_was_saved(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_and_loaded_pipeline_answers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QA_CLUSTER_API_KEY", "qac_secret")
     saved = pipeline(url, top_k=1).dumps()
     assert "qac_secret" not in saved
@@ -145,7 +145,7 @@ def test_a_pipeline_answers_also_after_it_was_saved(url: str, monkeypatch: pytes
     assert best.document.meta["document_id"] == "ada"
 
 
-def test_a_key_that_is_no_variable_is_not_saved(url: str) -> None:
+def test_only_a_key_from_an_environment_variable_can_be_saved(url: str) -> None:
     store = QAClusterDocumentStore(url, api_key=Secret.from_token("qac_secret"))
     with pytest.raises(ValueError, match="Cannot serialize"):
         store.to_dict()
@@ -177,7 +177,7 @@ def test_the_reader_reads_documents_of_any_store(url: str) -> None:
         reader.run(QUESTION, documents, top_k=0)
 
 
-def test_overlapping_answers_are_one(url: str) -> None:
+def test_overlapping_answers_are_merged(url: str) -> None:
     document = Document(content="Ada Lovelace, Countess of Lovelace, wrote the first program.")
     spans = [
         each.document_offset
@@ -198,7 +198,7 @@ def test_many_documents_are_read_in_several_requests(url: str) -> None:
     assert len(answers) == 6
 
 
-def test_without_threads(url: str) -> None:
+def test_the_asynchronous_calls(url: str) -> None:
     store = QAClusterDocumentStore(url, timeout=SECONDS)
     reader = QAClusterReader(url, timeout=SECONDS)
 

@@ -1,4 +1,4 @@
-"""A Kafka broker for tests: noida-db, one process on loopback, that can be killed and started again on its data."""
+"""A Kafka broker for tests: noida-db, one process on loopback. A test can kill it and restart it with its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Message = tuple[bytes | None, bytes | None]
 
 
 class Broker:
-    """A running broker; a context manager."""
+    """A broker, as a context manager."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="qa-kafka-"))
@@ -37,7 +37,7 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the broker on its data, and wait until it answers."""
+        """Start the broker with its data, and wait until it answers."""
         # fmt: off
         command = [PROGRAM, "start", "--data-dir", self.folder / "data", "--host", "127.0.0.1", "--only", "kafka",
                    "--kafka-port", str(self.port)]
@@ -48,7 +48,7 @@ class Broker:
         eventually(lambda: admin.list_topics(timeout=2).brokers, 60, ignore=KafkaException)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """End the broker at once, as a crash does."""
+        """Kill the broker."""
         if self._process is not None:
             os.killpg(self._process.pid, number)
             self._process.wait(30)
@@ -81,7 +81,7 @@ class Broker:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
-        """Write messages, and wait until all are acknowledged."""
+        """Write messages, and wait until the broker has acknowledged all."""
         producer = Producer(self.configuration(enable_idempotence=True))
         where: Mapping[str, int] = {} if partition is None else {"partition": partition}
         failed = []
@@ -99,7 +99,7 @@ class Broker:
         assert not failed
 
     def read(self, topic: str, count: int, seconds: float = 60, **configuration: Any) -> list[Any]:
-        """The first messages of a topic, as a consumer that reads committed messages gets them."""
+        """The first `count` committed messages of a topic."""
         consumer = Consumer(
             self.configuration(group_id=f"reader-{os.urandom(4).hex()}", auto_offset_reset="earliest", **configuration)
         )
@@ -121,7 +121,7 @@ class Broker:
         return found
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
-        """The committed offset of a group; negative without one."""
+        """The committed offset of a group; negative without a committed offset."""
         consumer = Consumer(self.configuration(group_id=group))
         try:
             return int(consumer.committed([TopicPartition(topic, partition)], timeout=20)[0].offset)

@@ -1,4 +1,4 @@
-"""Fixtures: a broker for all tests of a file, topics of a test, and an adapter in this process."""
+"""Fixtures: a broker for each file, topics for each test, and an adapter in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
 
 @dataclass
 class Topics:
-    """The topics of a test, in a broker."""
+    """The topics of one test, and their broker."""
 
     broker: Broker
     source: str
@@ -58,7 +58,7 @@ def topics(make_topics: Callable[[int], Topics]) -> Topics:
 
 @dataclass
 class Running:
-    """A session in this process."""
+    """A running session in this process."""
 
     session: KafkaSession
     metrics: AdapterMetrics
@@ -66,7 +66,7 @@ class Running:
     broken_off: bool = False
 
     async def break_off(self) -> None:
-        """Ends the session as a failure does: nothing more is published or committed."""
+        """End the session with a failure, after which it publishes and commits nothing."""
         self.broken_off = True
         self.session.fail(SessionLost("broken off by the test"))
         await asyncio.wait([self.task])
@@ -78,7 +78,7 @@ class Running:
 async def adapter(
     topics: Topics, client: Any, given: tuple[str, ...] = (), *, ingest: bool = False, **options: Any
 ) -> AsyncIterator[Running]:
-    """Runs a session until the end of the block, then drains it."""
+    """Run a session during the block, then drain it."""
     properties = KafkaProperties.of(brokers=topics.broker.address, given=given)
     handler: MessageHandler = DocumentHandler(client) if ingest else QuestionHandler(client, topics.to, {})
     stop, metrics = asyncio.Event(), AdapterMetrics()

@@ -1,4 +1,4 @@
-"""Clients that share no code with librdkafka. Importing kafka-python uses a function that Python has deprecated."""
+"""Kafka clients other than librdkafka. The import of kafka-python uses a deprecated function of Python."""
 
 import warnings
 

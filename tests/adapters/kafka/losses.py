@@ -1,7 +1,7 @@
-"""Kills broker, consumers and shards while questions pass through Kafka, and counts what was lost or answered twice.
+"""Kills broker, consumers and shards while questions pass through Kafka; counts lost and repeated answers.
 
-``make kafka-losses`` runs it with 10,000 questions, with and without transactions. Every fault is a kill -9; the broker
-and the shard start again on their data, the consumer starts again as a new process.
+``make kafka-losses`` runs it with 10,000 questions, with and without transactions. Every fault is a kill -9. Broker
+and shard restart with their data, and a new consumer process replaces a killed one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS = ("broker", "consumer", "shard")
 
 @dataclass
 class LossCounts:
-    """What a run has counted."""
+    """The counts of a run."""
 
     mode: str
     questions: int
@@ -59,7 +59,7 @@ class LossCounts:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is lost and, with transactions, nothing is answered twice."""
+        """Whether no question is lost and, with transactions, no question is answered twice."""
         return not (
             self.lost or self.dead_letters or (self.mode == "exactly once" and (self.twice or self.out_of_order))
         )
@@ -83,7 +83,7 @@ class Consumers:
         self._started += 1
         self._logs.append(self._system.folder / f"{self._topic}-{self._started}.log")
         with self._logs[-1].open("ab") as log:
-            # The new process takes the place of the killed one: noida-db does not remove dead members of a group.
+            # The new process has the member id of the killed one, because noida-db does not remove dead members.
             member = ["--set-kafka", f"group.instance.id=consumer-{self._started % CONSUMERS}"]
             return subprocess.Popen([*self._command, *member], env=self._system.environment, stdout=log, stderr=log)
 
@@ -96,8 +96,8 @@ class Consumers:
         self.processes.append(self._start())
 
     def end(self) -> list[int]:
-        """Drain all processes; their exit codes."""
-        # before this line, a signal ends a process without draining
+        """Drain all processes and return their exit codes."""
+        # until the log has this line, a signal ends a process without draining
         eventually(lambda: all("metrics are on" in log.read_text() for log in self._logs))
         for process in self.processes:
             process.terminate()
@@ -105,7 +105,7 @@ class Consumers:
 
 
 class Progress:
-    """How many questions count as processed: the committed offsets of the group, as the broker has them now."""
+    """Reads the number of processed questions from the committed offsets of the group."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._configuration = broker.configuration() | {"log_level": 0}
@@ -113,14 +113,16 @@ class Progress:
         self._asked = ConsumerGroupTopicPartitions(f"group-{topic}", places)
 
     def processed(self) -> int:
-        """The number of processed questions; KafkaException while the broker is away."""
-        admin = AdminClient(self._configuration)  # one that has seen the broker die may not answer again
+        """The number of processed questions; raises KafkaException while the broker is down."""
+        admin = AdminClient(
+            self._configuration
+        )  # a new client each time: an old one may fail after a restart of the broker
         (future,) = admin.list_consumer_group_offsets([self._asked], request_timeout=5).values()
         return sum(max(0, entry.offset) for entry in future.result().topic_partitions)
 
 
 def write_questions(broker: Broker, topic: str, count: int, distinct: int) -> None:
-    """Write questions whose keys choose their partitions."""
+    """Write questions with keys, which select their partitions."""
     broker.write(
         topic,
         (
@@ -144,14 +146,14 @@ def store_documents(system: System) -> None:
 
 
 def kill_shard(system: System, number: int) -> None:
-    """Kill a server, and start it again."""
+    """Kill and restart a server."""
     os.kill(system.server_pid(number), signal.SIGKILL)
     time.sleep(2)
     system.cli("up", "--no-password")
 
 
 def run(system: System, broker: Broker, *, exactly_once: bool, count: int, rounds: int) -> LossCounts:
-    """Let `count` questions pass while all kinds of faults happen `rounds` times."""
+    """Answer `count` questions while each kind of fault happens `rounds` times."""
     counts = LossCounts("exactly once" if exactly_once else "at least once", count)
     topic = f"losses-{'once' if exactly_once else 'least'}"
     answers, dead = f"{topic}-answers", f"{topic}-dead-letter"
@@ -187,7 +189,7 @@ def run(system: System, broker: Broker, *, exactly_once: bool, count: int, round
 
 
 def read_all(broker: Broker, topics: list[str]) -> list[tuple[str, int, int, int]]:
-    """All committed messages: their topic and partition, and the partition and offset of their question."""
+    """All committed messages: topic, partition, and the partition and offset of the question."""
     consumer = Consumer(
         broker.configuration(group_id=f"reader-{os.urandom(4).hex()}", auto_offset_reset="earliest")
         | {"isolation.level": "read_committed", "enable.partition.eof": True}
@@ -213,8 +215,8 @@ def _count(counts: LossCounts, seen: list[tuple[str, int, int, int]], answers: s
     for topic, partition, source, offset in seen:
         counts.answers += topic == answers
         counts.dead_letters += topic != answers
-        # The same key chooses the same partition, so each pair of partitions keeps the order of the questions. Without
-        # transactions, answers that are repeated after a failure start a second time from an earlier question.
+        # A key selects the same partition in both topics, so each pair of partitions keeps the order of the questions.
+        # Without transactions, a restart after a failure repeats answers from an earlier question on.
         counts.out_of_order += offset < last.get((partition, source), -1)
         last[partition, source] = offset
     counts.lost = counts.questions - len(found)
@@ -222,7 +224,7 @@ def _count(counts: LossCounts, seen: list[tuple[str, int, int, int]], answers: s
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both modes and print the counts; 1 if a promise is broken."""
+    """Run both modes and print the counts; return 1 if a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.adapters.kafka.losses", description=__doc__)
     parser.add_argument("--questions", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=2, help="how often each kind of fault happens")

@@ -1,4 +1,4 @@
-"""A scripted client of qa-cluster: it answers with the question itself, as slowly or wrongly as a test asks for."""
+"""A scripted client of qa-cluster. The answer is the question itself; a test can delay it or raise an error."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Before = Callable[[str, int], Awaitable[None]]
 
 
 async def at_once(text: str, attempt: int) -> None:
-    """Nothing happens before an answer."""
+    """Answer at once."""
 
 
 class ScriptedClient:
-    """Calls `before` with the question or the document id, and the number of the attempt; it may raise or wait."""
+    """Calls `before`, which may raise or wait, with the question or the document id and the number of the attempt."""
 
     def __init__(self, before: Before = at_once, padding: int = 0) -> None:
         self._before = before
@@ -74,7 +74,7 @@ class ScriptedClient:
 
 
 def gate() -> tuple[asyncio.Event, Before]:
-    """An event, and a `before` that waits for it."""
+    """An event, and a `before` that waits for the event."""
     opened = asyncio.Event()
 
     async def wait(text: str, attempt: int) -> None:

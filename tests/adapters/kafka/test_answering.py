@@ -1,4 +1,4 @@
-"""Questions of a topic are answered in another topic: keys, headers, order, limits, retries and dead letters."""
+"""Questions in one topic, answers in another: keys, headers, order, limits, retries and dead letters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def read(topics: Topics, topic: str, count: int) -> list[Any]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short pauses between attempts."""
+    """Shorten the pauses between attempts."""
     monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(retries, "LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(retries, "LONGEST_ASKED_SECONDS", 0.05)
@@ -176,7 +176,7 @@ async def test_an_answer_that_the_brokers_refuse_becomes_a_dead_letter(topics: T
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-async def test_a_slow_cluster_stops_reading_and_the_process_stays_in_the_group(
+async def test_a_slow_cluster_pauses_consumption_and_the_process_stays_in_the_group(
     topics: Topics, exactly_once: bool
 ) -> None:
     topics.broker.write(topics.source, [(b"k", question(f"{n}?")) for n in range(200)])

@@ -1,4 +1,4 @@
-"""`qa-cluster kafka` as a user runs it: answers and documents of a real cluster, SIGTERM, and wrong usage."""
+"""The command `qa-cluster kafka` on a real cluster: answers, documents, SIGTERM, and wrong usage."""
 
 from __future__ import annotations
 

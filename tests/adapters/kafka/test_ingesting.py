@@ -1,4 +1,4 @@
-"""Documents of a topic are stored and deleted: at least once, in the order of each document."""
+"""Documents of a topic are stored and deleted at least once, in order for each document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_puts_and_tombstones(topics: Topics) -> None:
     assert (running.metrics.messages.value("stored"), running.metrics.messages.value("deleted")) == (3, 2)
 
 
-async def test_a_second_reading_changes_nothing(topics: Topics) -> None:
+async def test_reading_a_topic_again_changes_nothing(topics: Topics) -> None:
     topics.broker.write(topics.source, [(b"ada", document("Ada.")), (b"bob", document("B.")), (b"bob", None)])
     client = ScriptedClient()
     for group in ("first", "second"):

@@ -1,4 +1,4 @@
-"""A slice of the run of losses: 300 questions while a broker, a consumer and a shard are killed (make kafka-losses)."""
+"""A short form of `make kafka-losses`: 300 questions while a broker, a consumer and a shard are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a running session, with its lag, over HTTP; and what the brokers say about topics."""
+"""The metrics of a running session over HTTP, and the checks of topics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_port_in_use_is_refused() -> None:
 
 
 class adapter_free_port:
-    """A port that is in use during the block."""
+    """Yields a port that is in use during the block."""
 
     async def __aenter__(self) -> int:
         self._server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)

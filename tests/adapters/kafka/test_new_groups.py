@@ -1,4 +1,4 @@
-"""Groups that noida-db does not have or stalls with, on the mock broker of librdkafka: KIP-848, cooperative-sticky."""
+"""Group protocols that do not work with noida-db (KIP-848, cooperative-sticky), on the mock broker of librdkafka."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def mock() -> Iterator[tuple[Producer, str]]:
     ],
     ids=["KIP-848", "cooperative-sticky"],
 )
-async def test_questions_are_answered_while_a_process_comes_and_leaves(
+async def test_questions_are_answered_while_a_process_joins_and_leaves(
     mock: tuple[Producer, str], given: tuple[str, ...]
 ) -> None:
     producer, address = mock
     for number in range(20):
         producer.produce(SOURCE, orjson.dumps({"question": f"{number}?"}), f"k{number % 3}")
-    for topic in (TO, DEAD):  # the mock creates topics that are written
+    for topic in (TO, DEAD):  # the mock creates a topic at its first message
         producer.produce(topic, b"{}")
     assert producer.flush(20) == 0
     topics: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The configuration of the Kafka clients: its sources, what is refused, and that secrets are never shown."""
+"""The configuration of the Kafka clients: its sources, refused options, and hidden secrets."""
 
 from __future__ import annotations
 

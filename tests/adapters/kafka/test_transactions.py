@@ -1,4 +1,4 @@
-"""With transactions, each question has exactly one answer: zombies, rebalances, aborts, broken sessions."""
+"""With transactions, each question has exactly one answer despite zombies, rebalances, aborts and broken sessions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def soon(text: str, attempt: int) -> None:
 
 
 class Owner:
-    """A process that owns a partition, reduced to its publisher."""
+    """The publisher of a process that owns a partition."""
 
     def __init__(self, topics: Topics, threads: ThreadPoolExecutor) -> None:
         self.topics, self.metrics = topics, AdapterMetrics()
@@ -123,7 +123,7 @@ async def test_an_aborted_transaction_is_repeated(
 
     def lose_a_message(call: Callable[[], object], seconds: float) -> None:
         if lost.pop() if lost else False:
-            owner.publisher._producer.purge()  # its delivery fails, so the transaction must be aborted
+            owner.publisher._producer.purge()  # the delivery fails, so the owner must abort the transaction
         until_done(call, seconds)
 
     monkeypatch.setattr(publishing, "_until_done", lose_a_message)
@@ -136,7 +136,7 @@ async def test_an_aborted_transaction_is_repeated(
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("strategy", ["roundrobin", "range"])  # noida-db stalls with cooperative-sticky
-async def test_processes_come_and_leave(
+async def test_processes_join_and_leave(
     make_topics: Callable[[int], Topics], exactly_once: bool, strategy: str
 ) -> None:
     topics, count = make_topics(4), 600
@@ -162,7 +162,7 @@ async def test_processes_come_and_leave(
     assert not exactly_once or set(found.values()) == {1}
 
 
-async def test_a_session_that_breaks_off_loses_and_repeats_nothing(topics: Topics) -> None:
+async def test_a_failed_session_loses_and_repeats_nothing(topics: Topics) -> None:
     topics.broker.write(topics.source, questions(0, 400))
     for _ in range(3):
         async with adapter(topics, ScriptedClient(soon), exactly_once=True, linger_seconds=0.02) as running:

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol of the REST service with the clients of Triton and KServe."""
+"""Tests of the Open Inference Protocol with the clients of Triton and KServe."""

@@ -17,7 +17,7 @@ from tests.adapters.kserve.questions import CONTEXTS, QUESTIONS
 def request(
     questions: list[str], contexts: list[str], *, binary: bool, outputs: list[Any] | None = None, **parameters: Any
 ) -> Any:
-    """A request of both tensors."""
+    """A request with the tensors of questions and contexts."""
     tensors = []
     for name, texts in (("question", questions), ("context", contexts)):
         tensor = InferInput(name, [len(texts)], "BYTES")
@@ -29,7 +29,7 @@ def request(
 
 
 def check(response: Any) -> None:
-    """The answers are the texts at their offsets, which count code points."""
+    """Check the answers: each is the text at its offsets, which count code points."""
     found = {output.name: output.as_numpy() for output in response.outputs}
     answers = [text if isinstance(text, str) else text.decode() for text in found["answer"]]
     assert response.id == "kserve-1" and response.model_name == "default"
@@ -41,7 +41,7 @@ def check(response: Any) -> None:
 
 
 async def main(port: str, key: str) -> None:
-    """Runs the checks."""
+    """Run the checks."""
     url = f"http://127.0.0.1:{port}"
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with InferenceRESTClient(RESTConfig(protocol="v2", timeout=120)) as client:

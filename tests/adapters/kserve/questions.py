@@ -1,4 +1,4 @@
-"""What the programs ask: questions with contexts, and the answers, which the bundled reader finds."""
+"""Questions with contexts for the programs, and the answers that the bundled reader finds."""
 
 QUESTIONS = ["Who wrote the first program?", "Wer schrieb Faust?", "What barks?"]
 CONTEXTS = [

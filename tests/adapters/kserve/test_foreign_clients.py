@@ -1,6 +1,6 @@
-"""The unmodified clients of Triton and KServe use a service of a real cluster, each as a program of its own.
+"""The unmodified clients of Triton and KServe use a service of a real cluster.
 
-Both load gRPC and event loops that do not fit into one process.
+Each client runs in a separate process, because their versions of gRPC and their event loops conflict.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ OUTPUTS = ("answer", "score", "start", "end")
 
 
 def inputs(questions: list[str], contexts: list[str], *, binary: bool = True, column: bool = False) -> list[Any]:
-    """The two tensors of a request."""
+    """The tensors of questions and contexts."""
     made = []
     for name, texts in (("question", questions), ("context", contexts)):
         elements = np.array([text.encode() for text in texts], dtype=np.object_)
@@ -29,7 +29,7 @@ def inputs(questions: list[str], contexts: list[str], *, binary: bool = True, co
 
 
 def check(result: Any, shape: tuple[int, ...] = (3,)) -> None:
-    """The answers are the texts at their offsets, which count code points."""
+    """Check the answers: each is the text at its offsets, which count code points."""
     answers, scores, starts, ends = (result.as_numpy(name) for name in OUTPUTS)
     assert answers.shape == scores.shape == starts.shape == ends.shape == shape
     assert (scores.dtype, starts.dtype, ends.dtype) == (np.float32, np.int64, np.int64)
@@ -42,7 +42,7 @@ def check(result: Any, shape: tuple[int, ...] = (3,)) -> None:
 
 
 def main(port: str, key: str) -> None:
-    """Runs the checks."""
+    """Run the checks."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     with tritonclient.http.InferenceServerClient(f"127.0.0.1:{port}") as client:
         assert client.is_server_live() and client.is_server_ready()
@@ -94,7 +94,7 @@ def main(port: str, key: str) -> None:
 
 
 def errors(client: Any, headers: dict[str, str], key: str) -> None:
-    """Errors have a text that says what to do, and the status."""
+    """Check that errors have the status and a text with advice."""
     wrong = inputs(QUESTIONS, CONTEXTS)
     cases = [
         ("404", "is not loaded", "nobody/has-it", inputs(QUESTIONS, CONTEXTS), headers),
@@ -115,7 +115,7 @@ def errors(client: Any, headers: dict[str, str], key: str) -> None:
 
 
 async def asynchronous(port: str, headers: dict[str, str]) -> None:
-    """The asyncio client of Triton."""
+    """Check the asyncio client of Triton."""
     async with tritonclient.http.aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
         assert await client.is_server_live() and await client.is_server_ready()
         assert await client.is_model_ready("default", headers=dict(headers))

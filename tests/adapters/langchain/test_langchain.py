@@ -1,4 +1,4 @@
-"""The retriever passes LangChain's suite and finds what the service finds, with its offsets."""
+"""The retriever passes LangChain's test suite, and returns the service's results with their offsets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestSuiteOfLangChain(RetrieversIntegrationTests):
 
     @pytest.fixture
     async def retriever(self, anyio_backend: str) -> AsyncIterator[QAClusterRetriever]:
-        """The suite's fixture, which closes the connections of the event loop at the end."""
+        """The suite's fixture. Afterwards, it closes the connections of the event loop."""
         made = QAClusterRetriever(**self.retriever_constructor_params)
         yield made
         await made.connection.aclose()
@@ -70,7 +70,7 @@ def test_a_search_returns_passages_with_their_offsets(url: str) -> None:
     assert about["score"] > 0
 
 
-def test_neighbours_belong_to_the_passage(url: str) -> None:
+def test_a_passage_includes_its_neighbours(url: str) -> None:
     (found,) = retriever(url, k=1, neighbours=1).invoke(QUESTION)
     about = found.metadata
     assert found.page_content == TEXT[about["start"] : about["end"]]
@@ -120,7 +120,7 @@ def test_one_retriever_serves_several_event_loops(url: str) -> None:
     assert asyncio.run(answered())[0].metadata["answer"] == "Ada Lovelace"
 
 
-def test_it_is_a_part_of_chains(url: str) -> None:
+def test_the_retriever_works_in_a_chain(url: str) -> None:
     joined = RunnableLambda(lambda found: "\n".join(each.page_content for each in found))
     chain = {"context": retriever(url, k=2) | joined, "question": RunnablePassthrough()} | RunnableLambda(
         lambda values: f"{values['question']} {values['context']}"

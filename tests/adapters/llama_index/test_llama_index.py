@@ -1,4 +1,4 @@
-"""The retriever and the query engine give LlamaIndex's nodes with offsets and sources."""
+"""The retriever and the query engine return LlamaIndex nodes with offsets and sources."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_k_filters_and_neighbours(url: str) -> None:
         retriever(url, k=0)
 
 
-def test_without_threads_in_several_event_loops(url: str) -> None:
+def test_asynchronous_calls_in_several_event_loops(url: str) -> None:
     one, engine = retriever(url, k=1), QAClusterQueryEngine(url, timeout=SECONDS)
 
     async def several() -> tuple[list[list[NodeWithScore]], str]:
@@ -100,7 +100,7 @@ def test_no_answer_is_an_empty_response(url: str) -> None:
     assert response.metadata["answerable"] is False  # type: ignore[index]
 
 
-def test_it_works_with_parts_of_llama_index(url: str) -> None:
+def test_the_retriever_works_with_other_components_of_llama_index(url: str) -> None:
     synthesizer = get_response_synthesizer(llm=MockLLM())
     engine = RetrieverQueryEngine(retriever(url, k=2), response_synthesizer=synthesizer)
     assert "Ada Lovelace" in str(engine.query(QUESTION))

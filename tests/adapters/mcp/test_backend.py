@@ -1,4 +1,4 @@
-"""The limit of calls and their deadline, without a service."""
+"""The limit of concurrent calls, and their deadline, without a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.config import Settings
 from qa_cluster.integrations.mcp.backend import Backend, BackendOptions
 
 
-async def test_calls_run_wait_and_are_refused() -> None:
+async def test_calls_beyond_the_limits_wait_or_are_refused() -> None:
     backend = Backend(BackendOptions(Settings(mcp_max_calls=2)))
     running = most = 0
     release = asyncio.Event()
@@ -37,7 +37,7 @@ async def test_calls_run_wait_and_are_refused() -> None:
     await backend.aclose()
 
 
-async def test_a_call_has_a_deadline_while_it_waits_and_runs() -> None:
+async def test_the_deadline_applies_to_waiting_and_running_calls() -> None:
     backend = Backend(BackendOptions(Settings(mcp_max_calls=1, mcp_timeout_ms=1000)))
 
     async def work(source: Any, seconds: float) -> None:
@@ -55,7 +55,7 @@ async def test_a_call_has_a_deadline_while_it_waits_and_runs() -> None:
     await backend.aclose()
 
 
-async def test_a_cancelled_call_frees_its_turn() -> None:
+async def test_a_cancelled_call_frees_its_slot() -> None:
     backend = Backend(BackendOptions(Settings(mcp_max_calls=1)))
 
     async def work(source: Any, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The limits of results, and the texts of errors, without a service."""
+"""The limits of results and the texts of errors, without a service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qa_cluster.integrations.mcp.process import transport_security
 from qa_cluster.types import CacheUse, Index, Model, Passage, SearchTimings, Timings, Usage
 
 INDEX = Index("1", 3, 3)
-ESCAPED = "\x01" * 10_000  # six characters each as JSON
+ESCAPED = "\x01" * 10_000  # in JSON, each character becomes six
 
 
 def answer(rank: int, context: str, start: int, end: int, **fields: Any) -> Answer:
@@ -89,7 +89,7 @@ def test_an_address_is_never_cut() -> None:
     assert "url" not in shown
 
 
-def test_an_answer_says_how_sure_it_is_and_whether_an_editor_has_written_it() -> None:
+def test_an_answer_has_its_confidence_and_whether_it_is_a_pin() -> None:
     read, pinned, of_an_old_service = asked(
         [
             answer(1, "abc", 0, 1, confidence="unsure"),
@@ -107,7 +107,7 @@ def test_improbable_answers_are_left_out() -> None:
     assert len(shown["answers"]) == 1
 
 
-def test_no_answer_and_missing_shards_are_said() -> None:
+def test_a_note_reports_no_answer_and_missing_shards() -> None:
     shown = asked([], Index("1", 3, 2, True, ("a:1",)))
     assert shown["answerable"] is False
     assert "1 of 3 shards" in shown["note"] and "search" in shown["note"]
@@ -122,7 +122,7 @@ def test_results_of_escaped_characters_stay_within_the_limit() -> None:
     assert 1 <= len(shown["results"]) < 10
 
 
-def test_a_document_has_its_best_sentences() -> None:
+def test_a_hit_has_the_best_sentences_of_its_document() -> None:
     shown = found([hit(1, "one"), hit(2, "other", "e"), *(hit(number, str(number)) for number in range(3, 9))])
     assert [entry["id"] for entry in shown["results"]] == ["d", "e"]
     assert [quote["quote"] for quote in shown["results"][0]["quotes"]] == ["one", "3", "4"]
@@ -142,7 +142,7 @@ def test_a_document_is_read_in_parts() -> None:
     assert results.fetched(Document("d", ""), "c", 0, 4)["text"] == ""
 
 
-def test_many_collections_are_cut() -> None:
+def test_a_long_list_of_collections_is_cut() -> None:
     entries = tuple(CollectionEntry(f"c{number}", "ready", 1, 2) for number in range(1000))
     shown = results.listed(entries, "")
     assert (len(shown["collections"]), shown["total"]) == (bounds.MAX_COLLECTIONS, 1000)
@@ -168,7 +168,7 @@ LIMIT.retry_after_seconds = 7.0
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, QAError) else None,
 )
-def test_errors_say_what_to_do(error: QAError, over_http: bool, words: str) -> None:
+def test_errors_have_advice(error: QAError, over_http: bool, words: str) -> None:
     text = explained(error, over_http=over_http)
     assert str(error) in text and words in text
 
@@ -178,7 +178,7 @@ def test_long_errors_are_cut_to_one_line() -> None:
     assert len(text) <= bounds.MAX_ERROR_CHARS and "\n" not in text
 
 
-def test_the_nearest_name_is_proposed() -> None:
+def test_the_most_similar_name_is_suggested() -> None:
     assert "Did you mean 'manuals'?" in unknown_collection("manual", ["default", "manuals"])
     assert "Did you mean" not in unknown_collection("zzz", ["default"])
     assert "did you mean 'top_k'?" in unknown_argument("ask", "topk", ["question", "top_k"])

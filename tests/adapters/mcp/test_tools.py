@@ -1,4 +1,4 @@
-"""The tools and the resource, through the SDK's client, over both transports and with both protocol versions."""
+"""The tools and the resource with the SDK's client, over both transports and with both protocol versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def client(request: pytest.FixtureRequest, system: System, server: HttpSer
         yield client
 
 
-async def test_the_tools_say_what_they_do_and_return(client: Client) -> None:
+async def test_the_tools_have_descriptions_and_output_schemas(client: Client) -> None:
     tools = (await client.list_tools()).tools
     assert [tool.name for tool in tools] == READ_TOOLS
     for tool in tools:
@@ -76,7 +76,7 @@ async def test_collections_have_counts(client: Client) -> None:
     ]
 
 
-async def test_ids_are_data(client: Client) -> None:
+async def test_ids_with_special_characters_are_plain_data(client: Client) -> None:
     assert "xylophone" in (await call(client, "fetch", id=ODD_ID))["text"]
     (found,) = (await call(client, "search", query="xylophone"))["results"]
     assert found["id"] == ODD_ID
@@ -94,7 +94,7 @@ async def test_resources(client: Client, collection: str, document_id: str, text
     assert text in content.text  # type: ignore[union-attr]
 
 
-async def test_a_resource_is_bounded_and_names_the_tool_for_the_rest(client: Client) -> None:
+async def test_a_resource_is_limited_and_names_the_tool_for_the_rest(client: Client) -> None:
     (content,) = (await client.read_resource("qa://documents/manuals/large")).contents
     assert len(content.text) < 101_000 and content.text.startswith(LARGE[:100_000])  # type: ignore[union-attr]
     assert "fetch reads the rest from offset 100000" in content.text  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ async def test_missing_resources(client: Client, uri: str, words: str) -> None:
         ("nothing", {}, "the tools are ask, search"),
     ],
 )
-async def test_errors_say_what_to_do(client: Client, tool: str, arguments: dict[str, object], words: str) -> None:
+async def test_errors_have_advice(client: Client, tool: str, arguments: dict[str, object], words: str) -> None:
     text = await fault(client, tool, arguments)
     assert words in text and len(text) < 1500
     assert "Traceback" not in text and "pydantic" not in text

@@ -26,7 +26,7 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[System]:
-    """A cluster with a document, the service and the workers; a client needs a key."""
+    """A cluster with a document, a service that requires a key, and workers for batches."""
     binary = next(found for name in chosen_servers() if (found := find_binary(name)) is not None)
     with System(binary, **UNHURRIED) as found:
         found.start_service()
@@ -69,7 +69,7 @@ def ended(client: OpenAI, batch: Any, seconds: float = 240.0) -> Any:
     return batch
 
 
-def test_upload_create_poll_content(client: OpenAI) -> None:
+def test_a_batch_from_the_upload_to_the_results(client: OpenAI) -> None:
     wrong = b'{"custom_id": "wrong", "method": "POST", "url": "/qa", "body": {"question": ""}}\n'
     file = client.files.create(file=("questions.jsonl", lines(20) + wrong), purpose="batch")
     assert (file.object, file.purpose, file.filename, file.status) == ("file", "batch", "questions.jsonl", "processed")
@@ -112,7 +112,7 @@ def test_a_batch_that_fails_its_validation(client: OpenAI) -> None:
     assert [(error.line, error.code) for error in batch.errors.data] == [(3, "invalid_json_line")]
 
 
-def test_lists_go_through_all_pages(client: OpenAI) -> None:
+def test_lists_iterate_over_all_pages(client: OpenAI) -> None:
     file = client.files.create(file=("one.jsonl", lines(1)), purpose="batch")
     made = [client.batches.create(input_file_id=file.id, endpoint="/qa", completion_window="24h") for _ in range(5)]  # type: ignore[arg-type]
     listed = [batch.id for batch in client.batches.list(limit=2)]
@@ -149,7 +149,7 @@ def test_errors(client: OpenAI, system: System) -> None:
 
 
 def test_the_program_of_the_page(system: System, key: str, tmp_path: Path) -> None:
-    """The program of the page runs as it is, with this key and port."""
+    """The program of the page runs; only its key and port are replaced."""
     page = (ROOT / "docs/integrations/batches.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     questions = re.findall(r"printf '%s\\n' '(\{.*?\})' >", page)

@@ -1,4 +1,4 @@
-"""A local Spark session for all tests, which retries a failed task twice."""
+"""A local Spark session for all tests. It retries a failed task twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from qa_cluster.integrations.spark import QAClusterDataSource
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Small jobs: compiling takes longer than running.
+    # For small jobs, an optimizing compilation would take longer than the run.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     folder = tmp_path_factory.mktemp("spark")
     session = (
@@ -42,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     gateway = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the Java process ends with its input
+    gateway.proc.stdin.close()  # the Java process ends when its input closes
     gateway.proc.wait(60)
 
 
@@ -53,7 +53,7 @@ def url(framework_service: System) -> str:
 
 @pytest.fixture
 def collection(url: str) -> Iterator[str]:
-    """An empty collection, which ends with the test."""
+    """An empty collection, which is deleted after the test."""
     from qa_cluster.client import Client
 
     name = f"spark-{os.urandom(4).hex()}"
@@ -65,5 +65,5 @@ def collection(url: str) -> Iterator[str]:
 
 @pytest.fixture
 def marker(tmp_path: Path) -> str:
-    """A file that the first attempt of a task creates."""
+    """The path of a file that the first attempt of a task creates."""
     return str(tmp_path / "first-attempt")

@@ -1,4 +1,4 @@
-"""Vectors that executors make: shards with the same encoder use them, other shards discard them."""
+"""Vectors that executors compute: shards with the same encoder use them, and other shards discard them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = "id string, text string, title string, metadata string"
 
 @pytest.fixture(scope="module")
 def encoding_service() -> Iterator[System]:
-    """A shard with the bundled encoder that makes no vectors of documents by itself."""
+    """A shard with the bundled encoder. It computes no vectors of documents itself."""
     binary = binary_or_skip(chosen_servers()[0])
     with System(binary, shards=1, QA_BACKGROUND_EMBEDDING="false", **UNHURRIED) as system:
         system.start_service()
@@ -39,7 +39,7 @@ def encoding_service() -> Iterator[System]:
 
 
 def counts(system: System) -> tuple[int, int]:
-    """The number of documents, and of those without vectors."""
+    """The number of documents, and the number of documents without vectors."""
     (shard,) = system.status()["shards"]
     return shard["documents"], shard["unembedded"]
 
@@ -54,11 +54,11 @@ def test_the_vectors_of_executors_are_used(spark: Any, encoding_service: System,
     own = f"http://127.0.0.1:{encoding_service.port}"
     with Client(own, timeout=120) as client:
         client.put_document("other", "The shard makes no vectors of this document.")
-    eventually(lambda: counts(encoding_service) == (1, 1))  # the shard counts a document soon after it has indexed it
+    eventually(lambda: counts(encoding_service) == (1, 1))  # the count follows the indexing after a short time
     good.write.format("qacluster").options(url=own).mode("append").save()
     eventually(lambda: counts(encoding_service)[0] == 3)
     time.sleep(1)
-    assert counts(encoding_service) == (3, 1), "only the document that was put without vectors has none"
+    assert counts(encoding_service) == (3, 1), "only the document that was stored without vectors has no vectors"
 
     # A cluster without an encoder stores the documents, and discards the vectors.
     options = SparkOptions.of({"url": url, "collection": collection})

@@ -1,4 +1,4 @@
-"""The programs of the page run as they are: the data source, questions, contexts, Ray and files."""
+"""The programs of the page run unchanged: the data source, questions, contexts, Ray and files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_page(spark: Any, url: str, tmp_path: Path, ray_of_two_cores: None) 
             exec(compile(text, "docs/integrations/spark.md", "exec"), printed)
     shown = out.getvalue()
     assert '{"year":1843}' in shown and shown.count("Ada Lovelace") >= 3
-    assert "Ada Lovelace 0." in shown, "the block of Ray"
+    assert "Ada Lovelace 0." in shown, "the block for Ray prints the answer"
     with Client(url, timeout=120) as client:
         assert client.ask("When did the Vasa sink?", collection="books").best.answer == "1628"
         client.delete_collection("books")

@@ -38,7 +38,7 @@ def write(frame: Any, url: str, collection: str, mode: str = "append", **options
 
 
 def stored(url: str, collection: str) -> dict[str, str]:
-    """The texts of a collection by the ids of their documents; each id is listed once."""
+    """The texts of a collection by document id; check that each id is listed once."""
     with Client(url, timeout=120) as client:
         ids = [entry.id for entry in client.list_documents(collection=collection)]
         assert len(ids) == len(set(ids))
@@ -46,7 +46,7 @@ def stored(url: str, collection: str) -> dict[str, str]:
         return {id: client.get_document(id, collection=collection).text for id in ids}
 
 
-def test_what_is_written_is_read_in_partitions(spark: Any, url: str, collection: str) -> None:
+def test_written_documents_are_read_in_partitions(spark: Any, url: str, collection: str) -> None:
     frame = documents(spark)
     write(frame, url, collection)
     expected = {row.id: row.text for row in frame.collect()}
@@ -74,8 +74,8 @@ def test_a_repeated_write_changes_nothing(spark: Any, url: str, collection: str)
     assert before == after and len(after) == ROWS
 
 
-def test_a_killed_task_is_retried_and_doubles_nothing(spark: Any, url: str, collection: str, marker: str) -> None:
-    """Kill -9 of the Python worker of a task whose documents are partly written."""
+def test_a_killed_task_is_retried_without_duplicates(spark: Any, url: str, collection: str, marker: str) -> None:
+    """The Python worker of a task is killed after it has written some of its documents."""
 
     def killed(rows: Iterator[Any]) -> Iterator[Any]:
         import time
@@ -87,7 +87,7 @@ def test_a_killed_task_is_retried_and_doubles_nothing(spark: Any, url: str, coll
                     os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
                     continue
-                time.sleep(2)  # rows before this one are being written
+                time.sleep(2)  # the rows before this one are written meanwhile
                 os.kill(os.getpid(), signal.SIGKILL)
 
     frame = documents(spark)
@@ -96,8 +96,8 @@ def test_a_killed_task_is_retried_and_doubles_nothing(spark: Any, url: str, coll
     assert stored(url, collection) == {row.id: row.text for row in documents(spark).collect()}
 
 
-def test_a_speculative_attempt_doubles_nothing(spark: Any, url: str, collection: str) -> None:
-    """Two attempts of each task run; the driver commits the message of one."""
+def test_a_speculative_attempt_causes_no_duplicates(spark: Any, url: str, collection: str) -> None:
+    """Two attempts of each task run, and the driver commits the message of one attempt."""
     options = SparkOptions.of({"url": url, "collection": collection})
     rows = documents(spark, 10).collect()
     writer = DocumentsWriter(options, overwrite=True)
@@ -128,7 +128,7 @@ def test_a_failed_overwrite_deletes_nothing(spark: Any, url: str, collection: st
     assert len(stored(url, collection)) == 29
 
 
-def test_an_empty_overwrite_must_be_meant(spark: Any, url: str, collection: str) -> None:
+def test_an_empty_overwrite_needs_an_option(spark: Any, url: str, collection: str) -> None:
     write(documents(spark, 3), url, collection)
     nothing = documents(spark, 3).filter("id = ''")
     with pytest.raises(Exception, match="set the option allow_empty to true"):
