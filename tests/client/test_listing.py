@@ -111,9 +111,8 @@ async def test_documents_from_before_indexes_existed_are_pending(engine: Engine)
     key = keys.document_key("a", keys.partition_of("a", PARTITIONS))
     await engine.shards.execute(key, "HDEL", key, "analyzer")
     layout = keys.layout_key(keys.partition_of("a", PARTITIONS))
-    await engine.shards.execute(
-        layout, "HDEL", layout, "analyzer"
-    )  # the partition looks like one without a completed sweep
+    # without this field, the partition has no completed sweep
+    await engine.shards.execute(layout, "HDEL", layout, "analyzer")
     assert (await engine.listing.count(waiting=True)).waiting == 1
 
 

@@ -292,9 +292,7 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
     done = WithoutEncoder(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
-    assert (
-        tmp_path / "demo" / PASSWORD_FILE
-    ).stat().st_mode & 0o777 == 0o600  # the servers of the demo require a password
+    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
     assert processes_with(str(tmp_path)) == []
 
 

@@ -42,9 +42,8 @@ def empty_lists(deployment: Deployment) -> None:
             try:
                 deployment.raw("RG.DROPEXECUTION", entry["executionId"], shard=shard)
             except redis.ResponseError as error:
-                assert "execution does not exist" in str(
-                    error
-                )  # the drop on another shard has already removed the execution
+                # the drop on another shard has already removed the execution
+                assert "execution does not exist" in str(error)
         eventually(lambda shard=shard: not listed(deployment, shard))  # type: ignore[misc]
 
 

@@ -269,9 +269,8 @@ def test_a_reader_is_written_into_a_folder_of_another_file_system(tmp_path: Path
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is only one file system")
-    short = FAMILIES["bert"].save(
-        tmp_path / "short", max_position_embeddings=20
-    )  # too few positions for the longest answer
+    # too few positions for the longest answer
+    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)
     with TemporaryDirectory(dir=elsewhere) as name:
         (tmp_path / "out").symlink_to(name)
         manifest = export(str(short), tmp_path / "out", FAST)

@@ -73,9 +73,8 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
 def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", Silent()
-    with pytest.raises(
-        InvalidInput, match="there is no run to resume"
-    ):  # the error occurs before the command loads any model
+    # the error occurs before the command loads a model
+    with pytest.raises(InvalidInput, match="there is no run to resume"):
         train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
     with pytest.raises(Interrupted):
         train(str(base), out, settings(data), seen, stopping=seen.after(2))
@@ -132,9 +131,8 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
         return {}
 
     with ExitStack() as limits, monkeypatch.context() as patched:
-        patched.setattr(
-            "qa_cluster.models.training.train.versions", short_of_room
-        )  # the last step before the checkpoint is written
+        # `versions` is the last step before the checkpoint is written
+        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)
         with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
             train(str(base), out, chosen, seen, stopping=lambda: False)
     assert [path.name for path in out.iterdir()] == [STATE_FILE]

@@ -25,7 +25,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions with a right answer in the first sentence if its score is at least `right_from`, else in a later one."""
+    """Questions whose first sentence has the right answer from the score `right_from` on, else a later sentence."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [

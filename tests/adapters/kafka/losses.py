@@ -114,9 +114,8 @@ class Progress:
 
     def processed(self) -> int:
         """The number of processed questions; raises KafkaException while the broker is down."""
-        admin = AdminClient(
-            self._configuration
-        )  # a new client each time: an old one may fail after a restart of the broker
+        # a new client each time, because an old client may fail after a restart of the broker
+        admin = AdminClient(self._configuration)
         (future,) = admin.list_consumer_group_offsets([self._asked], request_timeout=5).values()
         return sum(max(0, entry.offset) for entry in future.result().topic_partitions)
 
