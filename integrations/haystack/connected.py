@@ -1,4 +1,4 @@
-"""The base class of the document store and the reader: the address, the key and the connections of the service."""
+"""The base class of the document store and the reader, with the connections to the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_cluster.integrations.service.connection import ServiceConnection
 
 
 class Connected:
-    """Base class of a component that uses a service. Its arguments are those of `ServiceConnection`."""
+    """Base class of a component that uses a service. It has the same arguments as `ServiceConnection`."""
 
     def _connect_to(
         self, base_url: str, api_key: Secret | None, tls_ca: str, timeout: float, attempts: int | None
@@ -37,9 +37,7 @@ class Connected:
         return self._connection
 
     def _service(self) -> dict[str, Any]:
-        """Return the arguments as a dictionary. For a key from the environment, it has the name of the variable, not
-        the key.
-        """
+        """Return the arguments as a dictionary, with the name of the environment variable instead of the key."""
         return {
             "base_url": self.base_url,
             "api_key": self.api_key.to_dict() if self.api_key is not None else None,

@@ -3,7 +3,7 @@
 The service uses the same filter format. This module removes three differences:
 - The service rejects a field that no document has. In Haystack, such a field is null.
 - The service rejects an order comparison with null. In Haystack, such a comparison is false for every document.
-- The service takes any sequence for ``in``; Haystack takes lists only.
+- The service accepts any sequence for ``in``. Haystack accepts only lists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FilterProblem(ValueError):
 
 
 def service_filters(filters: Mapping[str, Any] | None) -> Filters | None:
-    """Return the filter for the service; None, which selects all documents, if `filters` is empty.
+    """Return the filter for the service. If `filters` is empty, return None, which selects all documents.
 
     Raises:
         FilterProblem: the filter does not have Haystack's form; the message names the fault.
@@ -43,7 +43,7 @@ def service_filters(filters: Mapping[str, Any] | None) -> Filters | None:
 
 
 def every_document() -> Filters:
-    """Return a filter that every document passes, for routes of the service that require a filter."""
+    """Return a filter that matches every document, for routes of the service that require a filter."""
     return _anything("meta.qa_cluster_no_such_field")
 
 

@@ -1,6 +1,6 @@
 """The handlers of messages: one answers questions, one stores and deletes documents.
 
-A handler raises `RequestError` if the message itself is at fault, so that no retry can succeed. Other errors are errors
+A handler raises `RequestError` if the message itself is wrong, so that a retry cannot succeed. Other errors are errors
 of the cluster or of the service (`retries.py`).
 """
 
@@ -20,7 +20,7 @@ from .records import KafkaRecord, OutgoingRecord, UndecodableMessage, decoded, r
 
 MAX_CORRELATION_BYTES = 1024
 _TEXTS, _NUMBERS = (str,), (int, float)
-# The types of the fields of a question, as in the body of `POST /qa`.
+# The types of a question's fields, as in the body of `POST /qa`.
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "question": (_TEXTS, "a string"),
     "top_k": ((int,), "an integer"),
@@ -62,9 +62,7 @@ class QuestionClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandledMessage:
-    """The result of a message: the outcome that the metrics count, and the message to write; None if nothing is
-    written.
-    """
+    """The result of a message: the outcome for the metrics, and the message to write, or None."""
 
     outcome: str
     outgoing: OutgoingRecord | None = None
@@ -74,7 +72,7 @@ class MessageHandler(Protocol):
     """Processes the messages of a topic."""
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Return the order key of a message; None if its order does not matter.
+        """Return the order key of a message, or None if the order of the message is irrelevant.
 
         Messages with the same order key are handled one after the other.
         """
@@ -87,9 +85,7 @@ class MessageHandler(Protocol):
 
 
 class QuestionHandler:
-    """Answers questions and writes the answers to `topic`. `usual` are the options of questions that do not set
-    them.
-    """
+    """Answers questions and writes the answers to `topic`. `usual` has the default options of questions."""
 
     def __init__(self, client: QuestionClient, topic: str, usual: Mapping[str, Any]) -> None:
         self._client = client
@@ -97,9 +93,7 @@ class QuestionHandler:
         self._usual = dict(usual)
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Return None: questions do not depend on each other. Answers are still written in the order of the
-        questions.
-        """
+        """Return None, because questions are independent. Answers are still written in the order of questions."""
         return None
 
     def names_target(self, record: KafkaRecord) -> bool:
@@ -155,7 +149,7 @@ class DocumentHandler:
         self._collection = check_collection(collection)
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Return the id of the document, so that messages for the same document are handled in their order."""
+        """Return the id of the document, so that messages for the same document are handled in order."""
         if record.key is not None:
             return record.key
         try:
@@ -165,11 +159,11 @@ class DocumentHandler:
         return found.encode(errors="replace") if isinstance(found, str) else None
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Return False: the command line names the collection, not the message."""
+        """Return False, because the command line, and not the message, names the collection."""
         return False
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
-        """Store or delete a document. Deleting a missing document is no error."""
+        """Store or delete a document. Deleting a missing document is not an error."""
         key = _key_text(record)
         if record.value is None:
             if key is None:

@@ -10,7 +10,7 @@ _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class AdapterMetrics:
-    """The counters and gauges of one process. The session sets the functions that return gauges, such as `buffered`."""
+    """The counters and gauges of one process. The session sets functions for gauges, such as `buffered`."""
 
     def __init__(self) -> None:
         self._registry = registry = Registry()

@@ -1,5 +1,4 @@
-"""Handles the messages of one assigned partition concurrently, and publishes their outcomes in the order of the
-messages.
+"""Handles the messages of one assigned partition concurrently, and publishes their outcomes in order.
 
 An outcome is published only after the outcomes of all earlier messages. So answers have the same order as their
 questions, and the committed offset never skips a message.
@@ -28,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HandlingOptions:
-    """How the messages of all partitions are handled.
+    """Options for handling the messages of all partitions.
 
     Attributes:
         slots: the semaphore that limits the attempts in progress.
-        attempts: the number of failures after which a message that may be at fault becomes a dead letter.
+        attempts: the number of failed attempts after which a possibly wrong message becomes a dead letter.
     """
 
     handler: MessageHandler
@@ -52,10 +51,10 @@ class _Entry:
 
 
 class AssignedPartition:
-    """The messages of a partition that this process is assigned.
+    """A partition that is assigned to this process, with its messages.
 
     Args:
-        options: how messages are handled.
+        options: options for handling messages.
         publisher: publishes the outcomes of the messages.
         on_progress: called after each published batch.
         on_failure: called with an error that must end the session.
@@ -90,7 +89,7 @@ class AssignedPartition:
         return sum(entry.in_attempt for entry in self._entries)
 
     def add(self, record: KafkaRecord) -> None:
-        """Start to handle a message. It waits for an earlier message with the same order key."""
+        """Start to handle a message. The message first waits for an earlier message with the same order key."""
         entry = _Entry(record)
         key = self._options.handler.order_key(record)
         before = None if key is None else self._last_of_key.get(key)
@@ -165,7 +164,7 @@ class AssignedPartition:
                 for handled in batch:
                     self._options.metrics.messages.inc(handled.outcome)
                 self._on_progress()
-                self._head_is_done.set()  # further messages may have been finished meanwhile
+                self._head_is_done.set()  # check again, because further messages may be finished
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -205,7 +204,7 @@ class AssignedPartition:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once and publish nothing more: another process owns the partition, or the session is over."""
+        """Stop at once and publish nothing more: another process owns the partition, or the session has ended."""
         self._closing = True
         tasks = [entry.task for entry in self._entries if entry.task is not None]
         for task in (*tasks, self._publisher_task):
@@ -217,7 +216,5 @@ class AssignedPartition:
 
 
 def _without_content(failure: Exception) -> str:
-    """Return the type and code of a failure for the log. The text of the failure is left out, because it can quote a
-    message.
-    """
+    """Return the type and code of a failure for the log. The failure's text may quote a message, so it is left out."""
     return f"{type(failure).__name__} ({getattr(failure, 'resp_code', 'INTERNAL')})"

@@ -1,4 +1,4 @@
-"""Runs the adapter: its sessions, one after the other, its metrics, and a clean stop at SIGTERM."""
+"""Runs the adapter: its sessions in sequence, its metrics, and a clean stop at SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .topics import TopicAdmin
 
 LAG_SECONDS = 5.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
-# If a session lasted at least this long, the pause after its failure is short again.
+# After a session of at least this duration, the backoff starts again with a short pause.
 HEALTHY_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ class AdapterOptions:
 
     Attributes:
         settings: the settings of qa-cluster, with the address of the cluster.
-        service: the URL of a REST service to use instead of the cluster; empty: the cluster.
+        service: the URL of a REST service; empty: use the cluster directly.
         api_key_file: the file with the API key of the service; empty: no key.
         answer_topic: the topic for answers; empty: the messages are documents to store.
-        usual: the options of questions that do not set them.
-        metrics_port: the port of the metrics; None: no metrics server.
+        usual: the default options of questions.
+        metrics_port: the port for metrics; None: no metrics server.
     """
 
     settings: Settings
@@ -63,7 +63,7 @@ class AdapterOptions:
     metrics_port: int | None = None
 
     def handler(self, client: QuestionClient) -> MessageHandler:
-        """Return the handler for the messages: of questions if there is a topic for answers, else of documents."""
+        """Return the handler: for questions if the options have a topic for answers, else for documents."""
         if self.answer_topic:
             return QuestionHandler(client, self.answer_topic, self.usual)
         return DocumentHandler(client, self.collection)
@@ -79,8 +79,8 @@ def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
     chosen = AdapterOptions(settings, SessionOptions(**session), **options)
     properties = KafkaProperties.of(brokers=chosen.brokers, file=chosen.kafka_config, given=tuple(chosen.set_kafka))
     asyncio.run(Adapter(chosen, properties).run())
-    # All offsets are committed and the process has left its group. An ordinary exit waits for the destruction of the
-    # Kafka clients, which can hang after a broker was killed.
+    # All offsets are committed, and the process has left its group. A regular exit would also destroy the Kafka
+    # clients, which can hang after the death of a broker.
     logging.shutdown()
     os._exit(0)
 
@@ -111,7 +111,7 @@ class Adapter:
                     lag.cancel()
 
     def _signalled(self) -> None:
-        """At the first signal, finish the messages that were read; at the second, stop at once."""
+        """At the first signal, finish the messages that were read. At the second signal, stop at once."""
         if self._stop is not None and not self._stop.is_set():
             _log.info("signal received: draining")
             self._stop.set()
@@ -141,7 +141,7 @@ class Adapter:
             async with AsyncClusterClient(options.settings) as cluster:
                 yield cluster
             return
-        # the adapter repeats attempts itself, so that it can count them and use the slot for other messages meanwhile
+        # the adapter retries itself, to count retries and to free the slot during pauses
         once = RetryPolicy(attempts=1)
         async with AsyncClient(options.service, api_key=_key_in(options.api_key_file), retry=once) as service:
             yield service
@@ -177,7 +177,7 @@ class Adapter:
 
 
 class _signals:
-    """Calls a function for SIGTERM and SIGINT, inside the event loop."""
+    """Calls a function in the event loop at SIGTERM and SIGINT."""
 
     def __init__(self, handle: Callable[[], None]) -> None:
         self._handle = handle

@@ -1,8 +1,8 @@
 """The configuration of the Kafka clients: librdkafka's properties from a file and from the command line.
 
-The adapter itself sets the properties that its delivery guarantees depend on; users cannot change them. Secrets are
-accepted only in the file, because every user of the machine can read the arguments of a process. Logs and errors of
-this package never contain a secret.
+The adapter itself sets the properties for its delivery guarantees, and users cannot change them. Only the file may
+contain secrets, because every user of the machine can read the arguments of a process. Logs and errors of this package
+never contain a secret.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _PRODUCER_ONLY = re.compile(
     r"(linger\.|batch\.|compression\.|message\.timeout|delivery\.timeout|transaction\.|queue\.buffering|retries$"
     r"|message\.send|partitioner$|sticky\.)"
 )
-# Messages that librdkafka has fetched in advance, in kilobytes; its own default is 64 MB for each consumer.
+# The limit of prefetched messages in librdkafka, in kilobytes. Its default is 64 MB for each consumer.
 _FETCHED_KBYTES = 16_384
-# librdkafka's log lines that are left out: the adapter logs and counts the errors that follow from them.
+# Omitted log lines of librdkafka. The adapter logs and counts the resulting errors.
 _NOISE = re.compile(r"will be ignored by this|^(FAIL|REQTMOUT|TXNERR) ")
 
 
 def parse_properties(text: str, name: str) -> dict[str, str]:
     """Read ``name=value`` lines, as in the property files of Kafka's own tools; ``#`` and ``!`` start comments.
 
-    ConfigError names the line, but does not repeat it.
+    ConfigError has the number of a wrong line, but not its text.
 
     >>> parse_properties("# login\\nsasl.username = me\\n", "client.properties")
     {'sasl.username': 'me'}
@@ -82,7 +82,9 @@ class KafkaProperties:
 
     @classmethod
     def of(cls, *, brokers: str = "", file: str = "", given: Iterable[str] = ()) -> KafkaProperties:
-        """Combine the properties of a file, of ``NAME=VALUE`` options, and of the option for brokers; later ones win.
+        """Combine the properties of a file, of ``NAME=VALUE`` options, and of the option for brokers.
+
+        A later source in this list overrides an earlier one.
 
         Raises:
             ConfigError: an option is malformed, reserved for the adapter, or a secret; or no broker is given.
@@ -118,7 +120,7 @@ class KafkaProperties:
 
     @property
     def max_poll_seconds(self) -> float:
-        """If a process does not poll for this time, the group gives its partitions to other processes."""
+        """The limit between two polls, after which the group reassigns the partitions of this process."""
         text = self.values.get("max.poll.interval.ms", "300000")
         if not text.isdigit():
             raise ConfigError(f"Kafka property 'max.poll.interval.ms' is {text!r}, but must be a number")
@@ -126,7 +128,7 @@ class KafkaProperties:
 
     @contextmanager
     def faults_as_config_errors(self) -> Iterator[None]:
-        """Raise ConfigError, without secrets, if a Kafka client created in the block refuses its configuration."""
+        """Raise ConfigError, without secrets, if a Kafka client in the block refuses its configuration."""
         try:
             yield
         except KafkaException as error:
@@ -137,7 +139,7 @@ class KafkaProperties:
         return self.without_secrets(found.str() if isinstance(found, KafkaError) else str(found))
 
     def without_secrets(self, text: str) -> str:
-        """Return the text with `HIDDEN` in place of every secret."""
+        """Return the text with `HIDDEN` instead of every secret."""
         for name, value in self.values.items():
             if value and is_secret(name):
                 text = text.replace(value, HIDDEN)
@@ -160,9 +162,9 @@ class KafkaProperties:
         return usual | self._without(_PRODUCER_ONLY) | fixed
 
     def producer(self, transactional_id: str = "") -> dict[str, Any]:
-        """Return the configuration of a producer; with an id, of a transactional producer.
+        """Return the configuration of a producer, which is transactional if it has an id.
 
-        The partition of a key is chosen as in the Java client, so that all producers of a topic choose the same one.
+        Keys select partitions as in the Java client, so that all producers of a topic select the same partition.
         """
         usual = {"partitioner": "murmur2_random", "linger.ms": 5}
         fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}

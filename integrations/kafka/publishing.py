@@ -1,13 +1,13 @@
-"""Publishes the outcomes of a partition's messages: writes them, and marks the messages as processed.
+"""Publishes the outcomes of a partition's messages: writes the outcomes, and marks the messages as processed.
 
 Both publishers get batches in the order of the messages. `AtLeastOncePublisher` waits until the brokers have
 acknowledged a batch, and then reports its offset for the next commit. `TransactionalPublisher` writes a batch and its
 offset in one transaction.
 
-A transactional id belongs to one input partition. The process that gets the partition first initialises a producer with
-that id, and then reads the committed offset. Initialising fences every earlier owner of the partition: a process that
-was suspended or cut off can no longer commit, and its open transaction is aborted. So it does not matter when such a
-process learns that it has lost the partition.
+A transactional id belongs to one input partition. A new owner of the partition first initialises a producer with this
+id, and then reads the committed offset. The initialisation fences every earlier owner: the broker aborts its open
+transaction, and refuses its later commits. So a suspended or disconnected owner can do no harm, even if it does not
+know that it has lost the partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CALL_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
 RETRY_SECONDS = 0.2
 MAX_ABORTS = 5
-# Errors that concern a single message, and that a retry cannot resolve.
+# Permanent errors of a single message.
 _REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class SessionLost(Exception):
 
 @dataclass(slots=True)
 class HandledEntry:
-    """A processed message, with the message to write for it; None if nothing is to be written."""
+    """A processed message, and the message to write for it, or None."""
 
     record: KafkaRecord
     outcome: str
@@ -61,9 +61,7 @@ class BatchPublisher(Protocol):
     linger_seconds: float
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Publish the outcomes of a batch. Then all messages before `next_offset` are processed. SessionLost if that
-        fails.
-        """
+        """Publish a batch, after which all messages before `next_offset` are processed. SessionLost after a failure."""
 
     async def close(self) -> None:
         """Release the resources that the publisher holds for the partition."""
@@ -76,7 +74,7 @@ class DeadLetterTopic:
         self.topic = topic
 
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
-        """Replace the outgoing message of an entry by a dead letter. SessionLost if it already is a dead letter."""
+        """Replace the outgoing message of an entry by a dead letter. SessionLost if the message is a dead letter."""
         if entry.outcome == "dead_letter":
             raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
         reason = InputTooLong(f"the brokers refuse the answer: {error.str()}")
@@ -192,7 +190,7 @@ class AtLeastOncePublisher:
 
 
 class TransactionalPublisher:
-    """Publishes the outcomes of one partition in transactions, with a producer of its own."""
+    """Publishes the outcomes of one partition in transactions, with a separate producer."""
 
     def __init__(
         self,
@@ -215,7 +213,7 @@ class TransactionalPublisher:
         self._producer: Any = None
 
     async def open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
-        """Fence the earlier owners of the partition, and abort their open transactions. SessionLost if that fails."""
+        """Fence earlier owners of the partition, and abort their open transactions. SessionLost after a failure."""
         await self._in_thread(partial(self._open, configuration, logger))
 
     def _open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
@@ -227,9 +225,7 @@ class TransactionalPublisher:
             raise SessionLost(f"{topic}[{number}]: no transaction can start: {error.args[0].str()}") from error
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Write a batch and its offset in one transaction. If the transaction is aborted, write the batch in a
-        new one.
-        """
+        """Write a batch and its offset in one transaction. After an abort, repeat this in a new transaction."""
         await self._in_thread(partial(self._publish, batch, next_offset))
         self._processed(next_offset)
 
@@ -248,7 +244,7 @@ class TransactionalPublisher:
         raise SessionLost(f"{self._source[0]}[{self._source[1]}]: {MAX_ABORTS} transactions in a row were aborted")
 
     def _transaction(self, batch: Sequence[HandledEntry], next_offset: int) -> str | None:
-        """Run one transaction. Return None if it was committed, else the reason why it was aborted."""
+        """Run one transaction. Return None after a commit, or the reason for an abort."""
         refused: list[tuple[HandledEntry, KafkaError]] = []
 
         def delivered(entry: HandledEntry, error: KafkaError | None) -> None:
@@ -305,18 +301,16 @@ class TransactionalPublisher:
         """Drop the producer. The next owner of the partition aborts a transaction that is still open."""
         held, self._producer = [self._producer], None
         if held[0] is not None:
-            self._threads.submit(_drop, held)  # nothing waits for it: after a failure of a broker it can hang
+            self._threads.submit(_drop, held)  # without waiting, because it can hang after a failure of a broker
 
 
 def _drop(held: list[Any]) -> None:
-    """Destroy the producer in `held`. It takes seconds at times, so call this in a thread that may wait."""
+    """Destroy the producer in `held`. This may take seconds, so call it in a thread that may block."""
     held.pop().purge()
 
 
 def _until_done(call: Callable[[], object], seconds: float) -> None:
-    """Call a function of the transactional API. If it fails with a retriable error, repeat the call for up to
-    `seconds`.
-    """
+    """Call a function of the transactional API. After a retriable error, retry for up to `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:

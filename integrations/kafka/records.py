@@ -11,7 +11,7 @@ import orjson
 from qa_cluster.errors import InvalidInput
 
 Headers = tuple[tuple[str, bytes | None], ...]
-# Headers that the adapter adds. If a message passes several adapters, each replaces the headers of the previous one.
+# Headers that the adapter adds. If a message passes several adapters, each one replaces these headers.
 SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "qa-source-topic", "qa-source-partition", "qa-source-offset"
 SOURCE_TIMESTAMP = "qa-source-timestamp"
 ERROR_CODE, ERROR, ATTEMPTS = "qa-error-code", "qa-error", "qa-attempts"
@@ -59,7 +59,7 @@ class OutgoingRecord:
 
 
 def decoded(record: KafkaRecord) -> Mapping[str, Any]:
-    """Return the JSON object of a message; UndecodableMessage if it has no value, or the value is not a JSON object."""
+    """Return the JSON object in the value of a message; UndecodableMessage if the value is anything else."""
     if record.value is None:
         raise UndecodableMessage("the message has no value, but must have a JSON object")
     try:
@@ -77,16 +77,15 @@ def _kind(value: object) -> str:
 
 
 def reply(record: KafkaRecord, topic: str, value: bytes, outcome: str) -> OutgoingRecord:
-    """Return the message to write to `topic` in reply to `record`. It has the key and headers of `record`, and headers
-    with the topic, partition and offset of `record`.
+    """Return the message to write to `topic` in reply to `record`.
+
+    It has the key and the headers of `record`, and additional headers with topic, partition and offset of `record`.
     """
     return OutgoingRecord(topic, record.key, value, _headers_of(record), outcome)
 
 
 def dead_letter(record: KafkaRecord, topic: str, error: BaseException, attempts: int) -> OutgoingRecord:
-    """Return the dead letter for a message that cannot be processed: the same key and value, with the error in the
-    headers.
-    """
+    """Return the dead letter for a message: the message's key and value, with the error in additional headers."""
     code = getattr(error, "resp_code", "INTERNAL")
     text = str(error) or type(error).__name__
     if len(text) > MAX_ERROR_CHARS:

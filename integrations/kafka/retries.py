@@ -1,7 +1,7 @@
-"""Decides which errors are worth another attempt, and after which pause.
+"""Decides whether to retry after an error, and after which pause.
 
-An error of the cluster or of the service does not concern the message: the attempt is repeated until it succeeds. An
-error that the message may have caused is repeated a few times. An error of the message itself is never repeated.
+After an error of the cluster or of the service, the adapter retries until success. After an error that the message may
+have caused, it retries a few times. After an error of the message itself, it does not retry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qa_cluster.errors import (
 )
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 10.0
-# The limit of a requested pause: an API key over its daily limit, for example, could require one until tomorrow.
+# The limit of a requested pause. An API key at its daily limit, for example, requests a pause until the next day.
 LONGEST_ASKED_SECONDS = 60.0
 LOG_SECONDS = 30.0
 
@@ -45,8 +45,8 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 
     Args:
         names_target: whether the message itself names a collection or a model. If not, a missing collection, a missing
-            model or a rejected key is a fault of the installation. The message then waits until an operator corrects
-            it.
+            model or a rejected key is an error of the installation, and the adapter retries until an operator
+            corrects it.
 
     >>> verdict_on(NotFound("no such collection: 'x'"), names_target=True).value
     'dead letter'
@@ -67,7 +67,7 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 def pause_seconds(error: Exception, attempt: int) -> float:
     """Return the pause after failed attempt number `attempt`: exponential backoff with jitter.
 
-    If the error asks for a longer pause, that pause is used, up to `LONGEST_ASKED_SECONDS`.
+    A longer pause that the error requests is used instead, up to `LONGEST_ASKED_SECONDS`.
     """
     grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * float(2 ** min(attempt - 1, 10)))
     asked = getattr(error, "retry_after_seconds", None) or 0.0
@@ -77,9 +77,7 @@ def pause_seconds(error: Exception, attempt: int) -> float:
 
 
 class FailureLog:
-    """Logs each type of failure at most once per `LOG_SECONDS`, because every message in progress has the same
-    failure.
-    """
+    """Logs each type of failure at most once per `LOG_SECONDS`, because many messages have the same failure."""
 
     def __init__(self) -> None:
         self._logged: dict[str, float] = {}
@@ -89,4 +87,4 @@ class FailureLog:
         kind, now = type(error).__name__, time.monotonic()
         if now - self._logged.get(kind, -LOG_SECONDS) >= LOG_SECONDS:
             self._logged[kind] = now
-            _log.warning("attempt %d of %s failed and is repeated: %s: %s", attempt, place, kind, error)
+            _log.warning("attempt %d of %s failed and is retried: %s: %s", attempt, place, kind, error)

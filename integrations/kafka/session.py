@@ -1,9 +1,9 @@
-"""A session: the membership in a consumer group from the subscription until a signal or a failure ends it.
+"""A session: the membership in a consumer group, from the subscription to a signal or a failure.
 
 One thread makes all calls of the consumer. It never stops polling, so the process stays in the group
 (`max.poll.interval.ms`) even if the cluster is slow. While the buffer is full, the thread pauses the partitions and
-polls only for events of the group. The callbacks of a rebalance run in this thread and wait for the event loop. So a
-partition is given up only when its attempts in progress have ended and its offset is committed.
+polls only for events of the group. The callbacks of a rebalance run in this thread and wait for the event loop. So the
+process releases a partition only after the end of its attempts in progress and the commit of its offset.
 
 A failure never skips a message. The session ends, and the next session resumes at the committed offsets.
 """
@@ -40,7 +40,7 @@ from .retries import FailureLog
 
 POLL_SECONDS = 0.1
 COMMIT_SECONDS = 1.0
-# The partitions are paused only if the buffer is full for longer: a pause drops messages that were fetched already.
+# The partitions are paused if the buffer is full for this time. Each pause discards prefetched messages.
 FULL_SECONDS = 1.0
 TRANSACTION_THREADS = 64
 
@@ -105,7 +105,7 @@ class KafkaSession:
         self._committed_at = time.monotonic()
         self._fetched: list[KafkaRecord] = []
         self._paused = self._reassigned = False
-        # The consumer serves one thread at a time. So a transaction must not use it, because it would wait for `poll`.
+        # Calls of the consumer wait for each other. So a transaction uses this copy, or it would wait for `poll`.
         self._group_metadata: Any = None
         self._space = asyncio.Event()
         self._abandoned = False
@@ -136,13 +136,11 @@ class KafkaSession:
 
     @property
     def positions(self) -> dict[_Source, int | None]:
-        """For each assigned partition, the next offset to process; None if it is not known yet."""
+        """For each assigned partition, the next offset to process, or None if this offset is unknown."""
         return {source: self._positions.get(source) for source in self._partitions}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Handle messages until `stop` is set, then finish the messages that were read. SessionLost if the session
-        fails.
-        """
+        """Handle messages until `stop` is set, then finish the messages that were read. SessionLost after a failure."""
         self._metrics.sessions.inc()
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -168,7 +166,7 @@ class KafkaSession:
                     continue
                 free = 0
             elif self._paused and free < self._options.buffer // 2:
-                free = 0  # resume later: each pause discards messages that were fetched in advance
+                free = 0  # stay paused, because each further pause would discard prefetched messages
             else:
                 full_since = None
             for record in await self._in_poller(partial(self._poll, free)):
@@ -201,7 +199,9 @@ class KafkaSession:
         await asyncio.wait([closing], timeout=self._revoke_seconds + CLOSE_SECONDS)
         if not closing.done():
             self._abandoned = True
-            _log.warning("the group did not let this member leave; the brokers remove it after session.timeout.ms")
+            _log.warning(
+                "this process could not leave the consumer group; the brokers remove it after session.timeout.ms"
+            )
         elif isinstance(error := closing.exception(), Exception):
             _log.warning("the consumer ended with an error: %s", self._clean(error))
         for partition in list(self._partitions.values()):
@@ -236,15 +236,15 @@ class KafkaSession:
         )
 
     def _poll(self, free: int) -> list[KafkaRecord]:
-        """Return up to `free` messages. With 0, pause the partitions and process only events of the group."""
+        """Return up to `free` messages. If `free` is 0, pause the partitions and process only events of the group."""
         self._commit_due()
         self._pause(free <= 0)
         self._group_metadata = self._consumer.consumer_group_metadata()
         self._fetched = []
         wait = POLL_SECONDS
         while len(self._fetched) < max(free, 1):
-            # A poll for one message at a time: after a rebalance inside `consume`, messages of the old assignment could
-            # be mixed with messages of the new one.
+            # Each poll returns one message. With `consume`, a rebalance could mix messages of the old and the new
+            # assignment.
             message = self._consumer.poll(wait)
             if message is None:
                 break
@@ -261,7 +261,7 @@ class KafkaSession:
     def _pause(self, wanted: bool) -> None:
         if wanted == self._paused and not self._reassigned:
             return
-        # librdkafka keeps the state of a partition over rebalances, so a partition can return paused.
+        # A partition that was paused earlier is still paused when librdkafka assigns it again.
         assignment = self._consumer.assignment()
         if assignment:
             (self._consumer.pause if wanted else self._consumer.resume)(assignment)
@@ -278,7 +278,7 @@ class KafkaSession:
         self._failures.note(KafkaException(error), "the connection to the brokers", 1)
 
     def _on_assign(self, consumer: object, partitions: list[TopicPartition]) -> None:
-        """Prepare partitions before reading. The consumer reads their committed offsets after this callback."""
+        """Prepare assigned partitions. The consumer reads their committed offsets after this callback."""
         sources = [(entry.topic, entry.partition) for entry in partitions]
         _log.info("assigned: %s", _names(sources))
         self._reassigned = True

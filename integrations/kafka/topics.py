@@ -1,4 +1,4 @@
-"""Reads topics and offsets from the brokers: which topics exist, and how far the group is behind."""
+"""Reads topics and offsets from the brokers, to check the topics and to compute the lag of the group."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TopicAdmin:
             ) from None
 
     def lag(self, group: str, positions: Mapping[_Source, int | None]) -> dict[_Source, int]:
-        """Return the number of unprocessed messages of each partition: those after its position.
+        """Return the number of unprocessed messages of each partition.
 
         Args:
             positions: for each partition, the next offset to process; None: use the committed offset.

@@ -42,19 +42,19 @@ class QAClusterRetriever(BaseRetriever):
     attempts: int | None = Field(default=None, ge=1)
     """The limit of attempts of a call; None: as many as the timeout allows."""
     k: int = Field(default=4, ge=1)
-    """How many passages are retrieved."""
+    """The number of passages to retrieve."""
     mode: Literal["search", "ask"] = SEARCH  # type: ignore[assignment]
-    """`search`: the best sentences. `ask`: the sentences with an answer; with `answer` and its offsets as metadata."""
+    """`search`: the best sentences. `ask`: the sentences with an answer, with `answer` and its offsets as metadata."""
     collection: str = "default"
-    """The collection that is searched."""
+    """The collection to search."""
     filter: str | tuple[str, ...] = ()
     """Conditions on the metadata in the short form, such as `year>=2020`."""
     filters: dict[str, Any] | None = None
     """A filter on the metadata in Haystack's form."""
     ranking: Literal["words", "meaning", "both"] | None = None
-    """How sentences are ranked; None: the default of the service."""
+    """The ranking: `words`, `meaning` or `both`; None: the default of the service."""
     neighbours: int = Field(default=1, ge=0)
-    """With `search`, how many sentences before and after a found sentence belong to its passage."""
+    """With `search`, the number of sentences before and after a found sentence to include in its passage."""
 
     _connection: ServiceConnection | None = PrivateAttr(default=None)
 
@@ -88,9 +88,7 @@ class QAClusterRetriever(BaseRetriever):
         return self._connection
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a call to the service. `options`, from the call, replace the options of the
-        retriever.
-        """
+        """Return the options of a call to the service. `options` override the options of the retriever."""
         given: dict[str, Any] = {
             "collection": self.collection,
             "filter": self.filter,

@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from qa_cluster.integrations.service.passages import FoundPassage
 
-# Metadata about the position of a passage. It is not shown to language models and embeddings, which do not need it.
+# Metadata about the position of a passage, which language models and embeddings do not need to see.
 _POSITIONS = [
     *("document_id", "document_version", "start", "end", "score", "source"),
     *("sentence_start", "sentence_end", "answer_start", "answer_end", "pinned"),
@@ -14,9 +14,7 @@ _POSITIONS = [
 
 
 def node_of(passage: FoundPassage) -> NodeWithScore:
-    """Return the node of a passage, with its offsets in the stored text. The source of the node is the stored
-    document.
-    """
+    """Return the node of a passage, with offsets in the stored text. The node's source is the stored document."""
     node = TextNode(
         id_=passage.id,
         text=passage.text,

@@ -25,9 +25,8 @@ from .nodes import node_of
 class QAClusterQueryEngine(BaseQueryEngine):
     """Answers questions with exact quotes.
 
-    The text of a response is the best quote, or empty if no document answers the question. The source nodes are the
-    sentences of all answers, best first. The metadata has `answerable`, `no_answer_score`, and the quotes with their
-    offsets.
+    The text of a response is the best quote, or empty without an answer. The source nodes are the sentences of all
+    answers, best first. The metadata has `answerable`, `no_answer_score`, and the quotes with their offsets.
 
     Args:
         base_url: the address of the service.
@@ -36,7 +35,7 @@ class QAClusterQueryEngine(BaseQueryEngine):
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
         top_k: the limit of answers.
-        collection: the collection that the answers come from.
+        collection: the collection to search for answers.
         filter, filters: conditions on the metadata: in the short form (`year>=2020`), and in Haystack's form.
         model: the reader; empty: the service's reading plan.
         no_answer: whether "no answer" is a possible result.

@@ -29,11 +29,11 @@ class QAClusterNodeRetriever(BaseRetriever):
         tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
-        k: how many passages are retrieved.
-        collection: the collection that is searched.
+        k: the number of passages to retrieve.
+        collection: the collection to search.
         filter, filters: conditions on the metadata: in the short form (`year>=2020`), and in Haystack's form.
         ranking: `words`, `meaning` or `both`; None: the default of the service.
-        neighbours: how many sentences before and after a found sentence belong to its passage.
+        neighbours: the number of sentences before and after a found sentence to include in its passage.
     """
 
     def __init__(

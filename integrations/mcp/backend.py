@@ -1,6 +1,4 @@
-"""The tools' access to the documents: a client of the service or of the cluster, with a limit of calls and a
-deadline.
-"""
+"""The tools' access to the documents: a client of the service or of the cluster, with a call limit and a deadline."""
 
 from __future__ import annotations
 
@@ -32,21 +30,21 @@ from qa_cluster.errors import ConfigError, InvalidInput
 from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 
-# The limit of waiting calls, as a multiple of the calls that may run at the same time.
+# The limit of waiting calls, as a multiple of the limit of running calls.
 WAITING_PER_CALL = 4
-# The service replies with an error at the deadline of a request. The call waits this much longer for that reply.
+# The additional time that a call waits for the service's error after the deadline of the request.
 MARGIN_SECONDS = 1.0
-# After this time, it is checked again that the service refuses requests without a key.
+# The interval of checks that the service refuses requests without a key.
 CHECKED_SECONDS = 30.0
 MAX_AUTHORIZATION_CHARS = 1000
 
 _Result = TypeVar("_Result")
-# The Authorization header of the caller of this MCP request; empty: the caller sent none.
+# The Authorization header of the current MCP request; empty: the request has none.
 _CALLER: ContextVar[str] = ContextVar("qa_cluster_mcp_caller", default="")
 
 
 class DocumentSource(Protocol):
-    """The methods that `AsyncClient` and `AsyncClusterClient` have in common and that the tools use."""
+    """The methods of `AsyncClient` and `AsyncClusterClient` that the tools use."""
 
     async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question."""
@@ -79,12 +77,12 @@ class DocumentSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """How to access the documents.
+    """The options for the access to the documents.
 
     Attributes:
         settings: the settings of this run.
         direct: whether to use the cluster of the settings directly, without the REST service and its API keys.
-        over_http: whether MCP requests come over HTTP; then each caller's Authorization header is passed on.
+        over_http: whether MCP requests arrive over HTTP. The backend then forwards each caller's Authorization header.
         keys_required: whether to refuse all calls while the service accepts requests without a key.
     """
 
@@ -114,7 +112,7 @@ def service_url(settings: Settings) -> str:
 
 
 class CallersKey(httpx.AsyncBaseTransport):
-    """Sends each request with the Authorization header of its caller, over connections that all callers share."""
+    """Sends each request with the Authorization header of its caller. All callers share the connections."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -131,10 +129,10 @@ class CallersKey(httpx.AsyncBaseTransport):
 
 
 def authorization_of(values: list[str]) -> str:
-    """Return the Authorization header of a request; empty if it has none.
+    """Return the Authorization header of a request, or an empty text without a header.
 
     Raises:
-        InvalidInput: there are several headers, or it is not a bearer key. The message does not repeat the header.
+        InvalidInput: there are several headers, or the header has no bearer key. The error does not repeat the header.
     """
     if len(values) > 1:
         raise InvalidInput("the request has several Authorization headers: send one, `Bearer` and an API key")
@@ -147,7 +145,7 @@ def authorization_of(values: list[str]) -> str:
 
 
 class Backend:
-    """Runs the calls of the tools: at most `mcp_max_calls` at the same time, each within `mcp_timeout_ms`."""
+    """Runs the calls of the tools: at most `mcp_max_calls` concurrent calls, each within `mcp_timeout_ms`."""
 
     def __init__(self, options: BackendOptions) -> None:
         self._options = options
@@ -168,7 +166,7 @@ class Backend:
     async def call(
         self, authorization: list[str], work: Callable[[DocumentSource, float], Awaitable[_Result]]
     ) -> _Result:
-        """Run `work` when a place is free, and return its result.
+        """Run `work` once fewer than `mcp_max_calls` calls run, and return its result.
 
         Args:
             authorization: the Authorization headers of the caller's HTTP request.
@@ -176,7 +174,7 @@ class Backend:
 
         Raises:
             QueueFull: too many calls wait.
-            DeadlineExceeded: the timeout of the call is over.
+            DeadlineExceeded: the call has exceeded its timeout.
         """
         until = time.monotonic() + self._seconds
         token = _CALLER.set(authorization_of(authorization) if self._options.over_http else "")

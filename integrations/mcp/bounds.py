@@ -1,7 +1,7 @@
-"""The limits of what a tool returns, and the functions that keep a text or a result within them. Pure.
+"""The limits of tool results, and the pure functions that shorten a text or a result to these limits.
 
-A language model reads each result, so a result must be small for all documents. A shortened text is still an exact part
-of the document, and its offsets are adjusted.
+A language model reads each result, so every result must be small. A shortened text is still an exact part of the
+document, and its offsets are adjusted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 MAX_TOP_K = 10
 DEFAULT_ASK_TOP_K = 3
 DEFAULT_SEARCH_TOP_K = 5
-# A search ranks more sentences than it returns documents, because a document may have several of the best sentences.
+# The number of ranked sentences per requested document, because a document may have several of the best sentences.
 SENTENCES_PER_DOCUMENT = 4
 MAX_QUOTES = 3
 MAX_FILTERS = 20
@@ -40,7 +40,7 @@ CUT = "…"
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return the text; if it is longer than `limit`, its beginning with an ellipsis.
+    """Return the text, or its start with an ellipsis if the text is longer than `limit`.
 
     >>> shortened("abcdef", 4)
     'abc…'
@@ -80,9 +80,7 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def within(result: dict[str, Any], items: str) -> dict[str, Any]:
-    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of its list `items`, and add a note about
-    it.
-    """
+    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and add a note."""
     omitted = 0
     while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:
         omitted += 1

@@ -1,7 +1,7 @@
 """The process of `qa-cluster mcp`: transports, logging and shutdown.
 
-Standard output belongs to the protocol, so the log goes to standard error. The log has no headers and no questions. The
-loggers of the HTTP client log only warnings, because at level debug they write headers.
+The protocol uses standard output, so the log uses standard error. The log has no headers and no questions. The loggers
+of the HTTP client log only warnings, because their debug messages contain headers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .server import QuestionServer, make_server
 
 PATH = "/mcp"
 SHUTDOWN_SECONDS = 5
-# Connections that are open at the same time, idle connections included.
+# The limit of open connections, including idle ones.
 MAX_CONNECTIONS = 256
-# The limit of a request body without `put_document`: the longest argument is then a question or a filter.
+# The limit of a request body if the server has no `put_document`. The longest argument is then a question or a filter.
 READ_BODY_BYTES = 256 * 1024
-# Added to the limit of a document, because JSON makes its text longer.
+# The addition to the limit of a document, because the text is longer as JSON.
 _BODY_MARGIN = 64 * 1024
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "asyncio", "mcp.server.streamable_http", "mcp.server.lowlevel")
 _INTERRUPTED = 130
@@ -56,7 +56,7 @@ def run(
         over_http: serve streamable HTTP at `mcp_host` and `mcp_port` instead of stdio.
         direct: use the cluster of the settings directly, without the REST service.
         write: offer the tool `put_document`.
-        collection: the collection of calls that do not name one.
+        collection: the default collection of calls.
         without_keys: allow an address other than loopback even if the service requires no API key.
         loopback: whether `mcp_host` is reachable from this machine only.
     """
@@ -104,16 +104,16 @@ async def _serve_stdio(server: QuestionServer, backend: Backend, where: str) -> 
         return 0
     _log.info("stopped by %s", signal.Signals(stopped.result()).name)
     await backend.aclose()
-    # A thread of the SDK still reads standard input, which no other thread can interrupt: a regular exit would wait
-    # for the next line.
+    # A regular exit would wait for a thread of the SDK that reads the next line of standard input. No other thread can
+    # interrupt this thread.
     logging.shutdown()
     os._exit(0 if stopped.result() == signal.SIGTERM else _INTERRUPTED)
 
 
 class PostOnly:
-    """Replies with 405 to every method except POST, because the server has no streams that a client could open.
+    """Replies with 405 to every method except POST, because the server offers no streams.
 
-    `app` is the application of the SDK. It gets all POST requests and the lifespan events.
+    `app` is the application of the SDK. It receives all POST requests and the lifespan events.
     """
 
     def __init__(self, app: Any) -> None:

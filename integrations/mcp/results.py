@@ -1,6 +1,4 @@
-"""The results of the tools: models that define the output schemas, and functions that fill them from clients'
-results.
-"""
+"""The results of the tools: models for the output schemas, and functions that fill them from a client's results."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ from .bounds import (
     within,
 )
 
-Start = Annotated[int, Field(description="offset in the document, in characters; `fetch` takes it as offset")]
+Start = Annotated[int, Field(description="offset in the document, in characters; pass it to `fetch` as offset")]
 Title = Annotated[str | None, Field(description="title of the document")]
 Url = Annotated[str | None, Field(description="web address of the document")]
-Note = Annotated[str | None, Field(description="what is missing from this result, and what to do")]
+Note = Annotated[str | None, Field(description="missing parts of this result, and advice")]
 Confidence = Literal["sure", "likely", "unsure"]
 COLLECTION = "collection of the documents"
 # Answers with a lower score are left out, except the best answer.
@@ -36,9 +34,9 @@ MIN_SCORE = 0.05
 
 
 class QuotedAnswer(BaseModel):
-    """An answer with the passage that it was read in."""
+    """An answer with its passage."""
 
-    answer: str = Field(description="exact words of the document")
+    answer: str = Field(description="exact words from the document")
     score: float = Field(description="probability that the answer is right")
     confidence: Confidence | None = Field(None, description="the score in words; check the quote of an unsure answer")
     pinned: bool | None = Field(None, description="true: an editor of the collection has written this answer")
@@ -129,11 +127,11 @@ class StoredDocument(BaseModel):
     version: str
     created: bool = Field(description="whether the document is new")
     changed: bool = Field(description="false if this version was already stored")
-    indexed: bool = Field(description="whether questions already get answers from it")
+    indexed: bool = Field(description="whether questions already get answers from this document")
 
 
 def asked(result: AskResult, collection: str) -> dict[str, Any]:
-    """Return the fields of an `AskOutput`, with the answers of a client."""
+    """Return the fields of an `AskOutput` from a client's result."""
     answers = [_answer(answer) for answer in result.answers if answer.rank == 1 or answer.score >= MIN_SCORE]
     note = _missing(result.index)
     if not result.answerable:
@@ -252,7 +250,7 @@ def stored(result: WriteResult, collection: str) -> dict[str, Any]:
 
 
 def _plain(model: BaseModel) -> dict[str, Any]:
-    """Return the fields of a model, without fields that are None."""
+    """Return the fields of a model without None values."""
     return model.model_dump(exclude_none=True)
 
 
@@ -261,7 +259,7 @@ def _short(text: str, limit: int) -> str | None:
 
 
 def _web_address(url: str) -> str | None:
-    """Return the address; None if it is too long, because a shortened address would lead to another page."""
+    """Return the address, or None if it is too long: a shortened address would lead to another page."""
     return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 

@@ -74,8 +74,8 @@ _Filter = Annotated[
     BeforeValidator(_as_list),
     Field(
         max_length=MAX_FILTERS,
-        description="conditions on the metadata of documents, all of which must hold: year>=2020, lang=en,de (one of"
-        " them), lang!=en, lang=null (missing)",
+        description="conditions on the metadata of documents; all must hold: year>=2020, lang=en,de (one of these),"
+        " lang!=en, lang=null (missing)",
     ),
 ]
 _Collection = Annotated[
@@ -87,7 +87,7 @@ _Id = Annotated[
     BeforeValidator(_text_of),
     Field(min_length=1, max_length=3 * MAX_ID_BYTES, description="id from a result, or a qa://documents/ address"),
 ]
-_Offset = Annotated[int, Field(ge=0, description="first character; next_offset of the previous part")]
+_Offset = Annotated[int, Field(ge=0, description="first character to read, such as next_offset of the previous part")]
 _Limit = Annotated[int, Field(ge=1, le=MAX_FETCH_CHARS, description="maximum number of characters")]
 _Metadata = Annotated[dict[str, Any] | None, Field(description="metadata fields, which filters can use")]
 
@@ -96,7 +96,7 @@ _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent
 
 
 class QuestionServer(MCPServer[None]):
-    """An MCP server with short errors about arguments, which name the expected values."""
+    """An MCP server with short errors about wrong arguments. The errors name the expected values."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None) -> Any:
         """Call a tool. ToolError if the arguments are wrong or the service fails."""
@@ -135,7 +135,7 @@ def _result(value: dict[str, Any]) -> CallToolResult:
 
 
 class Tools:
-    """The functions of the tools. `collection` is the collection of calls that do not name one."""
+    """The functions of the tools. `collection` is the default collection of calls."""
 
     def __init__(self, backend: Backend, collection: str = DEFAULT_COLLECTION) -> None:
         self._backend = backend
@@ -149,7 +149,7 @@ class Tools:
         top_k: _TopK = DEFAULT_ASK_TOP_K,
         filter: _Filter = [],  # noqa: B006 - the SDK makes the schema from it, and no call changes it
     ) -> Annotated[CallToolResult, results.AskOutput]:
-        """Answer the question with exact words from the documents, and the passage that they were read in."""
+        """Answer the question with exact words from the documents, and with the passage around them."""
         name = self._name(collection)
 
         async def work(source: DocumentSource, seconds: float) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class Tools:
         ctx: Context[None, Any],
         prefix: Annotated[str, Field(max_length=MAX_COLLECTION_CHARS, description="start of the names")] = "",
     ) -> Annotated[CallToolResult, results.CollectionsOutput]:
-        """List the collections, with the numbers of their documents and sentences."""
+        """List the collections with their numbers of documents and sentences."""
         entries = await self._run(ctx, lambda source, seconds: source.collections())
         return _result(results.listed(entries, prefix))
 
@@ -233,7 +233,7 @@ class Tools:
         return _result(await self._run(ctx, work, name))
 
     async def read(self, collection: str, id: str, ctx: Context[None, Any]) -> str:
-        """The text of a document, as a resource. The end of a long text names the tool that reads the rest."""
+        """Return the text of a document, as a resource. A long text is cut, and its end names the tool for the rest."""
         try:
             document: Document = await self._run(ctx, _reading(id, self._name(collection)), collection)
         except ToolError as error:
@@ -259,7 +259,7 @@ class Tools:
         work: Callable[[DocumentSource, float], Awaitable[Any]],
         collection: str = "",
     ) -> Any:
-        """Run `work` for the caller of a request. ToolError tells the caller what to do."""
+        """Run `work` for the caller of a request. ToolError has advice for the caller."""
         headers: Any = ctx.headers
         authorization = [] if headers is None else headers.getlist("authorization")
         try:
@@ -315,7 +315,7 @@ def make_server(
         server.add_tool(function, title=title, annotations=_READ)
     if write:
         server.add_tool(tools.put_document, title="Store a document", annotations=_WRITE)
-    # Ids may look like paths. They are only keys in the database, so the SDK's check of paths is switched off.
+    # Ids are database keys that may look like paths, so the SDK's check of paths is turned off.
     security = ResourceSecurity(exempt_params={"id"})
     server.resource(
         URI_TEMPLATE,

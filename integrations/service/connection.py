@@ -1,4 +1,4 @@
-"""The clients with which an adapter uses one service, from any thread and from any event loop."""
+"""The clients of an adapter for one service, for use in any thread and in any event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from qa_cluster.client import AsyncClient, Client, RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 30.0
-# The environment variable of the API key, unless a program names another variable.
+# The default environment variable of the API key.
 KEY_VARIABLE = "QA_CLUSTER_API_KEY"
 
 
 class ServiceConnection:
     """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, at the first use.
 
-    If `api_key` is None, the environment variable `KEY_VARIABLE` has the key, if it is set.
+    If `api_key` is None, the key is the environment variable `KEY_VARIABLE`, if it is set.
 
     >>> connection = ServiceConnection("http://127.0.0.1:8080", timeout=10)
     >>> connection.client.search("first program").hits[0].text
@@ -51,8 +51,8 @@ class ServiceConnection:
                 self._client = Client(
                     self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
                 )
-                # Frameworks do not close their retrievers, so the exit of the process does. Connections of event loops
-                # end with them.
+                # Frameworks do not close their retrievers, so this closes the client at the exit of
+                # the process. Connections of event loops end with their event loops.
                 finalize(self, self._client.close)
             return self._client
 

@@ -1,4 +1,4 @@
-"""The passages of a search or of answers, in one form for all frameworks."""
+"""The passages of a search or of answers, in the same form for all frameworks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SEARCH, ASK = "search", "ask"
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A part of a stored document that a search or an answer shows: ``document.text[start:end] == text``.
+    """A part of a stored document in a search result or an answer: ``document.text[start:end] == text``.
 
     Attributes:
         id: the document's id with the offsets of the passage.
         score: for a search, the score of the ranking; for an answer, the probability that the answer is right.
-        facts: the document's metadata, and values of the service about the passage, such as its section. A value of the
-            service replaces metadata of the same name.
+        facts: the document's metadata, and the service's values about the passage, such as its section. A value of the
+            service overrides metadata of the same name.
     """
 
     id: str
@@ -32,9 +32,7 @@ class FoundPassage:
 
 
 def of_search(result: SearchResult) -> list[FoundPassage]:
-    """Return the passages of a search. A passage includes the neighbours of its sentence if the search requested
-    them.
-    """
+    """Return the passages of a search. A passage includes the neighbours that the search requested."""
     found = []
     for hit in result.hits:
         text, start, end = hit.text, hit.start, hit.end
@@ -45,7 +43,7 @@ def of_search(result: SearchResult) -> list[FoundPassage]:
 
 
 def of_answers(result: AskResult) -> list[FoundPassage]:
-    """Return the passages of the answers. The facts of each have the exact quote that answers the question."""
+    """Return the passages of the answers. The facts of a passage have the exact quote that answers the question."""
     return [
         _passage(
             answer,

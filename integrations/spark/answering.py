@@ -1,4 +1,4 @@
-"""Answers for the questions of a DataFrame: from given contexts by a model on the executors, or from a service."""
+"""Answers for the questions of a DataFrame: from given contexts with a model on the executors, or from a service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_ANSWER: dict[str, Any] = {
 
 
 def read_contexts(frame: Any, **options: Any) -> Any:
-    """Add the answers to the questions of a DataFrame from its contexts; no service is needed.
+    """Add the answers to the questions of a DataFrame from its contexts, without a service.
 
     `options` are the arguments of `qa_cluster.BatchReader`. The result has the columns of `frame` and `READ_COLUMNS`.
     Each Python worker of an executor loads the reader once.
@@ -63,9 +63,9 @@ def ask_questions(
 ) -> Any:
     """Add the best answers of a service to the questions of a DataFrame.
 
-    The result has the columns of `frame` and `ASK_COLUMNS`. `error` says why the service refuses a question, such as a
-    question that is too long. If the service is down or overloaded beyond `timeout`, the task fails, and Spark retries
-    it.
+    The result has the columns of `frame` and `ASK_COLUMNS`. If the service refuses a question, such as a question that
+    is too long, `error` has the reason. If the service is down or overloaded for longer than `timeout`, the task fails,
+    and Spark retries the task.
 
     Args:
         column: the column with the questions; a null or empty question has no answer.
@@ -124,7 +124,7 @@ def _row(question: Any, ask: Callable[[str], AskResult]) -> dict[str, Any]:
 
 
 def _extended(frame: Any, columns: str) -> Any:
-    """The schema of a DataFrame with further columns, which replace columns of the same names."""
+    """The schema of a DataFrame with additional columns, which replace columns of the same names."""
     from pyspark.sql.types import StructType
 
     added = StructType.fromDDL(columns)

@@ -1,4 +1,4 @@
-"""The options by which executors and the driver reach a service, and the clients that a process holds."""
+"""The options for the access of driver and executors to a service, and the clients of a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOOLEANS = {"true": True, "false": False}
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
-# The clients of this process. Spark's Python workers run many tasks one after the other.
+# The clients of this process, which many tasks of a Spark Python worker share.
 _connections: dict[tuple[Any, ...], ServiceConnection] = {}
 _lock = threading.Lock()
 
@@ -45,9 +45,9 @@ class SparkOptions:
         tls_ca: the PEM file of the authority of an ``https`` service.
         timeout: seconds for a call with all its retries.
         connections: the limit of concurrent calls of one Python worker. An executor has one worker per task slot.
-        prefix, filter: choose the documents that are read.
-        documents_per_partition: the limit of documents of one partition that is read.
-        on_error: of a document that the service refuses: ``fail`` or ``skip``.
+        prefix, filter: select the documents to read.
+        documents_per_partition: the limit of documents in one partition of a read.
+        on_error: the reaction to a document that the service refuses: ``fail`` or ``skip``.
         create: whether a write creates a missing collection.
         allow_empty: whether an overwrite without rows may delete all documents.
     """
@@ -68,7 +68,7 @@ class SparkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
-        """Read the options of Spark, which are strings; InvalidInput names a wrong one."""
+        """Convert the options of Spark, which are strings. InvalidInput names a wrong option."""
         known = {entry.name for entry in fields(cls)}
         options = {name.lower(): value for name, value in given.items()}
         for name in options:
@@ -88,7 +88,7 @@ class SparkOptions:
         return cls(**values).checked()
 
     def checked(self) -> Self:
-        """Return the options; InvalidInput names the first wrong one."""
+        """Check and return the options. InvalidInput names the first wrong option."""
         check_collection(self.collection)
         if not 1 <= self.connections <= MAX_CONNECTIONS:
             raise InvalidInput(f"connections is {self.connections}, must be from 1 to {MAX_CONNECTIONS}")
@@ -128,8 +128,8 @@ class SparkOptions:
 def concurrently(work: Callable[[_In], _Out], items: Iterable[_In], connections: int) -> Iterator[_Out]:
     """Yield the results of `work` in the order of the items.
 
-    At most `connections` items are worked on, and twice as many are taken in advance. If one fails, no further item
-    is started.
+    At most `connections` items are processed concurrently, and up to twice this number are read in advance. After an
+    error, no further item is started.
     """
     source = iter(items)
     with ThreadPoolExecutor(connections, "qa-cluster") as pool:
@@ -165,13 +165,13 @@ def _boolean(name: str, value: str) -> bool:
 
 
 def _conditions(value: str) -> tuple[str, ...]:
-    """The conditions of a filter: one in the short form, or several as a JSON array."""
+    """Parse the conditions of a filter: one condition in the short form, or several as a JSON array."""
     if not value.lstrip().startswith("["):
         return (value,)
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"filter is no JSON array: {error}") from error
+        raise InvalidInput(f"filter is not a JSON array: {error}") from error
     if not all(isinstance(condition, str) for condition in found):
         raise InvalidInput("filter must be a condition or a JSON array of conditions")
     return tuple(found)

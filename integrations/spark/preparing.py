@@ -1,7 +1,7 @@
-"""Prepares documents on the executors: extracts the texts of files, and makes the vectors of passages.
+"""Prepares documents on the executors: extracts the texts of files, and computes the vectors of passages.
 
-An executor reads the same formats as `qa-cluster ingest`. Its encoder must be the one of the shards: they discard
-vectors of another encoder.
+An executor reads the same formats as `qa-cluster ingest`. It must have the same encoder as the shards, which discard
+vectors of other encoders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DOCUMENT_COLUMNS = "id string, text string, title string, metadata string, error string"
 MAX_BYTES = 64 * 1024 * 1024
-# Documents whose passages are encoded together: passages of similar lengths share a run.
+# The number of documents that are encoded together, so that passages of similar lengths share a run.
 ENCODED_TOGETHER = 64
 
 # The encoders of this process.
@@ -35,14 +35,14 @@ _loading = threading.Lock()
 def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str = "", max_bytes: int = MAX_BYTES) -> Any:
     """Return the documents of the files in a DataFrame of ``spark.read.format("binaryFile")``.
 
-    The result has `DOCUMENT_COLUMNS`. A file that cannot be read has a row with `error` and without a text. A JSONL
-    file has a row for each document.
+    The result has `DOCUMENT_COLUMNS`. An unreadable file gives a row with `error` and without a text. A JSONL file
+    gives a row for each document.
 
     Args:
-        root: the path that the ids leave out, such as the folder that was loaded.
-        prefix: precedes every id.
-        format: the format of all files; default: detected from the name, else from the contents.
-        max_bytes: the limit of a file and of a document's text.
+        root: the path to remove from the ids, such as the loaded folder.
+        prefix: the text before every id.
+        format: the format of all files; default: detected from the name or from the contents.
+        max_bytes: the limit of bytes for a file and for a document's text.
     """
     for name in ("path", "content"):
         if name not in frame.columns:
@@ -67,13 +67,13 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
 
 
 def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
-    """Add the column `vectors` to documents: the vectors of their passages, for the data source.
+    """Add the column `vectors` with the vectors of passages to documents, for the data source.
 
-    The shards use these vectors instead of running their encoder, which takes most of the processor time of a document.
-    A document with an error, without sentences, or with too many passages has no vectors.
+    Shards that get vectors do not run their encoder, which needs most of the processor time of a document. A document
+    with an error, without sentences, or with too many passages gets no vectors.
 
     Args:
-        encoder: the folder of the encoder that the shards have; default: the bundled encoder.
+        encoder: the folder of the shards' encoder; default: the bundled encoder.
         threads: the threads of the runtime in each Python worker.
     """
     from pyspark.sql.types import StringType, StructField, StructType
@@ -84,8 +84,8 @@ def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
     for column in frame.schema.fields:
         if column.name in ("id", "text", "title", "metadata") and column.dataType.typeName() != "string":
             raise InvalidInput(
-                f"column {column.name!r} has the type {column.dataType.typeName()}, must be string: make JSON of a"
-                " struct or map with to_json"
+                f"column {column.name!r} has the type {column.dataType.typeName()}, must be string: convert a struct"
+                " or map to JSON with to_json"
             )
     kept = [column for column in frame.schema.fields if column.name != "vectors"]
     schema = StructType([*kept, StructField("vectors", StringType())])
@@ -108,14 +108,14 @@ def _encoder(folder: str, threads: int) -> LocalEncoder:
 
 
 def _vectors(table: Any, encoder: LocalEncoder) -> list[str | None]:
-    """The vectors of each row as JSON; None for a row that is no document."""
+    """The vectors of each row as JSON, or None for a row without a valid document."""
     import orjson
 
     found: list[str | None] = [None] * len(table)
     documents: list[tuple[int, Document]] = []
     for number, row in enumerate(table.to_dict("records")):
         texts = {name: value if isinstance(value, str) else None for name, value in row.items()}
-        with suppress(InvalidInput, InputTooLong):  # the write names the fault
+        with suppress(InvalidInput, InputTooLong):  # the write of this row will report the error
             fields = document_of(texts)
             document = Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
             check_document(document.id, document.text, document.title, document.metadata)
@@ -128,7 +128,7 @@ def _vectors(table: Any, encoder: LocalEncoder) -> list[str | None]:
 
 
 def file_name(path: str, root: str) -> str:
-    """The path of a file within `root`, without its scheme and host.
+    """The path of a file relative to `root`, without scheme and host.
 
     >>> file_name("file:/data/a%20b/c.md", "/data")
     'a b/c.md'
@@ -146,13 +146,13 @@ def _rows(name: str, content: bytes, extractor: Any, prefix: str, max_bytes: int
     from qa_cluster.documents.given_files import GivenFile
 
     class Skips(ReadingObserver):
-        """Collects what could not be read."""
+        """Collects unreadable files and documents."""
 
         def __init__(self) -> None:
             self.found: list[Skip] = []
 
         def skipped(self, skip: Skip) -> None:
-            """Keep it for a row."""
+            """Record an unreadable file or document."""
             self.found.append(skip)
 
     try:

@@ -22,7 +22,7 @@ SCHEMA = "id string, text string, title string, metadata string, version string,
 
 
 class QAClusterDataSource(DataSource):
-    """Documents of one collection; `SparkOptions` has the options."""
+    """The documents of one collection as a data source. `SparkOptions` has the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,7 +34,7 @@ class QAClusterDataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """The reader of the documents; a schema of the user chooses columns."""
+        """The reader of the documents. A schema of the user selects columns."""
         names = tuple(field.name for field in schema.fields)
         known = [column.split()[0] for column in SCHEMA.split(",")]
         if unknown := sorted(set(names) - set(known)):
@@ -50,7 +50,7 @@ class QAClusterDataSource(DataSource):
 
 @dataclass
 class DocumentIds(InputPartition):
-    """The documents of one partition."""
+    """The ids of the documents in one partition."""
 
     ids: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class DocumentsReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> list[InputPartition]:
-        """Documents in the order of the listing; pending documents are not in it."""
+        """The partitions, in the order of document lists, which do not contain pending documents."""
         listed = self._options.client().list_documents(
             collection=self._options.collection, prefix=self._options.prefix, filter=self._options.filter
         )
@@ -74,7 +74,7 @@ class DocumentsReader(DataSourceReader):
         ]
 
     def read(self, partition: DocumentIds) -> Iterator[tuple[Any, ...]]:
-        """The documents of a partition that still exist, as they are now."""
+        """Yield the current versions of a partition's documents, without deleted documents."""
         for document in concurrently(self._document, partition.ids, self._options.connections):
             if document is not None:
                 yield tuple(_value(document, name) for name in self._names)
@@ -84,7 +84,7 @@ class DocumentsReader(DataSourceReader):
             return self._options.client().get_document(id, collection=self._options.collection)
         except NotFound as error:
             if str(error).startswith("no such document"):
-                return None  # it was deleted after the listing
+                return None  # the document was deleted after the listing
             raise
 
 

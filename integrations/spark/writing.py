@@ -1,8 +1,8 @@
 """Writes the rows of a DataFrame as documents of a collection.
 
-A document is written by its id, and an equal document is left as it is. So a retried or speculative task writes the
-same documents again, and nothing is doubled. An overwrite deletes documents at the commit only, after all tasks have
-succeeded: a job that fails deletes nothing.
+A write replaces the document with the same id, and does not change an equal document. So a retried or speculative task
+creates no duplicates. An overwrite deletes documents only at the commit, after all tasks have succeeded. A failed job
+deletes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_columns(columns: Sequence[tuple[str, str]]) -> None:
-    """Raise InvalidInput unless the columns, with the names of their types, are those of documents."""
+    """Raise InvalidInput if the columns (names and type names) are not the columns of documents."""
     names = [name for name, _ in columns]
     for name in _REQUIRED:
         if name not in names:
@@ -42,8 +42,8 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
     for name, kind in columns:
         if name not in _COLUMNS:
             raise InvalidInput(
-                f"column {name!r} is no part of a document, which has {', '.join(_COLUMNS)}: drop it, or put it into"
-                " the struct metadata"
+                f"column {name!r} is not a field of a document, which has {', '.join(_COLUMNS)}: drop it, or put it"
+                " into the struct metadata"
             )
         allowed = _METADATA_TYPES if name == "metadata" else ("string", "void")
         if kind not in allowed:
@@ -52,13 +52,13 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
 
 @dataclass
 class DocumentsWritten(WriterCommitMessage):
-    """What a task has written.
+    """The counts of a task's documents.
 
     Attributes:
-        changed, unchanged: documents that were stored, and documents that were stored already.
-        skipped: refused documents.
-        embedded, discarded: documents whose vectors are used, and documents whose vectors do not fit the shards.
-        ids: a digest of `ID_BYTES` for each row, if the job is an overwrite.
+        changed, unchanged: new or changed documents, and documents that were already stored.
+        skipped: documents that the service has refused.
+        embedded, discarded: documents whose vectors the shards use, and documents whose vectors they have discarded.
+        ids: for an overwrite, the digests of all document ids, `ID_BYTES` each.
     """
 
     changed: int = 0
@@ -70,7 +70,7 @@ class DocumentsWritten(WriterCommitMessage):
 
 
 class DocumentsWriter(DataSourceWriter):
-    """Writes documents from the executors; the driver commits."""
+    """Writes documents on the executors, and commits on the driver."""
 
     def __init__(self, options: SparkOptions, *, overwrite: bool) -> None:
         self._options = options
@@ -87,7 +87,7 @@ class DocumentsWriter(DataSourceWriter):
             self._options.client().create_collection(self._options.collection)
 
     def write(self, iterator: Iterator[Any]) -> DocumentsWritten:
-        """Write the rows of a partition; return when all are indexed."""
+        """Write the rows of a partition, and wait until all documents are indexed."""
         done, ids = DocumentsWritten(), bytearray()
         for digest, outcomes in concurrently(self._put, iterator, self._options.connections):
             for outcome in outcomes:
@@ -125,19 +125,19 @@ class DocumentsWriter(DataSourceWriter):
         counts = {name: sum(getattr(each, name) for each in done) for name in names}
         deleted = self._delete_others(done) if self._overwrite else 0
         _log.info(
-            "collection %s: %d documents stored, %d unchanged, %d skipped; the vectors of %d used, of %d discarded; %d"
-            " documents deleted",
+            "collection %s: %d documents stored, %d unchanged, %d skipped; vectors of %d documents used, of %d"
+            " discarded; %d documents deleted",
             self._options.collection,
             *counts.values(),
             deleted,
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete nothing: the documents that the tasks have stored stay."""
+        """Delete nothing. The documents that the tasks have stored remain."""
         stored = sum(message.changed for message in messages if isinstance(message, DocumentsWritten))
         _log.warning(
-            "the write to collection %s has failed; %d documents of finished tasks stay stored, no document was"
-            " deleted: run the job again",
+            "the write to collection %s has failed; %d documents of finished tasks remain stored, and no"
+            " document was deleted: run the job again",
             self._options.collection,
             stored,
         )
@@ -147,7 +147,7 @@ class DocumentsWriter(DataSourceWriter):
         if not written and not self._options.allow_empty:
             raise InvalidInput(
                 f"the DataFrame has no rows, and an overwrite would delete all documents of collection"
-                f" {self._options.collection!r}: set the option allow_empty to true if you mean this"
+                f" {self._options.collection!r}: set the option allow_empty to true to allow this"
             )
         self._wait_for_pending()
         client, collection = self._options.client(), self._options.collection
@@ -160,7 +160,7 @@ class DocumentsWriter(DataSourceWriter):
         return sum(concurrently(self._delete, others, self._options.connections))
 
     def _wait_for_pending(self) -> None:
-        """Wait until all documents are indexed: a pending document is in no listing."""
+        """Wait until all documents are indexed, because lists do not contain pending documents."""
         deadline = monotonic() + self._options.timeout
         while (
             waiting := self._options.client().count_documents(collection=self._options.collection, waiting=True).waiting
@@ -174,7 +174,7 @@ class DocumentsWriter(DataSourceWriter):
             sleep(POLL_SECONDS)
 
     def _delete(self, entry: DocumentEntry) -> bool:
-        """Delete a document, unless it has changed since the listing."""
+        """Delete a document if it has not changed since the listing."""
         try:
             self._options.client().delete_document(
                 entry.id, collection=self._options.collection, if_version=entry.version
@@ -182,13 +182,13 @@ class DocumentsWriter(DataSourceWriter):
         except NotFound:
             return False
         except VersionConflict:
-            _log.warning("document %.100r is not deleted: another client has just written it", entry.id)
+            _log.warning("document %.100r is not deleted, because another client has just written it", entry.id)
             return False
         return True
 
 
 def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a row; InvalidInput names a wrong value."""
+    """The document of a row. InvalidInput names a wrong value."""
     id = row["id"]
     if not id:
         raise InvalidInput("a row has no id: every document needs one")
@@ -210,7 +210,7 @@ def _object(id: str, value: Any, what: str) -> Mapping[str, Any] | None:
         found = orjson.loads(value) if isinstance(value, str) else value
         orjson.dumps(found)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
-        raise InvalidInput(f"the {what} of document {id[:100]!r} cannot be JSON: {error}") from error
+        raise InvalidInput(f"the {what} of document {id[:100]!r} cannot be converted to JSON: {error}") from error
     if not isinstance(found, Mapping):
         raise InvalidInput(f"the {what} of document {id[:100]!r} must be an object")
     return found

@@ -19,7 +19,7 @@ from qa_cluster.integrations.haystack.connected import Connected
 from qa_cluster.integrations.haystack.filters import FilterProblem, Filters, every_document, service_filters
 from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS
 
-# The limit of requests to the service at the same time.
+# The limit of concurrent requests to the service.
 _AT_ONCE = 8
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -34,7 +34,7 @@ class QAClusterDocumentStore(Connected):
     Args:
         base_url: the address of the service.
         api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
-        collection: the collection of the documents. It must exist, unless it is `default`.
+        collection: the collection of the documents, which must exist. `default` always exists.
         tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
@@ -57,9 +57,7 @@ class QAClusterDocumentStore(Connected):
         self.wait = wait
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the store as a dictionary. For a key from the environment, it has the name of the variable, not the
-        key.
-        """
+        """Return the store as a dictionary, with the name of the environment variable instead of the key."""
         return default_to_dict(
             self,
             **self._service(),
@@ -78,9 +76,9 @@ class QAClusterDocumentStore(Connected):
             return self.connection.client.count_documents(collection=self.collection, filters=chosen).documents
 
     def filter_documents(self, filters: Filters | None = None) -> list[Document]:
-        """Return the documents that match a filter.
+        """Return the documents that match a filter, with one request for each document.
 
-        This sends one request for each document. To find documents for a question, use a retriever instead.
+        To find documents for a question, use a retriever instead.
         """
         client = self.connection.client
         chosen = _checked(filters)
@@ -90,16 +88,16 @@ class QAClusterDocumentStore(Connected):
         def read(document_id: str) -> Document | None:
             try:
                 return _from_stored(client.get_document(document_id, collection=self.collection))
-            except NotFound:  # deleted meanwhile
+            except NotFound:  # the document was deleted after the listing
                 return None
 
         return [document for document in _each(read, ids) if document is not None]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Store documents, and return how many were written. The policy NONE means FAIL.
+        """Store documents, and return the number of written documents. The policy NONE means FAIL.
 
-        Each document is one request: if one fails, others may have been stored. The id, the content and the metadata
-        are stored; `meta["title"]` is also stored as the title, which the reader uses.
+        Each document is a separate request, so a failure may leave some documents stored. The service stores id,
+        content and metadata. `meta["title"]` is also the title, which the reader of the service uses.
 
         Raises:
             ValueError: an element is not a document with text.
@@ -125,7 +123,7 @@ class QAClusterDocumentStore(Connected):
                     if_version=None if overwrite else "",
                     wait=self.wait,
                 )
-                # A write of the version that is already stored succeeds, even if the request requires another version.
+                # A write that changes nothing succeeds, even if the request requires another version.
                 exists = not written.created
             except VersionConflict:
                 exists = True
@@ -164,8 +162,8 @@ class QAClusterDocumentStore(Connected):
                 return deleted
             if not removal.deleted:
                 raise DocumentStoreError(
-                    f"documents of collection {self.collection!r} remain after {self.timeout:g} s: they are written"
-                    " meanwhile, or the timeout is too short"
+                    f"documents of collection {self.collection!r} remain after {self.timeout:g} s: another client"
+                    " writes them at the same time, or the timeout is too short"
                 )
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
@@ -192,7 +190,7 @@ def _checked(filters: Filters | None) -> Filters | None:
 
 @contextmanager
 def _filter_errors() -> Iterator[None]:
-    """Raise the service's errors about a filter as Haystack's."""
+    """Convert the service's errors about a filter to Haystack's errors."""
     try:
         yield
     except InvalidInput as error:
@@ -202,7 +200,7 @@ def _filter_errors() -> Iterator[None]:
 
 
 def _each(call: Callable[[_In], _Out], values: Iterable[_In]) -> Iterator[_Out]:
-    """The results of a call for each value, in their order, with a bounded number of calls at the same time."""
+    """Yield the results of a call for each value, in the order of the values, with limited concurrency."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(call, values)
 

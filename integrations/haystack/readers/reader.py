@@ -28,12 +28,13 @@ class QAClusterReader(Connected):
         base_url: the address of the service.
         api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
         model: the name of the reader on the service.
-        top_k: how many answers are returned, besides "no answer".
+        top_k: the limit of returned answers, without "no answer".
         score_threshold: answers with a lower score are left out.
-        no_answer: whether to add an answer without data, whose score is the probability that no other answer is right.
-        answers_per_seq: how many answers of one document are considered.
-        overlap_threshold: the fraction of the shorter of two overlapping answers, 0 to 1. If they overlap by more, only
-            the answer with the higher score is returned; None: both are returned.
+        no_answer: whether to add "no answer", an answer without data. Its score is the probability that all other
+            answers are wrong.
+        answers_per_seq: the limit of answers from one document.
+        overlap_threshold: the allowed overlap of two answers, as a fraction (0 to 1) of the shorter answer. With more
+            overlap, only the answer with the higher score is returned. None: both are always returned.
         tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
         timeout: seconds for a call with all its retries.
         attempts: the limit of attempts of a call; None: as many as the timeout allows.
@@ -63,9 +64,7 @@ class QAClusterReader(Connected):
         self.overlap_threshold = overlap_threshold
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the component as a dictionary. For a key from the environment, it has the name of the variable, not
-        the key.
-        """
+        """Return the component as a dictionary, with the name of the environment variable instead of the key."""
         return default_to_dict(
             self,
             **self._service(),
@@ -86,9 +85,7 @@ class QAClusterReader(Connected):
         score_threshold: float | None = None,
         no_answer: bool | None = None,
     ) -> dict[str, list[ExtractedAnswer]]:
-        """Return the answers, best first, as `answers`. The last three arguments replace the arguments of the
-        constructor.
-        """
+        """Return the answers, best first, as `answers`. The last three arguments override those of the component."""
         texts = _with_text(documents)
         read = [self.connection.client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
@@ -109,7 +106,7 @@ class QAClusterReader(Connected):
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
 
     def _options(self) -> dict[str, Any]:
-        # More than one answer, so that the result of each pair is a list; the null answer makes scores probabilities.
+        # `top_k` above 1 makes the result of each pair a list. With the null answer, scores are probabilities.
         return {"model": self.model, "top_k": self.answers_per_seq + 1, "handle_impossible_answer": True}
 
     def _answers(

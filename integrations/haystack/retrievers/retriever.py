@@ -24,10 +24,10 @@ class QAClusterPassageRetriever:
     Args:
         document_store: the store.
         filters: a filter on the metadata, in Haystack's form.
-        top_k: how many passages are retrieved.
-        neighbours: how many sentences before and after a found sentence belong to its passage.
+        top_k: the number of passages to retrieve.
+        neighbours: the number of sentences before and after a found sentence to include in its passage.
         ranking: `words`, `meaning` or `both`; None: the default of the service.
-        filter_policy: whether the filters of a call replace the filters of the component, or both must hold.
+        filter_policy: whether the filters of a call replace the filters of the component, or both apply.
     """
 
     def __init__(
@@ -71,8 +71,9 @@ class QAClusterPassageRetriever:
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: Filters | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Return the passages, best first, as `documents`. `top_k` replaces the component's; for `filters`, see
-        `filter_policy`.
+        """Return the passages, best first, as `documents`. `top_k` overrides the component's number of passages.
+
+        `filter_policy` decides how `filters` and the filters of the component are combined.
         """
         found = self.document_store.connection.client.search(query, **self._options(filters, top_k))
         return {"documents": [_document(passage) for passage in of_search(found)]}

@@ -159,7 +159,7 @@ def test_a_missing_collection_is_created_if_asked(spark: Any, url: str) -> None:
 def test_wrong_columns_and_options(spark: Any, url: str, collection: str) -> None:
     for expression, error in (
         (["id"], "has no column 'text'"),
-        (["id", "text", "1 as year"], "column 'year' is no part of a document"),
+        (["id", "text", "1 as year"], "column 'year' is not a field of a document"),
         (["id", "1 as text"], "column 'text' has the type integer, must be string"),
     ):
         with pytest.raises(Exception, match=error):
