@@ -159,7 +159,7 @@ class DocumentHandler:
         return found.encode(errors="replace") if isinstance(found, str) else None
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Return False, because the command line, and not the message, names the collection."""
+        """Return False: only the command line names the collection."""
         return False
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:

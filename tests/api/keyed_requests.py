@@ -1,4 +1,4 @@
-"""Every route with the scopes that it accepts, and keys for tests."""
+"""All routes with the scopes that they accept, and API keys for tests."""
 
 from __future__ import annotations
 

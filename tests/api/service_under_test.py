@@ -1,4 +1,4 @@
-"""The service, in the test's process on the scripted cluster, and the check of error responses."""
+"""A service on the scripted cluster in the test's process, and a check of error responses."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Applica
 
 @asynccontextmanager
 async def serving(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service with its usual options."""
+    """A client of a service with the default options."""
     async with service(cluster.target(), **options) as (_, client):
         yield client
 
 
 def assert_problem(response: httpx.Response, status: int, kind: str, *said: str) -> dict[str, Any]:
-    """Check an error of any route: RFC 9457, the own fields, no traceback, the request id in body and header."""
+    """Check an error of any route: the form of RFC 9457, no traceback, and the request id in body and header."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()
@@ -57,7 +57,7 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
 
 
 async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
-    """Check that the service cancels a request, and counts it, if the client disconnects while the shards rank."""
+    """Disconnect while the shards rank; check that the service cancels the request and counts the disconnection."""
     async with service(cluster.target()) as (app, client):
         cluster.triggers["rank"] = never
         gone = asyncio.Event()

@@ -121,7 +121,7 @@ def assert_problem_of_the_connection(response: httpx.Response, status: int) -> N
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
-async def test_the_admin_listener_answers_while_the_service_has_all_its_connections(
+async def test_the_admin_listener_answers_while_the_service_is_at_its_connection_limit(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "2")

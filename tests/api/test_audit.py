@@ -1,4 +1,4 @@
-"""The audit log has every change and every refused change with author, kind and origin, but no text and no secret."""
+"""The audit log has every change, even a refused one, with author, kind and origin, but no text and no secret."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_lost_line_is_reported_in_the_log_of_the_service(tmp_path: Path, caplo
     assert "a line of the audit log" in caplog.text and "document.put" in caplog.text
 
 
-def test_standard_error(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_the_log_can_be_standard_error(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     AuditLog("-").note("document.put", {"key": None}, "here")
     assert json.loads(capfdbinary.readouterr().err)["event"] == "document.put"
     AuditLog("").note("document.put", {}, "here")

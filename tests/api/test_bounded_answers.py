@@ -33,7 +33,7 @@ pytestmark = pytest.mark.hostile
 
 SENTENCES = 20_000
 SECONDS = 60.0
-# On an idle machine the longest lag is a few milliseconds. The shards run in the test's process and slow it down.
+# The longest lag on an idle machine is a few milliseconds.
 LAG_SECONDS = 1.0
 WAIT_SECONDS = 5.0
 MEMORY_MB = 250
@@ -126,7 +126,7 @@ async def test_large_answers_do_not_delay_other_clients(service: Service) -> Non
         late = await service.lag_above(bound) - late
         print(
             f"\n{at_once} x {parameters}: {took:.1f} s, {grown:+.0f} MB, {len(service.waits)} other requests, the"
-            f" longest {max(service.waits) * 1e3:.0f} ms; loop later than {bound:g} s: {late} times"
+            f" longest {max(service.waits) * 1e3:.0f} ms; event loop lag above {bound:g} s: {late} times"
         )
         assert [response.status_code for response in responses] == [status] * at_once, responses[0].text[:300]
         for response in responses:

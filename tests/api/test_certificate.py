@@ -1,4 +1,4 @@
-"""The service over TLS: what it refuses, and certificates that are replaced while the service answers."""
+"""The service with TLS: refused connections, and certificates that are replaced while the service answers."""
 
 from __future__ import annotations
 
@@ -170,14 +170,14 @@ async def test_two_services_load_new_certificates_and_lose_no_connection(
             )
             assert await _live(opened, written)
             service.replace(second)
-            assert await service.shown() == before  # the service reads the files only after the signal
+            assert await service.shown() == before  # the service reads the new files only after the signal
             service.child.send_signal(signal.SIGHUP)
 
             async def renewed(service: Serving = service) -> bool:
                 return await service.shown() == der(second)
 
             await eventually_async(renewed)
-            assert await _live(opened, written)  # a connection from before the replacement
+            assert await _live(opened, written)  # this connection is older than the new certificate
             written.close()
             await written.wait_closed()
 

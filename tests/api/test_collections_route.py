@@ -30,7 +30,7 @@ async def test_a_collection_is_created_listed_counted_and_deleted(cluster: Scrip
         assert 'qa_document_writes_total{operation="delete"} 1' in (await client.get("/metrics")).text
 
 
-async def test_every_route_takes_a_collection(cluster: ScriptedCluster) -> None:
+async def test_every_route_accepts_a_collection(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await client.post("/collections", json={"name": "books"})
         await client.put("/documents/ada", params={"collection": "books"}, json={"text": "Ada wrote programs."})

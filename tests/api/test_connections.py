@@ -1,4 +1,4 @@
-"""Clients that send nothing, heads and bodies that never end, and requests for other hosts."""
+"""Silent clients, endless heads and bodies, and requests for other hosts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def said(port: int, *parts: bytes) -> bytes:
     found: list[bytes] = []
 
     async def read() -> None:
-        with suppress(ConnectionError):  # the bytes from before the error are returned
+        with suppress(ConnectionError):  # earlier bytes are still returned
             while piece := await reader.read(65536):
                 found.append(piece)
 
@@ -68,7 +68,7 @@ async def said(port: int, *parts: bytes) -> bytes:
 
 async def said_to_an_endless_head(port: int) -> bytes:
     """The service's answer to an endless head, or no bytes if TCP discarded the answer in all five tries."""
-    for _ in range(5):  # TCP discards the answer if a line arrives after the service closed the connection
+    for _ in range(5):  # TCP discards the answer if a further line arrives at the closed connection
         if answer := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
             return answer
     return b""
@@ -85,7 +85,7 @@ async def test_a_connection_without_a_complete_request_is_closed(cluster: Script
 
 
 async def test_bytes_after_an_answer_do_not_keep_a_connection_open(cluster: ScriptedCluster) -> None:
-    """uvicorn's own idle timer ends at the first byte, even if no request follows."""
+    """uvicorn's own timer for idle connections stops at the first byte, even if no request follows."""
     async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
         answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
@@ -128,7 +128,7 @@ async def test_a_connection_beyond_the_limit_replaces_the_longest_idle_one(clust
             silent, longest, idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for each in (longest, idle):
                 assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
-                # uvloop's clock has a resolution of 1 ms: the idle times must differ by more
+                # the idle times must differ by more than 1 ms, the resolution of uvloop's clock
                 await asyncio.sleep(0.05)
             another = await asyncio.open_connection("127.0.0.1", port)
             assert (await answered(*another)).startswith(b"HTTP/1.1 200 ")
@@ -140,7 +140,7 @@ async def test_a_connection_beyond_the_limit_replaces_the_longest_idle_one(clust
 
 
 async def test_missing_bodies_do_not_block_other_requests(cluster: ScriptedCluster) -> None:
-    """The limit for bodies applies, although two requests ask for a longer timeout."""
+    """The limit for bodies also applies to requests with a longer timeout."""
     async with running(cluster, http_max_requests=3, body_timeout_ms=8000) as (port, client):
         model = POST.replace(b"/qa", b"/models/default?timeout_ms=120000")
         write = POST.replace(b"POST /qa", b"PUT /documents/d?timeout_ms=120000")
@@ -156,7 +156,7 @@ async def test_missing_bodies_do_not_block_other_requests(cluster: ScriptedClust
 
 
 async def test_a_client_that_reads_nothing_is_disconnected(cluster: ScriptedCluster) -> None:
-    # few long sentences, because many would block the scripted cluster, which runs in this process
+    # few long sentences, because many sentences would block the scripted cluster in this process
     text = ("x" * 42_000 + ". ") * 20
     async with opened(cluster) as engine:  # on a busy machine, the service may not receive all bytes within its limit
         await engine.documents.put("long", text)

@@ -75,7 +75,7 @@ async def test_every_route_that_asks_the_shards_refuses_foreign_pages(cluster: S
 
 
 def asked(metrics: str) -> list[str]:
-    """The lines of the metrics that count the shards' work."""
+    """The metrics that count calls of the shards."""
     return [line for line in metrics.splitlines() if line.startswith(("qa_questions_total", "qa_searches_total"))]
 
 
@@ -178,7 +178,7 @@ async def test_the_admin_listener_refuses_foreign_pages(cluster: ScriptedCluster
         ("*", b"null", True),
     ],
 )
-def test_which_origins_a_setting_allows(setting: str, origin: bytes, allowed: bool) -> None:
+def test_the_setting_allows_only_its_origins(setting: str, origin: bytes, allowed: bool) -> None:
     scope = {"headers": [(b"host", b"127.0.0.1:8080"), (b"origin", origin), (b"sec-fetch-site", b"cross-site")]}
     assert (Origins(setting).verdict(scope) is not None) is allowed
 

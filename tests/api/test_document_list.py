@@ -46,7 +46,7 @@ async def test_the_pages_of_a_list_have_every_document_once(cluster: ScriptedClu
         assert_problem(await client.get("/documents", params=wrong), 422, "validation", "next_cursor")
 
 
-async def test_counts_and_a_document_with_the_id_count(cluster: ScriptedCluster) -> None:
+async def test_the_route_count_and_a_document_with_the_id_count(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         await write(client)
         assert (await client.get("/documents/count")).json() == {"documents": 22, "sentences": 44, "waiting": None}

@@ -46,7 +46,7 @@ async def test_versions_are_etags_and_conditional_requests_work(cluster: Scripte
         assert (done.status_code, done.content) == (204, b"")
 
 
-async def test_without_a_worker_a_write_that_waits_is_504_and_is_stored(cluster: ScriptedCluster) -> None:
+async def test_a_write_without_a_worker_is_504_but_the_text_is_stored(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         cluster.tokenizing = False
         waited = await client.put("/documents/d?timeout_ms=5000", json={"text": "Ada wrote it."})

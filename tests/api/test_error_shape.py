@@ -180,7 +180,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "place"), LATE)
-async def test_errors_found_after_the_field_checks_have_the_same_form(
+async def test_errors_of_later_checks_have_the_same_form(
     cluster: ScriptedCluster, method: str, path: str, body: dict[str, Any] | None, place: dict[str, str]
 ) -> None:
     async with serving(cluster) as client:

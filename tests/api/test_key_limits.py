@@ -53,7 +53,7 @@ async def test_two_services_share_the_count_of_requests_and_report_the_rest(clus
                     assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
             return len(let_in) == 2
 
-        # retried, because on a busy machine the requests may last so long that a third one is admitted
+        # retried, because slow requests on a busy machine allow a third one
         await eventually_async(two_of_eight)
 
         async def again() -> bool:
@@ -232,7 +232,7 @@ async def test_concurrent_writes_do_not_bypass_the_limit(cluster: ScriptedCluste
         assert await day_is(app, key.id) >= 4
 
 
-async def test_without_the_counting_shard_a_service_counts_requests_alone_and_refuses_sentences(
+async def test_without_the_counting_shard_requests_are_counted_locally_and_sentences_are_refused(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with service(cluster.target()) as (app, client):

@@ -186,7 +186,7 @@ async def test_shards_take_turns(reading: ScriptedCluster) -> None:
         "CLUSTER x",
     ],
 )
-async def test_another_shard_reads_if_one_shard_cannot(reading: ScriptedCluster, text: str) -> None:
+async def test_a_request_is_retried_on_another_shard(reading: ScriptedCluster, text: str) -> None:
     sick = reading.nodes[1]
 
     async def some(node: Node, arguments: list[str]) -> list[bytes]:

@@ -29,7 +29,7 @@ console.log(JSON.stringify([link_to(found, "c"), link_to_text(found, "c"), shown
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Any:
-    """Run the functions of the page for a result with an address."""
+    """A function that runs the page's functions for a result with a URL."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")

@@ -130,7 +130,7 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
             if cluster.count("rank") == before + 3:
                 break
-        # wait, so that no late call of this request counts for the next one
+        # wait for late calls of this request, which would count for the next request
         await eventually_async(lambda: cluster.cancelled + refused == cluster.count("rank") == before + 3)
         release = asyncio.Event()
 
@@ -211,7 +211,7 @@ def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
 
 
 @pytest.mark.hostile
-async def test_missing_rights_of_the_services_user_are_not_reported_as_an_error_of_the_key(
+async def test_missing_rights_of_the_services_user_are_not_an_error_of_the_api_key(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = "NOPERM User service has no permissions to run the 'qa.index.rank' command"

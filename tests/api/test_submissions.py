@@ -71,12 +71,12 @@ def gate(cluster: ScriptedCluster) -> asyncio.Event:
 
 
 def short_leases(app: Application, seconds: float) -> None:
-    """Shorten the leases of submissions, so that a process that no longer renews them soon loses them."""
+    """Give submissions leases of `seconds`, which soon expire if the process does not renew them."""
     app.state.engine.submissions = SubmittedQuestions(app.state.engine.shards, lease_seconds=seconds)
 
 
 async def die(app: Application) -> None:
-    """Stop the answering of a process without a release of its submissions, as a kill would."""
+    """Cancel the submission tasks of a process. As after a kill, the submissions keep their leases."""
     tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("submission ")]
     app.state.on_stop.clear()
     for task in tasks:
@@ -146,7 +146,7 @@ async def test_bad_requests_are_refused_at_once_and_failures_are_results(cluster
 
 
 def assert_problem_of_question(response: httpx.Response, status: int, kind: str, *said: str) -> None:
-    """Check the error of a submitted question, which names the request that submitted the question."""
+    """Check the error of a submitted question, including the id of the request that submitted it."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()
@@ -171,7 +171,7 @@ async def test_a_shard_that_is_not_ready_leaves_the_question_pending(
             return "no worker" in response.json()["detail"]
 
         await eventually_async(released)
-        for _ in range(5):  # these tries do not count towards the limit of dead processes
+        for _ in range(5):  # retries, which do not count as dead processes
             await eventually_async(released)
         cluster.triggers["qa.read"] = cluster.read
         assert (await done(client, path)).json()["answerable"] is True

@@ -48,7 +48,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 async def tracing(
     cluster: ScriptedCluster, url: str, *, question_text: bool = False, **options: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service that sends traces to `url`, and that has the document for `QUESTION`."""
+    """A client of a service that sends traces to `url`. The document for `QUESTION` is stored."""
     app = traced(Application(ServiceOptions(cluster.target(), **options)), url, question_text=question_text)
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def only(spans: dict[str, Span], top: Span, name: str) -> Span:
     return found
 
 
-async def test_the_trace_of_a_question_reaches_from_http_to_the_shards_model(
+async def test_the_spans_of_a_question_form_a_tree_from_http_to_the_shards_model(
     cluster: ScriptedCluster, collector: Receiver
 ) -> None:
     async with tracing(cluster, collector.url) as client:
@@ -218,7 +218,7 @@ async def test_the_trace_shows_that_a_question_joined_another(cluster: ScriptedC
     assert names(spans, top) == ["cache", "shared"]
 
 
-async def test_a_span_names_the_kind_of_an_error_only(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_a_span_has_the_kind_of_an_error_but_not_its_text(cluster: ScriptedCluster, collector: Receiver) -> None:
     async def fails(node: Node, arguments: list[str]) -> list[bytes]:
         raise ReplyError(f"INFERENCE it broke at {QUESTION}")
 
@@ -303,7 +303,7 @@ async def test_a_slow_receiver_costs_spans_but_no_time(
         assert collector.spans == [], "the receiver still blocks the first batch"
         collector.held = False
         collector.release.set()
-        await eventually_async(lambda: collector.requests >= 2)  # the queued spans have been sent
+        await eventually_async(lambda: collector.requests >= 2)  # the service has sent the queued spans
         await ask(client, HEADERS, cache="off")
         await spans_of(collector)
     assert len([record for record in caplog.records if "are lost" in record.getMessage()]) == 1

@@ -92,7 +92,7 @@ async def test_a_path_that_leaves_its_folder_is_refused(cluster: ScriptedCluster
         assert_problem(reply, 422, "validation", "is not the name of a file")
 
 
-async def test_repeated_long_json_and_binary_files_are_refused_one_by_one(cluster: ScriptedCluster) -> None:
+async def test_duplicate_overlong_json_and_binary_files_get_separate_errors(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         sent = parts(
             ("a.txt", b"One."), ("a.txt.gz", b"Two."), ("b" * 600, b"x"), ("c.json", b"{}"), ("d.bin", b"\0\1")
@@ -146,7 +146,7 @@ def bomb() -> bytes:
 
 
 @pytest.mark.hostile
-async def test_decompression_bombs_are_refused_one_by_one(cluster: ScriptedCluster, figures: Figures) -> None:
+async def test_decompression_bombs_get_separate_errors(cluster: ScriptedCluster, figures: Figures) -> None:
     async with serving(cluster) as client:
         sent = parts(
             ("a.odt", bomb()),
@@ -188,7 +188,7 @@ async def test_a_client_that_sends_no_body_loses_its_slot(cluster: ScriptedClust
     async with service(cluster.target(), upload_max_requests=1, upload_timeout_ms=400) as (app, client):
         assert await asyncio.wait_for(_silent_upload(app, asyncio.Event()), 60) == 408
 
-        async def uploads() -> bool:  # retried, because this client may exceed the limit of 400 ms itself
+        async def uploads() -> bool:  # retried, because this upload may exceed 400 ms on a busy machine
             return (await client.post(PATH, files=parts(("a.html", PAGE)))).status_code == 200
 
         assert await eventually_async(uploads)

@@ -74,7 +74,7 @@ def assert_refused(raw: bytes, status: int, kind: str) -> None:
 
 
 async def test_a_body_is_never_read_as_a_request_after_an_upgrade_header(cluster: ScriptedCluster) -> None:
-    """Java's client asks for h2c in its first request, and a proxy may pass this request on."""
+    """The first request of Java's client has `Upgrade: h2c`, which a proxy may forward."""
     asked, smuggled = b'{"query": "Who?"}', b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with running(cluster) as (port, _):
         for protocol, chunked, content in product((b"h2c", b"websocket"), (True, False), (asked, smuggled)):
@@ -95,7 +95,7 @@ async def test_a_body_is_never_read_as_a_request_after_an_upgrade_header(cluster
 
 @pytest.mark.parametrize("path", [b"/search", b"/nowhere"])
 async def test_trailer_fields_are_limited(cluster: ScriptedCluster, path: bytes) -> None:
-    """The request needs no key. The service answers before or after it reads the body, depending on the path."""
+    """The requests need no key. One path is answered before its body is read, the other afterwards."""
     async with running(cluster) as (port, client):
         head = b"POST %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n0\r\n" % (path, HOST, JSON)
         for endless in (b"x: %b\r\n" % (b"y" * 9000), b"y" * 9000):

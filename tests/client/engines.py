@@ -54,4 +54,4 @@ async def noticed(engine: Engine) -> AsyncIterator[None]:
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)
     for link in list(engine.freshness._links.values()):
-        await link.connection.execute("PING")  # the reply follows all pending reports of the shard
+        await link.connection.execute("PING")  # the shard sends its pending reports before this reply

@@ -1,6 +1,6 @@
 """A cluster of real servers whose scripted functions can be slow, refuse, or return wrong replies.
 
-The real indexes rank. The function ``rank`` makes the last reply of each shard's ranking; a test can replace it.
+The real indexes rank. On each shard, the scripted function ``rank`` makes the last reply of a ranking.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Node(Proxy):
         return partial(functions.split, self.commands) if writes else None
 
     async def store(self, model: Manifest, name: str = "") -> None:
-        """Store the keys of a model: of the default model, or of the model with this name."""
+        """Store the keys of a model. Without a name, it is the default model."""
         for key in (keys.model_key(self.tag, name), keys.tokenizer_key(self.tag, name)):
             await self.commands.execute("SET", key, "x")
         await self.commands.execute("SET", keys.manifest_key(self.tag, name), model.to_json())
@@ -104,7 +104,7 @@ async def _constant(reply: Reply) -> Reply:
 
 
 class ScriptedCluster:
-    """The nodes, the behaviour of their functions, and the calls of these functions."""
+    """The nodes, their scripted functions, and the calls of these functions."""
 
     default: Manifest
     named: dict[str, Manifest]
@@ -146,7 +146,7 @@ class ScriptedCluster:
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """Close the clients of the previous test, whose late calls would count for the next test. Delete all keys."""
+        """Close the clients of the previous test, because their late calls would count for the next test. Delete all keys."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:

@@ -1,7 +1,7 @@
 """The functions of a scripted shard, which work on real keys.
 
-They split documents at full stops. The answer of a sentence is its first word that is not in the question, and the
-score grows with the number of shared words. A sentence with the word "together" is read together with the next one.
+They split documents at full stops. The answer from a sentence is its first word that is not in the question. Its score
+grows with the number of shared words. A sentence with the word "together" is read together with the next sentence.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def split(shard: Connection) -> None:
 
 
 async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:
-    """`qa.read`; a traced call reports 3 ms in total, of which the model ran for 2 ms."""
+    """`qa.read`. A traced call reports 3 ms in total and 2 ms of the model."""
     traced = names[-1] if is_traceparent(names[-1]) else ""
     found = [await _read_one(shard, model, question, name) for name in names[: -1 if traced else None]]
     if not traced:

@@ -72,7 +72,7 @@ async def test_an_unreadable_record_is_not_a_key_but_keeps_the_service_closed(
     assert "record of an API key" in caplog.text
 
 
-async def test_while_a_shard_is_down_keys_work_and_can_be_revoked_on_the_others(
+async def test_while_a_shard_is_down_keys_work_and_can_be_revoked_on_other_shards(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
     key, text = await added(engine)

@@ -117,7 +117,7 @@ async def test_one_sentence_may_give_several_answers(cluster: ScriptedCluster, e
     assert len((await ask(engine, "Who wrote good programs?", top_k=2, waves=False)).answers) == 2
 
 
-async def test_an_answer_in_a_neighbour_has_that_sentence_and_the_read_context(
+async def test_an_answer_in_a_neighbour_has_the_passage_of_the_neighbour(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     text = "Ada sang.\nShe wrote programs."

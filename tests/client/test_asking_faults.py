@@ -29,7 +29,9 @@ async def ada(engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
 
 
-async def test_work_is_cancelled_when_its_last_question_is_cancelled(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_shared_work_is_cancelled_after_the_last_of_its_questions(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
     cluster.triggers["rank"] = never
     askers = [asyncio.create_task(ask(engine, QUESTION)) for _ in range(2)]
     await eventually_async(lambda: cluster.count("rank") == 3)

@@ -31,7 +31,7 @@ Pipelines = Mapping[Address, Sequence[tuple[Any, ...]]]
 def answered(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, change: Callable[[int, list[list[Any]]], None]
 ) -> list[int]:
-    """Let `change` alter the replies to each pipeline of rankings. Return the numbers of pipelines so far, from 1."""
+    """Let `change` alter the replies to each pipeline of rankings. Return a list of the pipelines' numbers, from 1."""
     ask_all = engine.shards.execute_pipelines
     numbers: list[int] = []
 
@@ -55,7 +55,7 @@ def frozen(node: Node) -> Iterator[None]:
 
 
 async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(engine: Engine) -> None:
-    """One shard has nearly all sentences with a term, so its local term weights would be wrong."""
+    """One shard has nearly all sentences with a term, so local term weights would give a wrong ranking."""
     tags = partition_tags(PARTITIONS)
     chance = random.Random(5)
     names = iter(range(10**6))
@@ -75,7 +75,7 @@ async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(eng
     assert len(every) >= 86
     for count in (1, 2, 5, 8, 20, 60):
         best = (await engine._ranker.rank("alpha beta filler3", count)).candidates
-        assert best == every[:count], "equal scores have one order"
+        assert best == every[:count], "sentences with equal scores are always in the same order"
     assert engine.rankings == 7
 
 

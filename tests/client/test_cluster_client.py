@@ -154,7 +154,7 @@ async def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster
 async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each background task has a time limit that cancels its own work again and again."""
+    """Each task has a time limit that repeatedly cancels the task's own work."""
     monkeypatch.setattr(client_thread, "CLOSE_SECONDS", 60.0)
 
     async def ticking() -> None:

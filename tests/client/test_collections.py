@@ -300,7 +300,9 @@ async def _nothing(name: str) -> None:
     """A check that does nothing, like a check that ran before the removal."""
 
 
-async def test_concurrent_removal_and_creation_leave_all_or_nothing(engine: Engine, second_engine: Engine) -> None:
+async def test_concurrent_removal_and_creation_leave_an_empty_or_no_collection(
+    engine: Engine, second_engine: Engine
+) -> None:
     async def create() -> None:
         with suppress(CollectionBusy):
             await second_engine.collections.create("books")

@@ -199,7 +199,7 @@ async def test_a_process_that_starts_while_a_shard_is_down_answers_without_it(cl
         for node in cluster.nodes:
             if node.port != home:
                 await write_on(engine, node, "Ada wrote programs.")
-    # a new process asks the first node first, so this node must be up; the lost node has the number of partitions
+    # the lost node has the number of partitions; it is not the first node, which a new process must reach
     lost = (
         next(node for node in cluster.nodes[1:] if node.port == home)
         if cluster.nodes[0].port != home

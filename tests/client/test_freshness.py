@@ -126,7 +126,7 @@ async def test_an_answer_is_not_cached_if_a_write_invalidates_it_during_the_ques
 async def test_an_answer_that_is_invalidated_with_many_others_is_not_given_again(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
-    """The shard reports the removal without the names of the many questions. One has an answer in this process."""
+    """The shard reports the removal without the names of its many questions. This process has an answer of one."""
     await engine.documents.put("ada", "Ada wrote programs.", wait=True)
     await ask(engine, "Who wrote programs?")
     assert (await ask(engine, "Who wrote programs?")).cache.tier == "near"

@@ -157,6 +157,6 @@ async def test_a_changed_reading_context_misses_the_cache(cluster: ScriptedClust
 
 
 async def test_answers_of_mixed_models_are_not_cached(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.default = manifest("d")  # the worker reads with another model than the stored manifest names
+    cluster.default = manifest("d")  # the worker's model differs from the model of the stored manifest
     assert (await ask(engine, QUESTION)).cache.ttl_s == 0
     assert await kept(engine, QUESTION) is None

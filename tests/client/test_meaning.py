@@ -72,7 +72,7 @@ async def test_a_document_without_vector_is_found_by_words_with_the_cosine_for_m
     assert (second.document_id, round(second.score, 2)) == ("doc 1", 0.0)
 
 
-async def test_without_an_encoder_the_retriever_both_uses_words_only(engine: Engine) -> None:
+async def test_without_an_encoder_retriever_both_ranks_by_words(engine: Engine) -> None:
     await write(engine, *TEXTS)
     assert [hit.document_id for hit in (await search(engine, "wrote programs", retriever="both")).hits] == ["doc 0"]
     assert (await ask(engine, "Who wrote programs?")).answers[0].document_id == "doc 0"

@@ -51,7 +51,7 @@ def nodes_of(node: Node) -> list[Node]:
 
 @contextmanager
 def worker(node: Node, state: list[str], silence_ms: Sequence[int] = (0,), **times_ms: Sequence[int]) -> Iterator[None]:
-    """Make a node report this state of its worker, and these times since its last heartbeat and other events."""
+    """Make a node report this worker state, and these times since the worker's last heartbeat and other events."""
     usual = node.own_reply
     times = {"silence": silence_ms, **times_ms}
 
@@ -109,7 +109,7 @@ async def test_a_question_in_flight_continues_without_a_server_that_is_killed(
 
 
 async def test_a_question_waits_for_a_server_that_replies_late(cluster: ScriptedCluster, engine: Engine) -> None:
-    """On a busy host all servers reply late, which must not change the answer."""
+    """On a busy host all servers reply late. Late replies must not change the answer."""
     late, usual = cluster.nodes[1], cluster.nodes[1].own_reply
 
     def later(command: list[bytes]) -> Any:
@@ -160,7 +160,7 @@ async def test_a_shard_with_a_starting_worker_is_left_out_only_of_readings(
         state[0] = "starting"
         for _ in range(2):
             await asyncio.wait_for(asked(engine, lost, cache="off"), LONG_SECONDS / 2)
-        # the engine knows the shard's state by now: one ranking, and one reading on each other shard
+        # the engine knows the shard's state now, so it ranks once, and reads once on each other shard
         rankings, readings = engine.rankings, cluster.count("qa.read")
         await asked(engine, lost, cache="off")
         assert (engine.rankings - rankings, cluster.count("qa.read") - readings) == (1, 2)
@@ -301,7 +301,9 @@ async def test_a_hung_server_is_left_out_until_it_replies(cluster: ScriptedClust
     assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
 
 
-async def test_a_service_that_was_blocked_itself_leaves_out_no_server(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_service_with_a_blocked_event_loop_leaves_out_no_server(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
     """The service does not count its own blocked event loop as a delay of the servers."""
     marked: list[Any] = []
     usual = engine.shards.readiness.mark_hung

@@ -54,11 +54,11 @@ OTHERS: dict[str, object] = {
     "coverage": "partial",
     "no_answer": False,
 }
-"""For each option a value other than the default. The plan stands for `model`, `plan` and `retriever` in the name."""
+"""A non-default value for each option. In the name, the plan replaces `model`, `plan` and `retriever`."""
 
 
 @pytest.mark.parametrize("option", sorted(OPTIONS - {"model", "plan", "retriever"}))
-def test_an_option_is_in_the_name_unless_it_changes_no_answer(option: str) -> None:
+def test_every_option_that_changes_answers_is_in_the_name(option: str) -> None:
     same = name("Who?") == name("Who?", **{option: OTHERS[option]})
     assert same == (option in SAME_ANSWER)
 
@@ -79,12 +79,12 @@ def in_requests(options: set[str]) -> set[str]:
     return {"timeout_ms" if name == "timeout" else name for name in options}
 
 
-def test_clients_and_service_take_every_option() -> None:
+def test_clients_and_service_accept_every_option() -> None:
     assert set(AskArguments.__annotations__) == OPTIONS
     assert {field.name for field in ask_fields(LIMITS)} == in_requests(OPTIONS) | {"question"}
 
 
-def test_clients_and_service_take_every_option_of_a_search() -> None:
+def test_clients_and_service_accept_every_option_of_a_search() -> None:
     options = {field.name for field in fields(SearchOptions)}
     assert set(SearchArguments.__annotations__) == options
     assert {field.name for field in search_fields(LIMITS)} == in_requests(options) | {"query"}

@@ -129,7 +129,7 @@ async def test_a_stage_without_its_reader_is_skipped_and_caches_never_mix_plans(
         for status in ("miss", "hit"):
             whole = await ask(engine, QUESTION)
             assert (told(whole), whole.cache.status) == (("large", "Bob"), status)
-        async with opened(cluster) as other:  # a process with a plan of one stage has the answer of that plan
+        async with opened(cluster) as other:  # a process with a plan of one stage caches the answer of its own plan
             assert told(await ask(other, QUESTION)) == ("scripted", "Ada")
 
 
@@ -155,7 +155,9 @@ async def test_a_plan_without_its_first_reader_is_an_error_that_names_it(cluster
             await ask(engine, QUESTION)
 
 
-async def test_the_first_reader_counts_in_the_second_stage(cluster: ScriptedCluster, cascade: Engine) -> None:
+async def test_the_scores_of_the_first_reader_count_in_the_second_stage(
+    cluster: ScriptedCluster, cascade: Engine
+) -> None:
     read = cluster.triggers["qa.read"]
 
     async def sure_of_ada(node: Node, arguments: list[str]) -> Any:

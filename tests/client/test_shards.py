@@ -122,7 +122,7 @@ async def test_the_pool_is_limited_and_refuses_commands_beyond_its_queue(cluster
         assert shards.pool(shard.address).in_use == 0
 
 
-async def test_a_connection_has_the_name_of_its_asker(cluster: ScriptedCluster) -> None:
+async def test_a_connection_has_the_name_of_its_api_key(cluster: ScriptedCluster) -> None:
     node, _ = await owner_and_other(cluster)
 
     async def waiting_names() -> list[bytes]:
@@ -215,7 +215,7 @@ async def test_a_connection_that_has_just_opened_is_closed_if_its_command_ends(
     async def end_at_once(host: str, port: int, login: Login) -> Connection:
         connection = await original(host, port, login)
         opened.append(connection)
-        # The loop calls this after the callbacks of the opening task.
+        # The event loop calls this callback after those of the opening task.
         asyncio.get_running_loop().call_soon(command.cancel if ended == "cancelled" else pool.fail_all, *reason)
         return connection
 

@@ -1,4 +1,4 @@
-"""Subscriptions to a real server: before it answers, a process learns of writes by other processes."""
+"""Subscriptions to a real server. Before a process answers, it learns of the writes of other processes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_very_many_invalidated_questions_invalidate_all_near_answers(
 async def test_the_first_write_of_a_slots_new_owner_invalidates_the_answers_of_the_old_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No periodic check runs before the write. Only the new owner's epoch shows that the slot has moved."""
+    """Before the write there is no periodic check, so only the new owner's epoch shows that the slot has moved."""
     monkeypatch.setattr(freshness_module, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 3600.0)
     with Cluster(binary_or_skip("valkey"), size=2) as cluster, ExitStack() as clients:

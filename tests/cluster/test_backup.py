@@ -126,7 +126,7 @@ class Site(Qa):
                 client.close()
 
     def calls(self, name: str) -> int:
-        """How often the shards have received a command."""
+        """The number of calls of a command on all shards."""
         settings = self.settings
         shards = shards_of(settings, settings.cluster_url)
         try:

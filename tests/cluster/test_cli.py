@@ -32,7 +32,7 @@ from qa_cluster.routing.shards import ShardDown
 from tests.harness.ports import free_port
 
 COMMANDS = tuple(get_group(app).commands)
-# Groups with examples at their subcommands instead of at the group.
+# The groups whose subcommands have the examples.
 GROUPS = {
     "documents": groups.documents_group,
     "collections": groups.collections_group,

@@ -239,7 +239,7 @@ def test_a_server_on_a_public_address_needs_a_password(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_form_needs_the_names_of_the_servers(tmp_path: Path) -> None:
+def test_the_option_form_needs_the_names_of_the_servers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qa_cluster.cluster.cli", "--data-dir", str(tmp_path), "up", "--form"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -66,7 +66,7 @@ class LossCounts:
 
 
 class Consumers:
-    """The processes `qa-cluster kafka answer` of a group."""
+    """The `qa-cluster kafka answer` processes of a consumer group."""
 
     def __init__(self, system: System, broker: Broker, topic: str, exactly_once: bool) -> None:
         self._system, self._topic = system, topic
