@@ -4,7 +4,7 @@
 
 A change is recent if its commit is at most a day older than the checked-out commit, because a submission has many
 commits. Commits without their parent, as in a shallow clone, are ignored, because they would contain all files.
-Standard error names the changed adapters that take too long, with the command that tests them.
+The program reports the changed adapters that take too long on standard error, with the command that tests them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def adapter_of(path: str) -> str:
 
 
 def chosen(changed: Iterable[str]) -> tuple[list[str], list[str]]:
-    """From the changed files, the adapters to test, and the changed adapters that take too long."""
+    """Return the adapters to test, and the changed adapters whose tests take too long."""
     found = {adapter_of(path) for path in changed}
     tested = {path.parent.name for path in ROOT.glob("tests/adapters/*/requirements.txt")}
     wanted = {name for one in found for name in SHARED.get(one, (one,))} & tested

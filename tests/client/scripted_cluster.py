@@ -146,7 +146,7 @@ class ScriptedCluster:
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """Close the clients of the previous test, because their late calls would count for the next test. Delete all keys."""
+        """Delete all keys. Disconnect the clients of the previous test: late calls would count for the next test."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:

@@ -129,7 +129,7 @@ async def test_a_stage_without_its_reader_is_skipped_and_caches_never_mix_plans(
         for status in ("miss", "hit"):
             whole = await ask(engine, QUESTION)
             assert (told(whole), whole.cache.status) == (("large", "Bob"), status)
-        async with opened(cluster) as other:  # a process with a plan of one stage caches the answer of its own plan
+        async with opened(cluster) as other:  # this engine has a plan of one stage
             assert told(await ask(other, QUESTION)) == ("scripted", "Ada")
 
 

@@ -122,7 +122,7 @@ async def test_the_pool_is_limited_and_refuses_commands_beyond_its_queue(cluster
         assert shards.pool(shard.address).in_use == 0
 
 
-async def test_a_connection_has_the_name_of_its_api_key(cluster: ScriptedCluster) -> None:
+async def test_a_connection_has_the_name_of_its_api_key_or_bulk_work(cluster: ScriptedCluster) -> None:
     node, _ = await owner_and_other(cluster)
 
     async def waiting_names() -> list[bytes]:

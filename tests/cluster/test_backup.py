@@ -1,4 +1,4 @@
-"""`qa-cluster backup` and `restore` on real clusters: three shards of Valkey, one of Redis, and two of Valkey."""
+"""`qa-cluster backup` and `restore` on real clusters with other servers and other numbers of shards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OTHER_SCRIPT = "GB('CommandReader').map(lambda r: 'other').register(trigger='hel
 
 
 class Site(Qa):
-    """A cluster in a folder, whose default reader is in another folder."""
+    """A cluster in a folder. Its default reader is in a different folder."""
 
     def __init__(self, folder: Path, server: str, shards: int) -> None:
         super().__init__(folder, server)
@@ -116,7 +116,7 @@ class Site(Qa):
                 client.close()
 
     def embedded(self) -> bool:
-        """Whether every document has its vectors, which the ranking by meaning needs."""
+        """Whether every document has its vectors, which a ranking by meaning needs."""
         settings = self.settings
         shards = shards_of(settings, settings.cluster_url)
         try:
@@ -381,7 +381,7 @@ def test_only_restored_keys_open_the_service(source: Site, backup: Path, valkey_
         service.wait(60)
 
 
-def test_one_collection_alone(source: Site, valkey_site: Site, tmp_path: Path) -> None:
+def test_backup_and_restore_of_one_collection(source: Site, valkey_site: Site, tmp_path: Path) -> None:
     told = json.loads(source("backup", str(tmp_path / "books"), "--collection", "books", "--json").stdout)
     assert told["counts"] == {
         **{"documents": 1, "text_bytes": len(source.everything()["books%/site/lakes.md"][0]), "collections": 1},
@@ -459,7 +459,7 @@ def numbers(backup: Path, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("pause", "hold"), [(2.0, 0), (0.0, 0), (0.0, 30)], ids=["now and then", "always", "held"])
-def test_a_shard_is_saved_at_one_moment_or_the_backup_reports_that_it_was_not(
+def test_a_shard_is_saved_at_one_moment_or_the_backup_reports_the_inconsistency(
     source: Site, tmp_path: Path, pause: float, hold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = -1.0 if hold else 120.0 if pause else 1.0
@@ -468,7 +468,7 @@ def test_a_shard_is_saved_at_one_moment_or_the_backup_reports_that_it_was_not(
         eventually(lambda: f"many%/{writer.b}" in source.everything())
         words = ("backup", str(tmp_path / "backup"), "--hold-writes", str(hold), "--force")
         told = source(*words)
-        # repeated while the backup finds a consistent moment without a pause of writes
+        # repeated until a backup needs a pause of writes
         while hold and not source.calls("client|pause"):
             told = source(*words)
     found = json.loads((tmp_path / "backup" / "manifest.json").read_text())
@@ -506,7 +506,8 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     eventually(caught)
     (left,) = tmp_path.iterdir()
     said = source("restore", str(left), code=2).stderr.replace("│", "")
-    assert "never completed" in " ".join(said.split())  # lines wrap at different places, depending on the folder's name
+    # joined, because the length of the folder's name changes line breaks
+    assert "never completed" in " ".join(said.split())
     source("backup", str(target))
     assert list(tmp_path.iterdir()) == [target]
 

@@ -1,4 +1,4 @@
-"""The folder of a backup: it exists only when it is complete, and a damaged backup is not restored."""
+"""The folder of a backup exists only if the backup is complete, and a damaged backup is not restored."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_next_backup_removes_the_files_of_a_killed_one(tmp_path: Path) -> No
         assert folder.path.exists()
 
 
-def test_force_replaces_a_folder_only_if_it_is_a_backup(backup: Path, tmp_path: Path) -> None:
+def test_force_replaces_only_a_folder_with_a_backup(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not empty: name another folder, or replace"):
         made(backup)
     made(backup, force=True, dead=frozenset({0}))

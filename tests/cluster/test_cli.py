@@ -73,7 +73,7 @@ def qa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS if name != "bench")])
-def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
+def test_the_help_has_texts_and_examples(qa: Qa, arguments: list[str]) -> None:
     done = qa(*arguments)
     assert done.returncode == 0, done.stderr
     if arguments == ["--help"]:
@@ -89,7 +89,7 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
     ("group", "name"),
     [(group, name) for group, commands in GROUPS.items() for name in get_group(commands).commands],
 )
-def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) -> None:
+def test_the_help_of_a_subcommand_has_texts_and_examples(qa: Qa, group: str, name: str) -> None:
     done = qa(group, name, "--help")
     assert done.returncode == 0
     assert f"Example: qa-cluster {group} {name}" in done.stdout or "Examples:" in done.stdout
@@ -281,7 +281,7 @@ def test_a_command_imports_only_what_it_needs() -> None:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_simple_settings_need_no_pydantic(tmp_path: Path, arguments: list[str], code: int, checked: bool) -> None:
-    """Without pydantic a short command is a quarter faster; only unusual names and invalid values need pydantic."""
+    """The import of pydantic takes a quarter of a short command's time. Only names and invalid values need pydantic."""
     (tmp_path / "a file").write_text("A sentence.")
     script = (
         "import sys\n"

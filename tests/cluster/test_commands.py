@@ -72,7 +72,7 @@ class Qa:
 
 
 class WithoutEncoder(Qa):
-    """The command in a folder; its clusters have no encoder. `tests/docs` runs the demo with the encoder."""
+    """The command in a folder, with clusters without an encoder. `tests/docs` runs the demo with the encoder."""
 
     usual = WORDS_ONLY
 
@@ -87,7 +87,7 @@ def qa(tmp_path: Path) -> Iterator[Qa]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[Qa]:
-    """The command in the test's own folder, with clusters without an encoder."""
+    """The command in the test's own folder. Its clusters have no encoder."""
     made = WithoutEncoder(tmp_path)
     yield made
     made("down")
@@ -95,7 +95,7 @@ def plain(tmp_path: Path) -> Iterator[Qa]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """A folder with a running cluster of one document. All tests that do not change the cluster share it."""
+    """A folder with a running cluster of one document. Tests that do not change the cluster share it."""
     made = Qa(tmp_path_factory.mktemp("up"))
     (made.folder / "ada.txt").write_text(TEXT)
     made("up")
@@ -118,7 +118,7 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
+def test_up_ingest_ask_and_down(qa: Qa, server: str) -> None:
     qa.server = server
     (qa.folder / "ada.txt").write_text(TEXT)
     (qa.folder / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
@@ -167,14 +167,14 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
 
     def finished() -> bool:
         jobs = up.status()["jobs"]
-        if not jobs:  # a job that moves from the queue to the worker is not listed for a moment
+        if not jobs:  # between the queue and the worker, a job is not listed for a moment
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job
         return bool(job["state"] == "finished")
 
     eventually(finished, SECONDS)
-    # three shards, the jobs server, and its worker remain once the process of the job has ended
+    # after the end of the job's process: three shards, the jobs server, and its worker
     eventually(lambda: len(processes_with(str(up.folder))) == 5, SECONDS)
 
 
@@ -201,7 +201,7 @@ def test_a_reader_is_loaded_and_a_lost_reader_is_restored(up: Qa, tmp_path: Path
         found = [(row["kind"], row["default"], row["warm"]) for row in rows]
         return rows if found == [("reader", True, 3), ("encoder", False, 3)] else None
 
-    # wait, because the worker compiles unusual shapes after it is ready
+    # the worker compiles some shapes of the model only after it is ready
     before = eventually(ready, SECONDS)
     assert before is not None
     assert [row["shards"] for row in before] == [3, 3]
@@ -299,7 +299,7 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
-        # the service uses the next port, which outgoing connections do not get
+        # the service uses the next free port, which is not in the range of outgoing connections
         busy = free_port()
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))

@@ -347,7 +347,7 @@ def test_deleting_more_than_a_tenth_needs_a_confirmation(up: Qa, tmp_path: Path)
     up("collections", "delete", "--yes", "tenth")
 
 
-def test_documents_without_a_prefix_are_adopted(up: Qa, tmp_path: Path) -> None:
+def test_a_prefix_adopts_documents_that_were_stored_without_one(up: Qa, tmp_path: Path) -> None:
     up("collections", "create", "adopt")
     of = ("--collection", "adopt")
     folder, other = tmp_path / "site", tmp_path / "other"

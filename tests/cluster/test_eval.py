@@ -89,7 +89,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command: `eval` in a separate process, which affects its figures; other commands in this process."""
+    """Run `eval` in a separate process, because this affects its figures, and other commands in this process."""
     given = {
         "QA_SERVER": server,
         "QA_WORKER_THREADS": "1",
@@ -233,7 +233,7 @@ def test_plain_questions_are_measured_on_a_folder_and_on_a_running_cluster(folde
     }
     assert got["Where does the Nile flow north?", 6], "an answer that matches the pattern counts as right"
     assert not got["Who wrote the first program?", 7], "an answer from another document counts as wrong"
-    assert got["Which colour has the moon of Jupiter?", 8], "no answer counts as right if the documents have no answer"
+    assert got["Which colour has the moon of Jupiter?", 8], "without an answer in the documents, no answer is right"
     assert figures["right_first"]["value"] == pytest.approx(sum(list(got.values())[:8]) / 8)
     assert figures["right_first"]["value"] >= 0.6
     assert set(report["plain"]["by"]["style"]) == {"full", "again", ""}

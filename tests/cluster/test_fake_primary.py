@@ -1,4 +1,4 @@
-"""A hostile server without the password that claims slots of a cluster learns no password and runs no code."""
+"""A hostile server that claims slots of a cluster, but lacks its password, learns no password and runs no code."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_up_adds_the_user_for_replication_to_servers_of_an_earlier_version(
     cluster = make_cluster(server=server, shards=1, replicas=1, cluster_password="hunter2")
     cluster.up()
     primary, replica = specs_of(cluster)
-    with connect(primary) as client:  # make the state of an earlier version
+    with connect(primary) as client:  # restore the configuration of an earlier version
         client.execute_command("ACL", "DELUSER", "qa-replication")
         client.execute_command("CONFIG", "SET", "masteruser", "", "masterauth", "hunter2")
     with connect(replica) as client, suppress(redis.exceptions.RedisError):

@@ -1,4 +1,4 @@
-"""Files in the current folder cannot name a program to run if another user may have written the files."""
+"""qa-cluster runs no program that a file in the current folder names if another user may have written the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def up(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Up:
-    """A function that runs `qa-cluster up --bare` in the current folder, which always fails, and returns the error."""
+    """A function that runs `qa-cluster up --bare` in the current folder and returns its error."""
 
     def run(*arguments: str, code: int) -> str:
         monkeypatch.setattr(sys, "argv", ["qa-cluster", *arguments, "up", "--bare"])

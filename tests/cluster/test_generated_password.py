@@ -91,7 +91,7 @@ def assert_refused(client: redis.Redis) -> None:
 
 
 def in_view(system: System, password: str) -> list[str]:
-    """Find the password in arguments of processes and in logs."""
+    """Return the arguments of processes and the log lines that contain the password."""
     texts = [read(entry.name, "cmdline").decode(errors="replace") for entry in Path("/proc").glob("[0-9]*")]
     assert any(str(system.folder) in text for text in texts)
     texts += [file.read_text(errors="replace") for file in system.folder.rglob("*.log")]

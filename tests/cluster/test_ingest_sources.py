@@ -31,7 +31,7 @@ def web() -> Iterator[WebSite]:
 
 
 def words(text: str) -> str:
-    """A message without the frame around it."""
+    """The text of a message without the frame that the terminal shows."""
     return " ".join(text.replace("│", " ").split())
 
 

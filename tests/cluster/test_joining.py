@@ -30,8 +30,8 @@ NO_WORKER = "/bin/true"
 class Nodes:
     """Servers of `qa-cluster node`, each in its own folder, without workers.
 
-    The command runs the first server. This process starts the others with the configuration that the command would
-    write.
+    The command starts the first server. This process starts the other servers with the same configuration as the
+    command.
     """
 
     def __init__(self, folder: Path, server: str, count: int) -> None:

@@ -31,7 +31,7 @@ def web() -> Iterator[WebSite]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A release file."""
+    """The bytes of a release file."""
     folder = tmp_path_factory.mktemp("published")
     tiny_reader(folder / "reader", "tiny", last=False)
     path, digest = write_release(folder / "reader", folder)

@@ -265,7 +265,7 @@ def test_slots_that_move_there_and_back_do_not_break_a_change(
     def moved(change: object, node: Node, client: object) -> str:
         if node.port == shards.nodes[1].port and still.acquire(blocking=False):
             move_there_and_back(shards, node.slots[0][0])
-            # the state after the worker has copied an old reader from another shard
+            # the worker may have copied this state from a shard that has not changed yet
             assert shards.flip(shards.nodes[1], shards.first.name, shards.last.name) == "done"
         return answers(change, node, client)  # type: ignore[arg-type]
 

@@ -117,7 +117,7 @@ def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) 
     with pytest.raises(ConfigError, match=problem):
         read_reader(folder, model_id=name)
     changed(folder, model_id=name)
-    with pytest.raises((ConfigError, ModelError)):  # for the manifest, an empty file is the damage
+    with pytest.raises((ConfigError, ModelError)):  # the damage of the manifest is an empty file
         read_reader(folder)
 
 

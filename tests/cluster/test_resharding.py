@@ -1,4 +1,4 @@
-"""Slots are spread evenly and keep their keys, even if a run is interrupted. The servers are plain servers."""
+"""Resharding spreads slots evenly and keeps their keys, even if a run is interrupted. The servers have no module."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_plan_evens_out_the_shares_with_the_fewest_moves(before: list[int]) ->
 
 @contextmanager
 def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]:
-    """For each server its node, from its own view, and a client."""
+    """For each server, its node in its own view, and a client."""
     url = cluster.url()
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]
         yield [(next(n for n in nodes_of(c) if "myself" in n.flags), c) for c in clients]
 
 
-def test_slots_that_move_there_and_back_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
+def test_slots_that_move_in_both_directions_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
     """If a target did not know the newer epoch of the source, the slot would return to the source after the move."""
     cluster = make_cluster(server=server)
     cluster.up()
@@ -112,11 +112,11 @@ def test_a_move_waits_for_a_target_with_a_failed_cluster_state(make_cluster: Mak
         command(target, "CONFIG", "SET", "cluster-require-full-coverage", "yes")
 
         def lost() -> bool:
-            # A ping restores the slot's owner, perhaps before the next line.
+            # The next ping of the slot's owner restores this slot, perhaps before the next line runs.
             command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
             return formation.incomplete(target) == "cluster state is fail"
 
-        eventually(lost, ignore=redis.ResponseError)  # no ping has restored the owner yet
+        eventually(lost, ignore=redis.ResponseError)  # until no ping restores the slot in between
         move_slots([Move(slot("key"), owner.id, receiver.id)], shards)
         assert command(target, "CLUSTER", "COUNTKEYSINSLOT", slot("key")) == 1
         client.nodes_manager.initialize()

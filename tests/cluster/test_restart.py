@@ -27,7 +27,7 @@ def test_cluster_answers_after_every_restart(own: System) -> None:
         client.put_document("ada", "Ada Lovelace wrote the first program in 1843.")
     for _ in range(2):
         own.cli("down")
-        # the start of the workers and the registration of the functions overlap, and both must succeed
+        # the workers start while `up` registers the functions, and both must succeed
         assert "password" not in own.cli("up").stdout  # a cluster without a password stays without one
         with ClusterClient(patient) as client:
             for asked in ("Who wrote the first program?", "When was the first program written?"):

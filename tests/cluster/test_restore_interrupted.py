@@ -144,7 +144,7 @@ def test_a_restore_waits_for_a_lock_of_another_machine_that_may_expire(
     with stock(target) as client:
 
         def acquire_late(lock: restore_lock.RestoreLock) -> None:
-            """Set the key just before the command checks it, because a slow start would let the key expire."""
+            """Set the key just before the command checks it. During a slow start, the key could expire."""
             client.set(keys.RESTORING_KEY, other, px=5000)
             acquire(lock)
 
@@ -215,7 +215,7 @@ def test_small_pages_and_steps_save_all_documents(
 
 
 class _Ends:
-    """A restore that ends with an outcome or an error, after it has written keys and documents."""
+    """A fake restore that writes keys and documents, and then returns an outcome or raises an error."""
 
     def __init__(self, error: BaseException | None, failed: dict[str, str], *, begins: bool = True) -> None:
         self.outcome = RestoreOutcome(failed=failed, api_keys=2)

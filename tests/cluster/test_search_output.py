@@ -55,7 +55,7 @@ def test_a_search_without_hits_prints_a_message(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("passage", [None, ROUND])
-def test_the_words_that_match_are_cut_out(passage: Passage | None) -> None:
+def test_the_matching_words_are_taken_from_the_sentence(passage: Passage | None) -> None:
     hit = Hit(1, 1.0, "a", "v", "a:1", "", HIT.text, 10, 27, HIT.highlights, passage)
     cut = list(pieces(hit))
     assert "".join(text for text, _ in cut) == (passage.text if passage else hit.text).replace("\n", " ")

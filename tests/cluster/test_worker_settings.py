@@ -16,11 +16,11 @@ from tests.harness.ports import free_port
 
 
 @pytest.mark.parametrize(("given", "written"), [("HTTPS_PROXY", "HTTPS_PROXY"), (" A, B_1 ,c", "A,B_1,c")])
-def test_names_of_variables(given: str, written: str) -> None:
+def test_names_of_environment_variables(given: str, written: str) -> None:
     assert ("qa.worker-environment", written) in module_options(Settings(worker_environment=given))
 
 
-def test_the_default_has_no_variables() -> None:
+def test_no_environment_variables_are_passed_by_default() -> None:
     assert "qa.worker-environment" not in dict(module_options(Settings()))
 
 

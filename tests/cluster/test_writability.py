@@ -1,4 +1,4 @@
-"""The reason why a running server refuses writes, which a command finds without a write. The servers are real."""
+"""A command finds the reason why a running server refuses writes, without a write. The servers are real."""
 
 from __future__ import annotations
 

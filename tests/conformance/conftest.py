@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    """Running servers; the parameters are their kind and number of shards."""
+    """Running servers. The parameter is the server program and the number of shards."""
     from tests.conformance.deployment import Deployment
 
     running = Deployment(*request.param)
@@ -134,5 +134,5 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     session.exitstatus = exitstatus or 1
     print(
-        f"\n{path.name} stays as it is: " + "; ".join(f"{what}: {which}" for what, which in problems.items() if which)
+        f"\n{path.name} is not changed: " + "; ".join(f"{what}: {which}" for what, which in problems.items() if which)
     )

@@ -50,5 +50,5 @@ class CalledMethods:
         return record
 
     def left_out(self) -> list[str]:
-        """Methods that no test has called."""
+        """The methods that no test has called."""
         return sorted(self.known - self._called)

@@ -27,7 +27,7 @@ class Row:
     left_out: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
-        """The table's last column."""
+        """The text for the last column of the table."""
         if self.left_out:
             return "left out: " + "; ".join(self.left_out)
         if self.differs:
@@ -57,7 +57,7 @@ class Proofs:
                     known.append(text)
 
     def unproved(self, session: Any) -> set[tuple[str, str]]:
-        """Marked commands and options that no test has proved."""
+        """The marked commands and options without a passed test."""
         wanted = {(command, option) for item in session.items for command, option, *_ in _marks(item)}
         return wanted - {(command, option) for command, rows in self._rows.items() for option in rows}
 

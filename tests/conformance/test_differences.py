@@ -1,4 +1,4 @@
-"""Unusual behaviour of RedisAI and RedisGears: each test asserts that qa-cluster has it or differs from it."""
+"""Unusual behaviour of RedisAI and RedisGears. Each test asserts that qa-cluster behaves the same or differently."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_execution_plan(deployment: Deployment) -> None:
     assert plan.status == redgrease.data.ExecutionStatus.done
     assert plan.steps[0].type == "map"
     assert "collect" in [step.type for step in plan.steps]
-    # the counts of the first shard, which started the run, exclude itself
+    # the shard that started the run counts only the other shards
     assert (plan.shards_received, plan.shards_completed) == (deployment.shards - 1, deployment.shards - 1)
     assert plan.results == 1
     assert plan.total_duration >= 0

@@ -1,4 +1,4 @@
-"""redgrease: functions of its readers and operations, which the client sends as cloudpickle, on every shard."""
+"""redgrease: functions with its readers and operations, which the client sends as cloudpickle, run on all shards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_keys_reader(deployment: Deployment, run: Callable[..., Any]) -> None:
     assert len(keys) == 30
     records = run(KeysReader().records(type="string").map(lambda r: (r.key, r.value, r.type, r.event)).run("n:7:*"))
     assert records == (deployment.key("n:7:", 7 % deployment.shards), "7", "string", "")
-    # in the mode `async_local`, the result is the part of one shard
+    # with `async_local`, the result has only the keys of one shard
     local = run(KeysReader("n:*").keys().run(mode="async_local"))
     assert len(local) == 30 // deployment.shards
 

@@ -1,4 +1,4 @@
-"""The original question answering system on RedisAI and RedisGears, from loading to benchmark.
+"""The flow of the original question answering system on RedisAI and RedisGears, from loading to benchmark.
 
 The system has a TorchScript reader on each shard, a tokenizer for stored and new sentences, and a hooked GET that
 computes the answer on a miss. The test uses three shards, a client for clusters, and scripts in the style of that
@@ -226,7 +226,7 @@ def test_without_cache(deployment: Deployment, system: tuple[list[str], Any]) ->
     for entry in deployment.registrations():
         if entry["reader"] != "KeysReader" or "keymiss" in str(entry["RegistrationData"]["args"]):
             deployment.raw("RG.UNREGISTER", entry["id"])
-            # wait for all workers, because a worker that does not know of the removal could restore the session's other
+            # a run on all shards, because a worker that does not know of the removal could restore the session's other
             # registration
             assert deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()")[0] == ["3"]
     for shard in range(3):

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
-    """A function that finds a program in the tools' environment or in the system; a missing program fails the test."""
+    """A function that finds a program in the tools' environment or in the system, or fails the test."""
 
     def find(name: str) -> str:
         if (TOOLS / name).exists():

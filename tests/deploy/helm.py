@@ -2,10 +2,10 @@
 
     python tests/deploy/helm.py deploy/chart '{"auth": {"password": ".."}}' 1.32
 
-It prints one JSON object: either `objects`, which Helm sent, and `problems` of the objects with the schemas of that
-version of Kubernetes; or `refused`, the reason why Helm did not render the chart. Helm is the shared library of
-`helm-sdkpy`. It checks the values against the chart's schema, renders the chart, and sends the objects as to a real
-cluster. This program runs in an environment with only tests/deploy/requirements.txt.
+It prints one JSON object. `objects` has the objects that Helm sent. `problems` has their deviations from the schemas of
+that version of Kubernetes. If Helm did not render the chart, the object has only `refused`, the reason. Helm is the
+shared library of `helm-sdkpy`, which checks the values, renders the chart and sends the objects as to a real cluster.
+This program runs in an environment with only tests/deploy/requirements.txt.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def install(chart: str, values: str, minor: str) -> tuple[list[dict[str, Any]], 
 
 
 def _access(url: str) -> dict[str, Any]:
-    """The contents of a kubeconfig file, as JSON, which is also YAML."""
+    """The contents of a kubeconfig file. JSON is valid YAML."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

@@ -21,7 +21,7 @@ ATTEMPTS = 4
 
 
 class Deployed:
-    """Servers and service, each in a separate process with the environment from a supervisor."""
+    """Servers and service, each in a separate process with the environment that a supervisor would set."""
 
     def __init__(self, folder: Path, command: list[str] | None = None, shards: int = 2) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Image, Compose file and systemd units pass the checks of their tools. The tests do not run them (limitations.md)."""
+"""Image, Compose file and systemd units pass the checks of their tools, which do not run them (limitations.md)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ QUESTIONS = (
 
 @pytest.fixture(scope="session")
 def pairs() -> list[tuple[str, str]]:
-    """480 pairs of very different lengths."""
+    """480 pairs of question and context, with very different lengths."""
     text = " ".join(topics[name] for name in sorted(topics))
     sentences = [found for found in re.split(r"(?<=[.!?])\s+", text) if 10 < len(found) < 700]
     step = len(sentences) // 480

@@ -22,11 +22,11 @@ class Hub:
     """The content of the hub, and the requests to it.
 
     Attributes:
-        models: the folder of each checkpoint, by its id. `revisions` are the names of the only commit.
+        models: the folder of each checkpoint, by its id. `revisions`: the valid names of the only commit.
         private: ids that need a token. `gated`: ids that need the permission of the owner.
         delay: seconds before each reply. `nonsense`: whether replies are invalid.
-        damage: changes of the content of files, by name. `sizes`: the reported sizes.
-        stray: names of files that are reported for every checkpoint.
+        damage: functions that change the content of files, by name. `sizes`: the reported sizes.
+        stray: additional file names in the list of every checkpoint.
         asked: the requested paths, in order.
     """
 

@@ -1,6 +1,6 @@
 """A reader uses the tokenizer of its checkpoint's files, which transformers 5 would rebuild differently.
 
-Needs the `export` extra.
+The tests need the `export` extra.
 """
 
 from __future__ import annotations

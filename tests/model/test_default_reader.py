@@ -54,7 +54,7 @@ def test_an_unanswerable_question_scores_below_the_threshold(
 
 
 class Batches:
-    """Reads some of the pairs in one batch and decodes the answers."""
+    """Reads selected pairs in one batch and decodes their answers."""
 
     def __init__(self, runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]) -> None:
         self._runner = runner

@@ -1,6 +1,6 @@
 """A file of each precision gives the checkpoint's answers in both runtimes, alone and in a batch.
 
-Needs the `export` extra.
+The tests need the `export` extra.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Readers:
 
     @property
     def counted(self) -> Any:
-        """The positions without the padding."""
+        """Which positions are not padding."""
         return self.batch["attention_mask"] == 1
 
 

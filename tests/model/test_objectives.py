@@ -32,7 +32,7 @@ def logits(seed: int = 0) -> NDArray[np.float64]:
 
 
 def candidates() -> NDArray[np.bool_]:
-    """The positions of context tokens: from `FIRST`, without the last special token and the padding."""
+    """A mask of the context tokens: from `FIRST`, without the last special token and the padding."""
     place = np.arange(LENGTH)[None]
     return (place >= FIRST) & (place < LENGTHS[:, None] - 1)
 

@@ -133,7 +133,7 @@ def test_no_held_out_sentence_is_in_the_training_data(overlapping: list[Labelled
 
 
 def test_long_paragraphs_with_several_questions_are_held_out() -> None:
-    """No other example is lost, although all questions of a paragraph share sentences."""
+    """Only the held-out examples are lost, although all questions of a paragraph share its sentences."""
     examples = []
     for number in range(20):
         context = " ".join(f"Line {line} of paragraph {number} is about a map." for line in range(15))
@@ -164,7 +164,8 @@ def test_joined_contexts_keep_the_answer(overlapping: list[Labelled]) -> None:
     for old, new in longer:
         assert new.context[new.answer_start : new.answer_start + len(new.answer)] == old.answer
         assert old.context in new.context
-        assert new.context.count(old.answer) == old.context.count(old.answer)  # no added neighbour contains the answer
+        # the added context does not contain the answer
+        assert new.context.count(old.answer) == old.context.count(old.answer)
         assert len(new.context) <= 64 * 4 + 1
     assert any(new.answer_start > old.answer_start for old, new in longer)
     assert joined == join_contexts(varied, share=1.0, max_tokens=64, seed="s")

@@ -25,7 +25,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions whose first sentence has the right answer from the score `right_from` on, else a later sentence."""
+    """Questions that the first sentence answers if its score is at least `right_from`, and else a later sentence."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [

@@ -58,7 +58,7 @@ def ngrams(text: str) -> Iterator[str]:
     return (" ".join(words[at : at + NGRAM]) for at in range(len(words) - NGRAM + 1))
 
 
-def test_no_eight_words_are_shared_with_questions_of_the_yardstick(passages: list[WrittenPassage]) -> None:
+def test_the_passages_share_no_eight_words_with_questions_of_the_yardstick(passages: list[WrittenPassage]) -> None:
     rows = [json.loads(row) for path in sorted(YARDSTICK.glob("*.jsonl")) for row in path.read_text().splitlines()]
     assert len(rows) > 500
     known = {gram for row in rows for gram in ngrams(row["question"])}

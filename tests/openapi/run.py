@@ -5,8 +5,8 @@
 The service runs on a cluster of two shards with workers and the bundled reader. Schemathesis makes valid and invalid
 requests from `/openapi.json`. The first run is without API keys. Further runs have a key with all rights, a key with
 some rights in one collection, a key that has reached its limits, and no key although the service requires one. Every
-500, and every status, media type or body outside of the description, is a fault. `schemathesis.toml` has rules for
-valid combinations of values.
+500, and every status, media type or body outside of the description, is a fault. `schemathesis.toml` has the statuses
+that are allowed for valid and for invalid requests.
 """
 
 from __future__ import annotations

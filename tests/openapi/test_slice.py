@@ -1,4 +1,4 @@
-"""A short form of `make schemathesis`: a few requests to each operation, and with a key to operations that read."""
+"""A short form of `make schemathesis`: a few requests to all operations, and with an API key to reading operations."""
 
 from __future__ import annotations
 

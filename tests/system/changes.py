@@ -123,8 +123,8 @@ class Changes:
     def _settled(self, move: Move | None = None) -> None:
         """Wait until all servers agree, a moved slot has its owner, replicas follow, and readers are stored.
 
-        A shard with a new lowest slot first copies its reader to keys of this slot. A worker that starts earlier has no
-        reader. The tests therefore wait between two changes.
+        A shard with a new lowest slot copies its reader to keys of this slot. A worker that starts before the copy has
+        no reader, so the tests wait between two changes.
         """
         eventually(lambda: self._agreed(move), PATIENCE_SECONDS, 0.1)
         for server in self._shards.servers:

@@ -1,4 +1,4 @@
-"""Clients that ask and write while the cluster changes, and their records."""
+"""Clients that ask and write while the cluster changes, and the records of their outcomes."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Seen:
     redirects: Counter[str] = field(default_factory=Counter)
 
     def slowest(self) -> float:
-        """The seconds of the slowest right answer."""
+        """The duration of the slowest right answer, in seconds."""
         return max(answered - sent for sent, answered, _ in self.right)
 
     def longest_gap(self, documents: set[str], begun: float, ended: float) -> float:
-        """The longest time, in seconds, in which one of these documents gave no right answer."""
+        """The longest time, in seconds, without a right answer from one of these documents."""
         longest = 0.0
         for document in documents:
             times = [begun, *sorted(answered for _, answered, of in self.right if of == document), ended]

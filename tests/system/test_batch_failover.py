@@ -58,7 +58,7 @@ async def test_a_failover_loses_no_acknowledged_result(shards: Replicated) -> No
         stored = type(file)(file.id, len(data), 1, file.created_at, file.expires_at, "in", "batch")
         await store.end_file(ANONYMOUS_OWNER, stored)
         made = await store.create(ANONYMOUS_OWNER, BatchRequest(file.id, "/qa", "24h", {}))
-        # the primary with the batches; the document may be on the same shard
+        # this primary has the batches, and possibly the document
         primary, _ = shards.pair_of_slot(keys.slot(keys.batches_key(ANONYMOUS_OWNER)))
         work = asyncio.create_task(OwnerBatches(engine, store, ANONYMOUS_OWNER).run(600))
         while (acknowledged := (await current(store, made.id)).done) < LINES // 5:

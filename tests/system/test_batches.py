@@ -101,7 +101,7 @@ def contents(system: System, file_id: str | None) -> list[dict[str, Any]]:
 
 
 class Trial:
-    """A batch on a system whose processes are killed and, as by a supervisor, restarted."""
+    """A batch on a system whose processes the test kills and, instead of a supervisor, restarts."""
 
     def __init__(self, system: System, lines: list[dict[str, Any]]) -> None:
         self.system = system

@@ -43,7 +43,7 @@ def store_scripts(shards: Replicated) -> None:
 
 
 def kept(shards: Replicated, server: Server) -> dict[str, object]:
-    """The server's replies about all data that it must not lose."""
+    """All data that the server must not lose, read from the server."""
     view: dict[str, object] = {}
     with server.client(decode_responses=False) as client:
         client.execute_command("READONLY")
@@ -179,7 +179,7 @@ def loaded(server: Server) -> int:
 
 
 def all_loaded(server: Server, seconds: float = 2) -> int:
-    """Like `loaded`, but waits until the number is stable for `seconds`.
+    """Wait until the number of `loaded` is stable for `seconds`, and return the number.
 
     A restarted server also loads models that its primary sends after the sync.
     """

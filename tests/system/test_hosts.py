@@ -182,7 +182,7 @@ def test_a_host_is_disconnected_and_reconnected_while_questions_are_asked(elsewh
     primaries = {f"{host.address}:{PRIMARY}" for host in elsewhere.hosts}
     assert elsewhere.primary_addresses(elsewhere.addresses[0]) == primaries
 
-    # `check` confirms that this host reaches the other servers and their cluster buses
+    # `check` reports that this host reaches the other servers and their cluster buses
     found = json.loads(on(second, elsewhere, "check", "--json", "--cluster-url", url, *elsewhere.options(second, 7002)))
     assert [made["said"] for made in found["checks"] if made["what"].startswith("server 10.")] == [
         "answers, with the module; its cluster bus can be reached"
@@ -217,8 +217,8 @@ def test_a_host_is_disconnected_and_reconnected_while_questions_are_asked(elsewh
         assert "bees" in said
     print(
         f"\nhosts: a replica took over after {took_over - begun:.1f} s, every question was right"
-        f" {right_again - begun:.1f} s after the cut; {len(asked.right)} right answers, {asked.partial} partial ones,"
-        f" {len(asked.errors)} errors: {set(asked.errors)}"
+        f" {right_again - begun:.1f} s after the disconnection; {len(asked.right)} right answers, {asked.partial}"
+        f" partial ones, {len(asked.errors)} errors: {set(asked.errors)}"
     )
 
 

@@ -51,7 +51,7 @@ def shards(server_binary: Path) -> Iterator[Replicated]:
 
 
 async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str]:
-    """The contents of an answer, and the cache that had it."""
+    """The contents of an answer, and its cache."""
     result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, timeout=PATIENCE_SECONDS)
     found = [(a.answer, a.document_id, a.document_version, a.start) for a in result.answers]
     return (found, round(result.no_answer_score, 3)), result.cache.tier
@@ -59,7 +59,7 @@ async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str
 
 @dataclass
 class Steps:
-    """Random steps of two services of one cluster: changes, and questions whose answers are compared."""
+    """Random steps with two services of one cluster: changes, and questions with a comparison of answers."""
 
     services: tuple[Engine, Engine]
     changes: Changes
@@ -199,7 +199,7 @@ class Steps:
     async def _write_and_ask(self, number: int, name: str, question: str, services: tuple[Engine, Engine]) -> None:
         """Write a sentence through the second service that changes an answer of the first service, and ask at once.
 
-        Only pending documents, and writes that are lost with a killed primary, change between the next two questions.
+        Between the two compared questions, only pending documents and lost writes of a killed primary can change.
         """
         self.counts["question right after a write"] += 1
         during, (keeper, writer) = self.kind, services

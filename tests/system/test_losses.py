@@ -1,4 +1,4 @@
-"""SIGKILL under load: the module retries the jobs, later jobs succeed, and no job or connection remains."""
+"""After SIGKILL under load, the module retries jobs, later jobs succeed, and no job or connection remains."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def encoder() -> LocalEncoder:
 
 
 def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: LocalEncoder) -> None:
-    """The shard needs no run of its encoder if the vectors fit its encoder, the document and the sentences."""
+    """The shard uses the client's vectors if they fit its encoder, the document and the sentences."""
     filled.start_service()
     text = "Penguins cannot fly. They swim very well in cold water."
     document = Document("meaning-client", text, "Birds", {"year": 1})

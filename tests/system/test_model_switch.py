@@ -41,7 +41,7 @@ class Watchers:
     shards: TinyShards
     seen: list[tuple[float, float, str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    # (time, reader): after this time only this reader may answer; with an empty name, either reader may answer
+    # (time, reader): after this time, only this reader may answer; an empty name allows both readers
     rules: list[tuple[float, str]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     longest_change: float = 0.0

@@ -40,7 +40,7 @@ def stuck(service: System) -> Iterator[list[int]]:
     for pid in pids:
         resume(pid)
     for node, number in zip(service.nodes, before, strict=True):
-        # wait for a heartbeat, because the silence before it exceeds the limit
+        # before the next heartbeat, the silence would exceed the usual limit
         eventually(lambda node=node, number=number: beats(node) > number)
         node.config_set("qa.max-queue", 1024)
         node.config_set("qa.worker-silence-ms", 10_000)
@@ -97,7 +97,7 @@ def test_full_queue_over_resp(service: System) -> None:
 
 @pytest.mark.cluster  # depends on the machine's speed; `tests/unit/test_admission.py` tests the rules
 def test_pending_questions_that_would_miss_their_deadline_are_refused(service: System) -> None:
-    """The service cannot answer so many concurrent questions before their deadline. A first group gives its rate."""
+    """Many more concurrent questions than the service can answer in time; a first group gives its rate."""
     with ClusterClient(service.url) as client:
         for number in range(12):
             client.put_document(f"town {number}", f"Town {number} was founded by the explorer Smith number {number}.")

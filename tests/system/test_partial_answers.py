@@ -39,7 +39,7 @@ pytestmark = pytest.mark.hostile
 ASKERS = 4
 # A question that waits for a starting worker, or for its deadline of 10 s, takes longer.
 SLOWEST_SECONDS = 5.0
-# The limit for questions at the time of the harm. They wait for about 0.3 s, and longer on a busy machine.
+# The limit for a question at the time of the signal, which waits for about 0.3 s, or longer on a busy machine.
 FIRST_SECONDS = 3.0
 # The module replaces a hung worker after 10 s, and a service detects a hung server as down after 5 s.
 HUNG_WORKER_SECONDS, HUNG_SHARD_SECONDS = 13.0, 8.0
@@ -48,7 +48,7 @@ BUSY_PROCESSES, BUSY_SECONDS = 4, 20.0
 
 @dataclass(frozen=True, order=True)
 class Wait:
-    """One question: its duration, its start after the last harm (both in seconds), and fields of its answer."""
+    """One question: its duration and its start after the last signal, in seconds, and fields of its answer."""
 
     seconds: float
     after_harm: float
@@ -76,7 +76,7 @@ class Seen:
 
     @property
     def first(self) -> list[float]:
-        """The sorted waits after a harm, for questions that were running then or started within 1 s."""
+        """The sorted waits after a signal, for questions that were running then or started within 1 s."""
         return sorted(wait.seconds + min(wait.after_harm, 0) for wait in self.waits if wait.after_harm < 1)
 
 
@@ -145,7 +145,7 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
 
 
 def harm(askers: Askers, pid: int, how: signal.Signals) -> None:
-    """Send a signal to a process and record the time of this harm."""
+    """Send a signal to a process and record the time."""
     askers.harmed = time.monotonic()
     os.kill(pid, how)
 

@@ -1,4 +1,4 @@
-"""One of three shards without replicas is killed or stopped: the view of users, and the recovery."""
+"""One of three shards without replicas is killed or stopped: answers, refusals, and the recovery."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def id_on(number: int) -> str:
 
 
 def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    # by words only, because by meaning each question would also find the documents of the other shards
+    # only by words, because a ranking by meaning would also find the documents of other shards
     given = {"timeout_ms": LONG_MS, "retriever": "words"} | options
     query = "".join(f"&{name}={value}" for name, value in given.items())
     status, _, body = system.http(f"/qa?question={quote(question)}{query}")
@@ -58,7 +58,7 @@ def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, A
 
 
 def kept(system: System, question: str) -> bool:
-    """Whether the near cache of the service answers, which needs change reports from every server."""
+    """Whether the near cache of the service answers. This needs change reports from every server."""
     status, found = ask(system, question, cache="only")
     return (status, found.get("cache", {}).get("tier")) == (200, "near")
 
@@ -70,7 +70,7 @@ def near(system: System, question: str) -> dict[str, Any]:
 
 
 def gone(system: System, address: str) -> bool:
-    """Whether the service answers without the shard, and marks the result."""
+    """Whether the service answers without the shard, and names it as missing."""
     _, found = ask(system, "Is anything missing?", cache="off")
     return bool(found.get("index", {}).get("missing") == [address])
 
@@ -148,7 +148,7 @@ def test_the_other_shards_answer_and_the_result_names_the_missing_shard(system: 
         written = json.dumps({"text": "Owls hunt at night."}).encode()
         status, _, body = system.http(f"/documents/{id_on(1)}?timeout_ms={LONG_MS}", written, "PUT")
         assert (status, address in json.loads(body)["detail"]) == (503, True)
-    # the service has cached no partial answer
+    # the service has not cached partial answers
     for question in questions:
         status, found = ask(system, question)
         assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
@@ -181,7 +181,7 @@ def test_the_error_names_the_setting_if_all_servers_refuse_for_one_lost_shard(sy
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_refusals_and_cached_answers_are_much_faster_than_the_timeout(system: System) -> None:
-    """The comparison is with the timeout of a question, which a question that waits for a stopped shard would reach."""
+    """All requests together take less than half of the timeout that one waiting question would take."""
     ask(system, next(iter(FACTS)))
     with down(system, 1, signal.SIGSTOP):
         begun = time.monotonic()
@@ -268,7 +268,7 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     assert (status, found["index"]["missing"]) == (200, [address])
     status, found = ask(system, "What do owls hunt?", cache="off", coverage="full")
     assert (status, f"shard {address} cannot write" in found["detail"]) == (503, True)
-    # the shard still ranks; without a matching sentence on this shard, the answer is complete
+    # the shard can still rank, and it has no matching sentence, so nothing is missing
     _, found = ask(system, next(iter(FACTS)), cache="off", coverage="full")
     assert (found["answerable"], found["index"]["missing"]) == (True, [])
     block.rmdir()

@@ -83,7 +83,7 @@ class Consumers:
         self._started += 1
         self._logs.append(self._system.folder / f"{self._topic}-{self._started}.log")
         with self._logs[-1].open("ab") as log:
-            # The new process has the member id of the killed one, because noida-db does not remove dead members.
+            # The new process reuses the `group.instance.id` of a killed one: noida-db does not remove dead members.
             member = ["--set-kafka", f"group.instance.id=consumer-{self._started % CONSUMERS}"]
             return subprocess.Popen([*self._command, *member], env=self._system.environment, stdout=log, stderr=log)
 

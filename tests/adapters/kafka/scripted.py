@@ -1,4 +1,4 @@
-"""A scripted client of qa-cluster. The answer is the question itself; a test can delay it or raise an error."""
+"""A scripted client of qa-cluster. Its answer is the question itself, and a test can make it wait or fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Before = Callable[[str, int], Awaitable[None]]
 
 
 async def at_once(text: str, attempt: int) -> None:
-    """Answer at once."""
+    """Do not wait before the answer."""
 
 
 class ScriptedClient:

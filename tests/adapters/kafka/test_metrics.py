@@ -53,7 +53,7 @@ async def test_a_port_in_use_is_refused() -> None:
 
 
 class adapter_free_port:
-    """Yields a port that is in use during the block."""
+    """A context manager whose port is in use during the block."""
 
     async def __aenter__(self) -> int:
         self._server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)

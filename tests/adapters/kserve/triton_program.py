@@ -63,7 +63,7 @@ def main(port: str, key: str) -> None:
             assert "binary_data_size" in result.get_output("score")["parameters"]
             check(result)
         print("metadata:", metadata)
-        print("JSON inputs, columns, each output in the other form:")
+        print("JSON inputs, tensors of shape [n, 1], and outputs in the other form:")
         for binary in (True, False):
             wanted = [
                 tritonclient.http.InferRequestedOutput(output, binary_data=binary != (number % 2 == 0))

@@ -30,7 +30,7 @@ from qa_cluster.integrations.mcp.process import transport_security
 from qa_cluster.types import CacheUse, Index, Model, Passage, SearchTimings, Timings, Usage
 
 INDEX = Index("1", 3, 3)
-ESCAPED = "\x01" * 10_000  # in JSON, each character becomes six
+ESCAPED = "\x01" * 10_000  # each character has six characters in JSON
 
 
 def answer(rank: int, context: str, start: int, end: int, **fields: Any) -> Answer:
@@ -89,7 +89,7 @@ def test_an_address_is_never_cut() -> None:
     assert "url" not in shown
 
 
-def test_an_answer_has_its_confidence_and_whether_it_is_a_pin() -> None:
+def test_an_answer_has_a_confidence_and_a_pin_is_marked() -> None:
     read, pinned, of_an_old_service = asked(
         [
             answer(1, "abc", 0, 1, confidence="unsure"),

@@ -1,4 +1,4 @@
-"""OpenAI's own client, unchanged: files, batches, their results, lists, cancellation, errors and API keys."""
+"""The unmodified client of OpenAI: files, batches, their results, lists, cancellation, errors and API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions on contexts in Spark and Ray, questions to a service, files on executors, and the page."""
+"""Questions about contexts in Spark and Ray, questions to a service, and files on executors."""
 
 from __future__ import annotations
 

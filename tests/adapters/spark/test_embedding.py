@@ -54,7 +54,7 @@ def test_the_vectors_of_executors_are_used(spark: Any, encoding_service: System,
     own = f"http://127.0.0.1:{encoding_service.port}"
     with Client(own, timeout=120) as client:
         client.put_document("other", "The shard makes no vectors of this document.")
-    eventually(lambda: counts(encoding_service) == (1, 1))  # the count follows the indexing after a short time
+    eventually(lambda: counts(encoding_service) == (1, 1))  # the count includes a document soon after its indexing
     good.write.format("qacluster").options(url=own).mode("append").save()
     eventually(lambda: counts(encoding_service)[0] == 3)
     time.sleep(1)
