@@ -103,7 +103,7 @@ class Family:
     def save(
         self, folder: Path, head: str = "ForQuestionAnswering", texts: Sequence[str] = TEXTS, **config: Any
     ) -> Path:
-        """Write a checkpoint with a tokenizer for `texts` and with random weights, so that spans have different scores."""
+        """Write a checkpoint with a tokenizer for `texts`. Random weights give different spans different scores."""
         import torch
         import transformers
 
