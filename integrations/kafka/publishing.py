@@ -255,7 +255,7 @@ class TransactionalPublisher:
         offsets = [TopicPartition(topic, number, next_offset)]
         producer = self._producer
         if producer is None:
-            raise SessionLost(f"{topic}[{number}]: the partition was given up")
+            raise SessionLost(f"{topic}[{number}]: this process no longer owns the partition")
         try:
             producer.begin_transaction()
             for entry in batch:

@@ -54,12 +54,15 @@ class SessionOptions:
     """The options of all sessions of a process.
 
     Attributes:
-        topic, group: the topic that is read, and the consumer group. dead_letter_topic: the topic for messages that
-        cannot be processed. concurrency: the limit of attempts in progress. buffer: the limit of messages that were
-        read and are not published. attempts: the number of failures after which a message that may be at fault becomes
-        a dead letter. exactly_once: whether outcomes and offsets are written in transactions. linger_seconds: how long
-        a transaction waits for further outcomes. drain_seconds: how long the end of a session waits for messages that
-        were read. revoke_seconds: how long a revoked partition waits for its attempts in progress.
+        topic, group: the topic to read, and the consumer group.
+        dead_letter_topic: the topic for messages that cannot be processed.
+        concurrency: the limit of attempts in progress.
+        buffer: the limit of messages that were read and are not published.
+        attempts: the number of failed attempts after which a possibly wrong message becomes a dead letter.
+        exactly_once: whether to write outcomes and offsets in transactions.
+        linger_seconds: the time that a transaction waits for further outcomes.
+        drain_seconds: the time that the end of a session waits for messages that were read.
+        revoke_seconds: the time that a revoked partition waits for its attempts in progress.
     """
 
     topic: str

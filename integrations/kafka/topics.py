@@ -38,8 +38,8 @@ class TopicAdmin:
         """Check that all topics exist, and return the number of partitions of `source`.
 
         Args:
-            source: the topic that is read.
-            written: the topics that are written.
+            source: the topic to read.
+            written: the topics to write.
             create: whether to create missing topics. A created output topic gets as many partitions as `source`.
 
         Raises:

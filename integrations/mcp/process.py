@@ -30,7 +30,7 @@ SHUTDOWN_SECONDS = 5
 MAX_CONNECTIONS = 256
 # The limit of a request body if the server has no `put_document`. The longest argument is then a question or a filter.
 READ_BODY_BYTES = 256 * 1024
-# The addition to the limit of a document, because the text is longer as JSON.
+# Added to the limit of a document's text, which is longer as JSON.
 _BODY_MARGIN = 64 * 1024
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "asyncio", "mcp.server.streamable_http", "mcp.server.lowlevel")
 _INTERRUPTED = 130

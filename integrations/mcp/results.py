@@ -40,7 +40,7 @@ class QuotedAnswer(BaseModel):
     score: float = Field(description="probability that the answer is right")
     confidence: Confidence | None = Field(None, description="the score in words; check the quote of an unsure answer")
     pinned: bool | None = Field(None, description="true: an editor of the collection has written this answer")
-    id: str = Field(description="id of the document; `fetch` takes it")
+    id: str = Field(description="id of the document; pass it to `fetch`")
     title: Title = None
     url: Url = None
     quote: str = Field(description="the passage with the answer, exactly as in the document")
@@ -71,7 +71,7 @@ class ExactQuote(BaseModel):
 class MatchingDocument(BaseModel):
     """A document that matches the query."""
 
-    id: str = Field(description="id of the document; `fetch` takes it")
+    id: str = Field(description="id of the document; pass it to `fetch`")
     title: Title = None
     url: Url = None
     text: str = Field(description="the best sentence with its neighbours")

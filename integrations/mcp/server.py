@@ -80,7 +80,7 @@ _Filter = Annotated[
 ]
 _Collection = Annotated[
     str | None,
-    Field(description="name of the collection, see list_collections; null: the default of this server"),
+    Field(description="name of the collection (see list_collections); null: the default of this server"),
 ]
 _Id = Annotated[
     str,

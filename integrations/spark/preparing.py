@@ -67,7 +67,7 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
 
 
 def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
-    """Add the column `vectors` with the vectors of passages to documents, for the data source.
+    """Add a column `vectors` to documents, with the vectors of their passages.
 
     Shards that get vectors do not run their encoder, which needs most of the processor time of a document. A document
     with an error, without sentences, or with too many passages gets no vectors.

@@ -52,7 +52,7 @@ async def test_a_pin_answers_a_question_without_an_answer(engine: Engine) -> Non
     assert (found.answerable, [answer.answer for answer in found.answers]) == (True, ["Nobody did."])
 
 
-async def test_pins_are_bounded(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_the_number_and_the_size_of_pins_are_limited(cluster: ScriptedCluster, engine: Engine) -> None:
     for pin, words in (
         (Pin("", "a"), "question must have 1 to 1000"),
         (Pin("q", " "), "answer must have 1 to 4000"),

@@ -22,10 +22,14 @@ class Hub:
     """The content of the hub, and the requests to it.
 
     Attributes:
-        models: the folder of each checkpoint, by its id. `revisions`: the valid names of the only commit.
-        private: ids that need a token. `gated`: ids that need the permission of the owner.
-        delay: seconds before each reply. `nonsense`: whether replies are invalid.
-        damage: functions that change the content of files, by name. `sizes`: the reported sizes.
+        models: the folder of each checkpoint, by its id.
+        revisions: the names of the only commit.
+        private: ids that need a token.
+        gated: ids that need the permission of the owner.
+        delay: seconds before each reply.
+        nonsense: whether replies are invalid.
+        damage: functions that change the content of files, by name.
+        sizes: the reported sizes of files, by name.
         stray: additional file names in the list of every checkpoint.
         asked: the requested paths, in order.
     """
