@@ -56,7 +56,7 @@ class Proxy:
                 group.create_task(_receive(reader, commands))
                 group.create_task(replies.pass_on())
                 group.create_task(self._work(commands, replies, to_server, writer))
-        except* (ConnectionError, EOFError):  # one of the three tasks ended, which ends the others
+        except* (ConnectionError, EOFError):  # the end of one task ends the other two tasks
             pass
         finally:
             for each in writers:

@@ -89,7 +89,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `eval` in a separate process, because this affects its figures, and other commands in this process."""
+    """Run a command in this process, but `eval` in a new one, because a shared process would change its figures."""
     given = {
         "QA_SERVER": server,
         "QA_WORKER_THREADS": "1",

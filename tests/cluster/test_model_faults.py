@@ -73,7 +73,7 @@ def reader_keys(shards: TinyShards) -> list[str]:
 
 
 def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
-    """The unchecked files of `last` with another model."""
+    """The files of the reader `last`, but with another model, without a check."""
     manifest = replace(shards.last, model_sha256=sha256_hex(model), model_bytes=len(model))
     return ReaderFiles(model, (shards.folder / "last" / TOKENIZER_FILE).read_bytes(), manifest.to_json(), manifest)
 

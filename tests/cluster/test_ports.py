@@ -44,7 +44,7 @@ def test_a_port_whose_bus_port_is_in_use_is_not_free_for_a_node() -> None:
     port = ports.free_node_ports(1)[0]
     assert ports.is_free_for_node(port)
     with socket.socket() as bus:
-        # like servers, because closed connections of an earlier server may still use the port
+        # servers set this option, too: closed connections of an earlier server may still use the port
         bus.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bus.bind((ports.HOST, port + ports.BUS_OFFSET))
         bus.listen()
