@@ -53,7 +53,7 @@ SAME_ON_ALL = (
 MODEL_SUITE = (
     "tests/model/test_default_reader.py",
     "tests/model/test_evaluate.py",
-    "tests/model/test_mining.py::test_the_whole_of_a_domain",
+    "tests/model/test_mining.py::test_the_written_passages_give",
     "tests/model/test_report.py::test_latency_is_measured",
 )
 
@@ -76,7 +76,7 @@ LONG = (
     "tests/unit/sources/test_hostile.py",
     # clusters that fail over, lose shards, move slots or change readers under load
     "tests/cluster/test_models.py::test_a_change_that_one_shard_misses",
-    "tests/cluster/test_models.py::test_a_reader_that_does_not_fit",
+    "tests/cluster/test_models.py::test_a_reader_too_large_for_memory",
     "tests/cluster/test_resharding.py",
     "tests/cluster/test_restart.py",
     "tests/functions/test_moved_listing.py",
@@ -99,15 +99,15 @@ LONG = (
     "tests/cluster/test_commands.py::test_a_killed_server_is_named",
     "tests/cluster/test_commands.py::test_an_attached_cluster",
     "tests/cluster/test_commands.py::test_an_interrupted_ingest",
-    "tests/cluster/test_commands.py::test_from_nothing",
+    "tests/cluster/test_commands.py::test_up_ingest_ask_and_down",
     "tests/cluster/test_commands.py::test_pre_tokenization",
-    "tests/cluster/test_commands.py::test_status_says_that_documents_of_an_earlier",
+    "tests/cluster/test_commands.py::test_status_shows_that_documents_of_an_earlier",
     "tests/cluster/test_commands.py::test_the_demo",
-    "tests/cluster/test_eval.py::test_a_question_whose_end",
+    "tests/cluster/test_eval.py::test_a_truncated_question",
     "tests/cluster/test_eval.py::test_a_running_cluster",
     "tests/cluster/test_eval.py::test_a_signal",
     "tests/cluster/test_eval.py::test_all_parts",
-    "tests/cluster/test_eval.py::test_plain_questions_are_asked",
+    "tests/cluster/test_eval.py::test_plain_questions_are_measured",
     "tests/cluster/test_generated_password.py",
     "tests/cluster/test_joining.py",
     "tests/cluster/test_model_faults.py",
