@@ -106,7 +106,7 @@ class Nodes:
         )
 
     def seen(self, index: int = 0) -> dict[int, Node]:
-        """The nodes that one server knows, by port."""
+        """The nodes by port, in the view of a server."""
         with self.client(index) as client:
             return {node.port: node for node in nodes_of(client)}
 

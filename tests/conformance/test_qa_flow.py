@@ -226,7 +226,7 @@ def test_without_cache(deployment: Deployment, system: tuple[list[str], Any]) ->
     for entry in deployment.registrations():
         if entry["reader"] != "KeysReader" or "keymiss" in str(entry["RegistrationData"]["args"]):
             deployment.raw("RG.UNREGISTER", entry["id"])
-            # a run on all shards, because a worker that does not know of the removal could restore the session's other
+            # a run on all shards, because a worker that has missed the removal could restore the session's other
             # registration
             assert deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()")[0] == ["3"]
     for shard in range(3):

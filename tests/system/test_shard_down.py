@@ -181,7 +181,7 @@ def test_the_error_names_the_setting_if_all_servers_refuse_for_one_lost_shard(sy
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_refusals_and_cached_answers_are_much_faster_than_the_timeout(system: System) -> None:
-    """All requests together take less than half of the timeout that one waiting question would take."""
+    """All requests together take less than half of the timeout of a question."""
     ask(system, next(iter(FACTS)))
     with down(system, 1, signal.SIGSTOP):
         begun = time.monotonic()
