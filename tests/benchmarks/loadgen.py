@@ -8,6 +8,7 @@ the servers run on the same machine. The cost is the same for every server.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,13 @@ def get_requests(host: str, port: int, path: str, questions: Sequence[str], extr
     return [
         f"GET {path}?question={quote(q)}{extra} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode() for q in questions
     ]
+
+
+def post_requests(host: str, port: int, path: str, questions: Sequence[str]) -> list[bytes]:
+    """Prepared `POST path` requests with the body ``{"question": …}``."""
+    bodies = [json.dumps({"question": question}).encode() for question in questions]
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: "
+    return [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
 
 
 def run_load(

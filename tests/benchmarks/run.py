@@ -16,13 +16,13 @@ from qa_cluster.reading.manifest import Manifest
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
-from . import engine, fairness, ingest, pauses, service, shard_get
+from . import engine, fairness, ingest, pauses, peers, service, shard_get
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine only, without documents; only the pauses also measure question answering
 ENGINE = {"engine": engine.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "fairness", *ENGINE)
+SCENARIOS = ("shard", "service", "peers", "fairness", *ENGINE)
 # a scenario that needs a folder of documents
 CORPUS = "corpus"
 
@@ -62,13 +62,15 @@ def main() -> None:
     manifest = Manifest.load(model / "manifest.json")
     described = corpus.name if scenarios - {CORPUS} else f"text files of {options.documents.name}"
     report = Report(server_version(binary), described, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
-    if {"shard", "service"} & scenarios:
+    if {"shard", "service", "peers"} & scenarios:
         with tempfile.TemporaryDirectory() as folder, System(binary, shards=options.shards) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
             if "shard" in scenarios:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
+            if "peers" in scenarios:
+                peers.run(report, cluster, corpus, options.rounds)
     if CORPUS in scenarios:
         with System(binary, shards=options.shards) as cluster:
             ingest.run(report, cluster, options.documents, options.sentences)

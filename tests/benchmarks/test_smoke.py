@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 from tests.harness.programs import MODULE, binary_or_skip, chosen_servers
 from tests.harness.system import UNHURRIED, WORDS_ONLY, System
 
-from . import engine, fairness, ingest, pauses
-from .corpus import from_pydoc
+from . import engine, fairness, ingest, pauses, peers
+from .corpus import Corpus, from_pydoc
 from .report import Report, server_version
 
 SMALL: dict[Callable[..., None], dict[str, Any]] = {
@@ -24,7 +25,8 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings for tests: readers are warm sooner than in measurements, and no question times out."""
-    monkeypatch.setattr(System, "usual", UNHURRIED if request.function is test_corpus_runs else WORDS_ONLY)
+    with_encoder = request.function in (test_corpus_runs, test_peers_run)
+    monkeypatch.setattr(System, "usual", UNHURRIED if with_encoder else WORDS_ONLY)
 
 
 @pytest.fixture
@@ -69,3 +71,22 @@ def test_corpus_runs(binary: Path, tmp_path: Path) -> None:
     ((row,),) = (table["rows"] for table in report.tables)
     assert row[:2] == ["10", "300"]
     assert all(float(cell) > 0 for cell in row[2:])
+
+
+def test_peers_run(binary: Path, tmp_path: Path) -> None:
+    """All servers answer, mosec only where it is installed, and their answers to easy questions are right."""
+    names = ("Ada", "Berta", "Clara", "Doris")
+    documents = [
+        (name, f"{name} lives in house {i + 20}. She sells wool and {name}lamps.") for i, name in enumerate(names)
+    ]
+    answers = {f"In which house does {name} live?": (f"house {i + 20}", str(i + 20)) for i, name in enumerate(names)}
+    corpus = Corpus("houses", documents, [*answers], answers)
+    report = Report(server_version(binary), "none", "none")
+    with System(binary, shards=1, apart=True) as cluster:
+        cluster.cli("ingest", str(corpus.write_jsonl(tmp_path / "corpus.jsonl")))
+        peers.run(report, cluster, corpus, 1, sizes={1: 2, 2: 4}, settings=peers.SETTINGS[:1])
+    *_, natural, rare, quality = (table["rows"] for table in report.tables)
+    servers = len(peers.NAMES) - (find_spec(peers.MOSEC) is None)
+    assert len(natural) == len(rare) == len(quality) == 2 * servers
+    assert all(float(cell) > 0 for row in (*natural, *rare) for cell in row[2:5])
+    assert all(row[1] == "4" and float(row[2]) == 1 for row in quality[:servers]), quality
