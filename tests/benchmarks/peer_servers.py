@@ -88,7 +88,7 @@ def best_settings(
     best = max(range(len(settings)), key=means.__getitem__)
     report.table(
         "Settings of the peer under mosec, questions/s",
-        ["hint, largest batch, longest wait", *(f"{clients} clients" for clients in sizes), "geometric mean", ""],
+        ["hint, largest batch, longest wait", *(f"clients: {clients}" for clients in sizes), "geometric mean", ""],
         [
             [
                 f"{tried.hint}, {tried.batch} questions, {tried.wait} ms",
