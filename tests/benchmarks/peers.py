@@ -72,7 +72,8 @@ def run(
             chosen = best_settings(report, folder, corpus.questions, sizes, settings)
             servers[MOSEC] = stack.enter_context(mosec_peer(folder, chosen))
         eventually(lambda: cluster.total("qa_unembedded_documents") == 0, 600)
-        cluster.start_service(QA_REQUEST_TIMEOUT_MS=str(TIMEOUT_MS))
+        timeout = str(TIMEOUT_MS)
+        cluster.start_service(QA_REQUEST_TIMEOUT_MS=timeout, QA_REQUEST_TIMEOUT_MAX_MS=timeout)
         stack.callback(cluster.stop_service)
         servers |= {plan: Server(cluster.port, f"&plan={plan}") for plan in PLANS}
         names = {known: shown for known, shown in NAMES.items() if known in servers}

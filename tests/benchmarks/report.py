@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("openvino", "onnxruntime", "torch", "transformers", "fastapi", "mosec", "redis")
 
 
 def median(values: Sequence[float], digits: int = 2) -> str:
@@ -93,6 +94,6 @@ def machine() -> dict[str, Any]:
         "avx512_vnni": "avx512_vnni" in flags,
         "amx_int8": "amx_int8" in flags,
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "versions": ", ".join(_versions(("openvino", "onnxruntime", "torch", "transformers", "fastapi", "redis"))),
+        "versions": ", ".join(_versions(PACKAGES)),
         "commit": commit.stdout.strip(),
     }
