@@ -34,8 +34,7 @@ class Model:
         settings = {"PERFORMANCE_HINT": hint, "NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": CORES}
         compiled = openvino.Core().compile_model(str(path), "CPU", settings | openvino_settings(precision))
         self._outputs = len(compiled.outputs)
-        # one request more than there are streams, so that the next run is prepared while the others compute
-        self._queue = openvino.AsyncInferQueue(compiled, streams + 1)
+        self._queue = openvino.AsyncInferQueue(compiled, streams)
         self._queue.set_callback(self._done)
         self.rows = max(1, ROWS // streams)
 

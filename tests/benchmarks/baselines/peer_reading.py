@@ -83,10 +83,10 @@ class Reader:
 
     def warm(self) -> None:
         """Read some passages, because the first use of a shape compiles it."""
-        step = max(1, len(self._passages) // 24)
+        step = max(1, len(self._passages) // 12)
         for count, first in enumerate(range(0, len(self._passages), step)):
             found = [(number, 0.0) for number in range(first, min(first + PASSAGES, len(self._passages)))]
-            self.read([("What is read, and how often is that so?", found)] * (1 + count % 4))
+            self.read([("What is read, and how often is that so?", found)] * (1 + count % 2))
 
     def _span(
         self, passage: ReadingPassage, windows: list[Window], logits: list[Logits]
