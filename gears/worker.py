@@ -1,13 +1,13 @@
 """The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module only.
 
-It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
-descriptor 3 and runs the service. When the control socket closes, the shard is gone and the process ends at once.
+It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on descriptor
+3 and runs the service. When the control socket closes, the server has ended, and the process ends at once.
 
 Its threads are:
 
 - the thread of the event loop, which runs qa-cluster's own functions;
 - the threads of each device, which run models, and one thread that loads models;
-- the threads of users' functions, and the event loop of their coroutines;
+- the threads of user functions, and the thread of the event loop for their coroutines;
 - the thread of the heartbeat.
 """
 
@@ -37,16 +37,15 @@ def prepare_process() -> None:
     os.set_inheritable(CONTROL_FD, False)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # numpy's own thread pool would compete with the model runtime
+    # one thread, because numpy's thread pool would compete with the model runtime
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # model threads must get the interpreter lock soon, even while functions keep the event loop busy (the default is 5
-    # ms)
+    # below the default of 5 ms, so that model threads get the interpreter lock soon while functions use the event loop
     sys.setswitchinterval(0.0005)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def read_start_line(control: socket.socket) -> bytes:
-    """Return the line that the module sends first; empty if the module has closed the socket."""
+    """Return the module's first line; empty if the module has closed the socket."""
     control.settimeout(START_TIMEOUT_SECONDS)
     line = b""
     while not line.endswith(b"\n") and len(line) < MAX_START_LINE:
@@ -74,12 +73,12 @@ def main() -> int:
     _serve(line, control)
     logging.shutdown()
     sys.stdout.flush()
-    # a normal exit would wait for the runtimes' threads; but the shard has ended, so nothing needs to be cleaned up
+    # a normal exit would wait for the runtimes' threads, but the shard has ended, so no clean-up is needed
     os._exit(0)
 
 
 def _serve(line: bytes, control: socket.socket) -> None:
-    gc.disable()  # collecting the imported modules, none of which are freed, would take an eighth of the start
+    gc.disable()  # the imported modules are never freed, and collecting them would take an eighth of the start
     import asyncio
 
     import uvloop
@@ -96,7 +95,7 @@ def _serve(line: bytes, control: socket.socket) -> None:
         start.check()
     except (ConfigError, ProtocolError) as error:
         logger.error("%s", error)
-        os._exit(1)  # the module starts another worker, with a longer delay each time
+        os._exit(1)  # the module starts another worker, with a growing delay
 
     async def serve() -> None:
         await WorkerService(start, control).run()

@@ -118,8 +118,8 @@ static void add_bus(RedisModuleInfoCtx *info) {
     number(info, "bus_messages_refused", bus.refused);
 }
 
-/* Adds fields with RedisGears' names. The fields about memory have the worker's resident memory, where RedisGears
- * reports its allocator. */
+/* Adds fields with RedisGears' names. The memory fields show the worker's resident memory. RedisGears shows the memory
+ * of its allocator. */
 static void add_gears(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
@@ -135,8 +135,8 @@ static void add_gears(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", beat_rss_bytes());
 }
 
-/* Returns the processor time of the worker in seconds. It reads fields 14 and 15 of the worker's /proc stat line, and
- * counts them from the end of the name in parentheses. */
+/* Returns the processor time of the worker in seconds: fields 14 and 15 of its /proc stat line. Counts the fields after
+ * the last parenthesis, because the name of the process may contain spaces. */
 static double worker_cpu_seconds(pid_t pid) {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -152,7 +152,8 @@ static double worker_cpu_seconds(pid_t pid) {
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Adds fields with RedisAI's names. RedisAI reports a queue for each device; here the worker stands for all queues. */
+/* Adds fields with RedisAI's names. RedisAI reports a queue for each device; this module reports the worker for all
+ * queues. */
 static void add_ai(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "ai");
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
@@ -161,7 +162,7 @@ static void add_ai(RedisModuleInfoCtx *info) {
     const WorkerBackend *backends = supervisor_info()->backends;
     for (int i = 0; i < WORKER_BACKENDS && *backends[i].name; i++) {
         char field[BACKEND_TEXT + 16];
-        /* RedisAI spells Torch with a capital */
+        /* RedisAI writes Torch with a capital letter */
         const char *name = strcmp(backends[i].name, "torch") ? backends[i].name : "Torch";
         snprintf(field, sizeof field, "ai_%s_version", name);
         RedisModule_InfoAddFieldCString(info, field, backends[i].version);
@@ -193,7 +194,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     }
 }
 
-/* Returns the upper bound, in microseconds, of the bucket that contains the quantile `p` of the durations. */
+/* Returns the quantile `p` of the durations, as the upper bound of its bucket in microseconds. */
 static unsigned long long percentile(const unsigned long long *buckets, double p) {
     unsigned long long total = 0, seen = 0;
     for (int i = 0; i < JOB_LATENCY_BUCKETS; i++) total += buckets[i];

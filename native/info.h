@@ -1,4 +1,4 @@
-/* The module's sections of INFO. Other programs read their numbers about a shard from these sections. */
+/* The module's sections of INFO, which other programs read for statistics of a shard. */
 #ifndef QA_INFO_H
 #define QA_INFO_H
 

@@ -1,52 +1,53 @@
-/* The module qa: its entry point, and a description of its wings, its threads and its ownership.
+/* The entry point of the module qa, and a description of its wings, threads and ownership.
  *
- * WINGS AND ROOMS. The module is two products. The question wing has what questions need:
+ * WINGS AND ROOMS. The module has two parts, which are called wings. The question wing serves questions:
  *   index/      an inverted index; a library that does not depend on the server
  *   server/     the API of the server, settings, keys, arguments, replies, and the links of the worker
  *   jobs/       the queue of the work for the worker, and the clients that wait for it
  *   models/     models behind keys, and the commands that store them
- *   corpus/     indexes behind keys, the QA.INDEX.* commands, writes of documents, and notes of changed texts
- *   functions/  registrations, and what calls them: events, the keymiss hook, triggers
+ *   corpus/ indexes behind keys, the QA.INDEX.* commands, writes of documents, and notes of changed texts functions/
+ *   registrations, and their callers: events, the keymiss hook, triggers
  *   worker/     the worker process and its commands
- * The scripts wing has RedisGears and RedisAI for the scripts of users:
+ * The scripts wing implements RedisGears and RedisAI for the scripts of users:
  *   scripts/gears/  RG.* commands, their administration of registrations, streams, atomic blocks
  *   scripts/ai/     tensors, TorchScript, model runs, DAGs
- * The scripts wing may include the question wing, never the other way. A room only includes the rooms that
- * tests/contract/test_native_rooms.py lists for it. A lower room that must call a higher one gets a table of functions
- * at load time: jobs_attach, registry_attach, supervisor_attach_control.
+ * Each folder is a room. The scripts wing may include the question wing, but the question wing must not include the
+ * scripts wing. A room only includes the rooms that tests/contract/test_native_rooms.py lists for it. If a lower room
+ * must call a higher room, it gets a table of functions at load time: jobs_attach, registry_attach,
+ * supervisor_attach_control.
  *
- * THREADS. Everything happens on the server's main thread: in commands, in the replies of blocked clients, in keyspace
+ * THREADS. All code runs on the server's main thread: in commands, in the replies of blocked clients, in keyspace
  * notifications, in timers and in event loop callbacks (the control socket and the output of the worker). So no code
- * sees a half-changed state. Other threads only free memory:
- *   - The server may free the value of a deleted key on its own background thread. There the `free` of a data type
- *     releases only memory that the value alone owns. A list under a lock passes the rest to the main thread
+ * reads a partly changed state. Other threads only free memory:
+ *   - The server may free the value of a deleted key on a background thread. On this thread, the `free` of a data type
+ *     releases only memory that no other value shares. A list with a lock passes the rest to the main thread
  *     (runnable.c).
  *   - A second lock guards the list of all indexes (stored_index.c).
  *   - A short-lived thread of the module frees the memory of a large model (blob.c).
  *
  * The worker is a separate process for long work. supervisor.c starts it with posix_spawn. It does not use fork,
  * because a fork copies page tables, and its duration grows with the data set. The worker is an ordinary client of the
- * server. It can crash, hang or send wrong replies. A crash closes the control socket. A hang shows as silence, or as a
- * job that passes its deadline. A wrong reply does not parse. In each case the jobs concerned end with an error, and if
- * necessary the module kills the worker.
+ * server. It can crash, hang or send wrong replies. A crash closes the control socket. A hang shows as missing
+ * heartbeats, or as a job that passes its deadline. A wrong reply is a parse error. In each case the affected jobs end
+ * with an error, and the module kills the worker if necessary.
  *
- * OWNERSHIP. A Job (job.h) owns its data and the client that waits for it. It is in one place at a time: in a queue, in
- * the list of running jobs, or ended and waiting for the server to write the reply of its client. A client that leaves
- * ends its job. If the job is running, a record of the cancelled job stays until the worker reports its end, or until
- * the module kills a worker that does not (cancelled.c). A Registration (registration.h) belongs to its Session. Jobs
- * refer to it by id, never by pointer, because it may no longer exist when they end. A link (links.c) is only a client
- * id. Its rights depend on the token of the current worker and end with the token.
+ * OWNERSHIP. A Job (job.h) owns its data and the client that waits for it. It has one state at a time: queued, running,
+ * or ended with a pending reply to its client. When a client leaves, its job ends. If this job was running, cancelled.c
+ * has a record of it until the worker reports its end. If the worker does not report its end in time, the module kills
+ * the worker. A Registration (registration.h) belongs to its Session. Jobs refer to a registration by id, never by
+ * pointer, because the registration may be removed before the job ends. A link (links.c) is a client id. Its rights are
+ * valid while the token of its worker is valid.
  *
- * ORDER. The module blocks a client before the worker can see its job, so no answer can arrive too early. A job leaves
- * the queue when the module writes the reply to QA.NEXT, not when it wakes a waiting link; so a link that dies in
- * between takes no job with it. A job writes keys in the context of QA.DONE (or of a timer), where replication is in
- * order. The client's reply follows in the same round of the event loop. A timer handles a worker's death for the same
- * reason.
+ * ORDER. The module blocks a client before the worker can get its job, so no answer arrives too early. A job leaves the
+ * queue when the module writes the reply to QA.NEXT, not when the module wakes a waiting link. So no job is lost if the
+ * link dies in between. A job writes keys in the context of QA.DONE or of a timer, where replication is in order. The
+ * client's reply follows in the same round of the event loop. A timer handles a worker's death for the same reason.
  *
  * REJECTED
  *   - Threads that run models in the server: a crash of a model would crash the server.
- *   - A separate socket for jobs: a second protocol to frame, authenticate and limit, to save a few microseconds.
- *   - Forking workers.
+ *   - A separate socket for jobs: a second protocol needs framing, authentication and limits, and saves only a few
+ *     microseconds.
+ *   - Workers started with fork: see above.
  *   - Blocking the server until a function answers. The only exception is QA.ATOMIC, with a lease in milliseconds
  *     (atomic.c). */
 #include <stdio.h>
@@ -90,8 +91,8 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Each part comes after the parts that it needs. link_create_user allows the worker's user to run the commands of the
- * parts above it. The supervisor comes last, because it starts a worker. */
+/* Each part follows the parts that it needs. link_create_user allows the worker's user to run the commands of the parts
+ * above it. The supervisor is last, because it starts a worker. */
 /* clang-format off */
 static int (*const PARTS[])(RedisModuleCtx *) = {
     /* the question wing */
@@ -138,7 +139,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
 EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     const char *missing = module_api_load(ctx);
     if (missing) {
-        fprintf(stderr, "qa: this server has no RedisModule_%s; Redis 7.0 or Valkey 8 is needed\n", missing);
+        fprintf(stderr, "qa: this server has no RedisModule_%s: Redis 7.0 or Valkey 8 is needed\n", missing);
         return REDISMODULE_ERR;
     }
     if (server_on_load(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;

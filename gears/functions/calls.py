@@ -12,8 +12,8 @@ class TriggerCall:
     """One call of a trigger.
 
     Attributes:
-        arguments: the arguments after the trigger's name: str, or bytearray if one is not UTF-8.
-        waited_seconds: how long the call waited in the shard's queue and for the worker's event loop.
+        arguments: the arguments after the trigger's name, each a str, or a bytearray if it is not UTF-8.
+        waited_seconds: the time that the call waited in the shard's queue and for the worker's event loop.
     """
 
     arguments: Sequence[Any]

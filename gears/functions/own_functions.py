@@ -1,4 +1,4 @@
-"""The table of qa-cluster's own functions, and the functions that are registered on this shard.
+"""The table of qa-cluster's own functions, and the registered functions of this shard.
 
 A registration in the module names a function of this table. A job of the registration awaits this function on the
 worker's event loop.
@@ -60,13 +60,13 @@ KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTrigger:
-    """A function that clients call by `RG.TRIGGER`. If it returns a list, the list is the reply.
+    """A function that clients call by `RG.TRIGGER`.
 
-    Any other result is the only item of the reply.
+    If the function returns a list, the list is the reply. Any other result is the only item of the reply.
 
     Attributes:
-        cost_from: each argument from this index on costs one unit. The trigger's name has index 0. 0: no argument
-            counts.
+        cost_from: the index of the first argument that costs one unit; all later arguments cost one unit too. The
+            trigger's name has index 0. 0: no argument counts.
     """
 
     name: str
@@ -77,7 +77,8 @@ class OwnTrigger:
 
 @dataclass(frozen=True, slots=True)
 class OwnKeyFunction:
-    """A function for events of keys that match `name`. With `commands`, its result replaces the reply of the command.
+    """A function for events of keys that match `name`. With `commands`, its result replaces the reply of these
+    commands.
 
     Attributes:
         checks_all: whether the worker checks the whole shard after events of this function were dropped.
@@ -95,12 +96,12 @@ OwnFunction = OwnTrigger | OwnKeyFunction
 
 
 class OwnFunctions:
-    """The functions by name, and by the ids of the registrations that name them.
+    """The functions by name, and by the ids of their registrations.
 
     Attributes:
-        preparation: prepares all documents; a script starts it, so it needs no registration.
-        failures: the documents that have failed; the heartbeat reports their number.
-        embedding: the vectors of documents; the heartbeat reports how many documents wait for vectors.
+        preparation: prepares all documents. A script starts it, so it has no registration.
+        failures: the failed documents. The heartbeat reports their number.
+        embedding: the vectors of documents. The heartbeat reports the number of documents without vectors.
     """
 
     def __init__(self, commands: ShardCommands, models: ModelStore) -> None:
@@ -171,11 +172,11 @@ class OwnFunctions:
         self._registered: dict[str, OwnFunction] = {}
 
     def registered(self, registration_id: str) -> OwnFunction | None:
-        """Return the own function of a registration; None if the registration is a user's, or unknown."""
+        """Return the own function of a registration; None for a user function or an unknown registration."""
         return self._registered.get(registration_id)
 
     def add(self, registration_id: str, name: str) -> None:
-        """Use the function of this name for jobs of a registration."""
+        """Use the function `name` for the jobs of a registration."""
         self._registered[registration_id] = self.by_name[name]
 
     def remove(self, registration_id: str) -> None:
@@ -183,5 +184,5 @@ class OwnFunctions:
         self._registered.pop(registration_id, None)
 
     def check_all(self) -> None:
-        """Check the whole shard, because the functions were just registered, or events may have been missed."""
+        """Check the whole shard, after the registration of the functions or after possibly lost events."""
         self._check_all()

@@ -1,7 +1,7 @@
-"""Polls what no event reports, several times a second: role, slots, number of partitions, readers.
+"""Polls the state that has no events, several times a second: role, slots, number of partitions, readers.
 
-Events report changes of keys, but not changes of slots and servers, and a replica gets no events. A replica keeps its
-readers loaded and knows the number of partitions, so that it can answer as soon as it is promoted.
+Events report changes of keys, but not changes of slots and servers, and a replica gets no events. A replica also loads
+the readers and reads the number of partitions, so that it can answer at once after its promotion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL_SECONDS = 0.25
 
 
 class ShardWatch:
-    """The polling task, and the last state that it saw."""
+    """The polling task, and its last state."""
 
     def __init__(  # noqa: PLR0917 - each part of the shard once
         self,
@@ -55,7 +55,7 @@ class ShardWatch:
         self._last_error = ""
 
     def check_all(self) -> None:
-        """Check everything, because events may have been missed. The first call starts the polling task."""
+        """Check everything, because events may be lost. The first call starts the polling task."""
         self._readers.forget()
         self._sweeps.request()
         self._embedding.wake()
@@ -64,7 +64,7 @@ class ShardWatch:
         self._wake.set()
 
     async def on_reader_file(self, _key: object) -> None:
-        """Handle a change of a reader's tokenizer or manifest: it was written, removed or renamed on this shard."""
+        """Handle a written, removed or renamed key of a reader's tokenizer or manifest on this shard."""
         self._readers.forget()
         self._wake.set()
 
@@ -88,8 +88,8 @@ class ShardWatch:
 
     async def _poll(self) -> None:
         view = self._slots.current(0)
-        # This comes before any wait for other shards. During such a wait, the shard's slots may change, and then its
-        # keys get another tag.
+        # Do this before any wait for other shards. During a wait, the shard's slots may change, and then its keys get
+        # another tag.
         self._readers.if_loaded()
         if await self._partitions.follow():
             self._sweeps.request()
@@ -98,8 +98,8 @@ class ShardWatch:
             self._sweeps.request()
             self._embedding.wake()
         elif self._tags is not None and tags - self._tags:
-            # A partition that came with a slot may have unfinished work, and the migration causes no events. A
-            # partition may also be new to this worker because the number of partitions was unknown before.
+            # A partition that has arrived with a slot may have unfinished work, and a migration sends no events. A
+            # partition is also new to this worker if the number of partitions was unknown before.
             new, before = tags - self._tags, self._view
             self._embedding.wake()
             self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})

@@ -1,1 +1,2 @@
-"""This room loads models and TorchScripts, queues requests to them by device, and runs them in batches and graphs."""
+"""This room loads models and TorchScripts, queues their requests by device, and runs the requests in batches and
+graphs."""

@@ -1,16 +1,16 @@
-"""The queue of a device. Its threads run models and scripts; new requests wait in the queue until a thread is free.
+"""The queue of a device, and the threads that run its models and scripts.
 
-A request does not wait for other requests to arrive. A batch of a token model contains the oldest item, and the items
-of the same model that are cheapest to run with it (`token_batches`). Models with a `BATCHSIZE` are batched by this
-option (`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one,
-so that only the bad item fails.
+A request never waits for a batch to fill. A batch of a token model contains the oldest item, and the items of the same
+model that add the lowest cost (`token_batches`). For models with a `BATCHSIZE`, this option determines the batches
+(`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
+that only the invalid item fails.
 
-Background items (vectors of documents) run only when no other item waits, and only after a pause. The pause is needed
-because a question sends its next sentences a moment after it got the last answers. A background item that has waited
-for `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
+Background items (vectors of documents) run only after a pause without other items. The pause is needed because a
+question sends its next sentences shortly after it has got the last answers. A background item that has waited for
+`MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
-Threads: `submit` and all results belong to the event loop. The event loop and the threads of the device share the queue
-under one lock. Only the threads of the device use the models and their arrays.
+Threads: `submit` and all results are for the event loop only. The event loop and the threads of the device share the
+queue, with one lock. Only the threads of the device use the models and their arrays.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class _Queue:
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
     background: deque[Item] = field(default_factory=deque)
-    busy_until: float = 0.0  # when the last foreground item was taken or ended
+    busy_until: float = 0.0  # the time when the last foreground item started or ended
     stopping: bool = False
 
 
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
     """Return the next batch and 0.
 
-    If all items must wait for more items, return an empty batch and the time when the next batch may run.
+    If all items wait for further items, return an empty batch and the time when the next batch may run.
     """
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):
@@ -128,7 +128,7 @@ class Batcher:
         return len(self._shared.items) + len(self._arrived)
 
     def submit(self, model: ServedModel, arrays: Sequence[Array]) -> asyncio.Future[list[Array]]:
-        """Queue a request. Raise QueueFull if the queue is full, InvalidInput if the arrays do not fit the model."""
+        """Queue a request. Raise QueueFull if the queue is full, InvalidInput if the arrays do not match the model."""
         return self.enqueue(model, arrays).future
 
     def enqueue(
@@ -138,9 +138,7 @@ class Batcher:
         batching: Batching | None = None,
         limit: WaitLimit | None = None,
     ) -> Item:
-        """Queue a request like `submit`, with the model's batching options and a limit on its waiting time; return its
-        item.
-        """
+        """Queue a request like `submit`, with batching options and a limit on the waiting time; return its item."""
         self._check_capacity()
         checked = model.check(arrays)
         item = Item(model, checked, self._loop.create_future(), limit=limit)
@@ -161,13 +159,12 @@ class Batcher:
     ) -> tuple[list[Array], int]:
         """Queue a request and wait for it; return its outputs and the microseconds of its runs.
 
-        If a request of a token model has more rows than a batch, it runs in parts, and other requests can run in
-        between.
+        A request of a token model with more rows than a batch runs in parts. Other requests can run in between.
 
         Raises:
             QueueFull, InvalidInput: as `enqueue`.
             InferenceFailed: the model failed.
-            CancelledError: the caller was cancelled, and no part runs any more.
+            CancelledError: the caller was cancelled, and all parts have stopped.
         """
         outputs, items = await self._run_parts(model, arrays, batching, limit)
         return outputs, sum(item.run_us for item in items)
@@ -178,8 +175,8 @@ class Batcher:
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
     async def run_in_background(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a token model after all foreground items (see the module). All rows run in one batch, so there should be
-        few.
+        """Run a token model after all foreground items (see the module). All rows run in one batch, so pass only a few
+        rows.
 
         Raises:
             InvalidInput, InferenceFailed, CancelledError: as `run`.
@@ -244,7 +241,7 @@ class Batcher:
     async def until_ended(self, item: Item | DeviceCall) -> None:
         """Wait until a cancelled item no longer runs, because its run still uses the device.
 
-        If the item runs in its own process, return at once: that process has a time limit and delays no other work.
+        Return at once for an item in its own process, because that process has a time limit and delays no other work.
         """
         if (isinstance(item, DeviceCall) and item.isolated) or (isinstance(item, Item) and item.model.isolated):
             return
@@ -256,7 +253,7 @@ class Batcher:
                 await asyncio.sleep(OVER_POLL_SECONDS)
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Queue work that runs when no item waits, for example warming of shapes."""
+        """Queue work, such as warming of shapes, to run when no item waits."""
         with self._wake:
             self._shared.idle_work.append(work)
             self._wake.notify()
@@ -275,7 +272,7 @@ class Batcher:
 
     def _add(self, item: Item | DeviceCall) -> None:
         if not self._arrived:
-            # items that arrive in the same iteration of the event loop can share a batch
+            # later, so that items of the same iteration of the event loop can share a batch
             self._loop.call_soon(self._hand_over)
         self._arrived.append(item)
 
@@ -286,7 +283,7 @@ class Batcher:
         self._arrived.clear()
 
     def _take(self) -> Sequence[Item | DeviceCall] | Callable[[], None] | None:
-        """Wait for work; return the next batch or, if no item waits, a function to call. None: the thread must end."""
+        """Wait for work; return the next batch, or idle work as a function. None: the thread must end."""
         shared = self._shared
         with self._wake:
             while not shared.stopping:
@@ -309,7 +306,7 @@ class Batcher:
             return None
 
     def _begin_items(self) -> Sequence[Item | DeviceCall]:
-        """Take the next batch of items; empty if none may start now. The caller holds the lock."""
+        """Take the next batch of items; empty if no item may start now. The caller must hold the lock."""
         shared = self._shared
         live = [item for item in shared.items if not item.future.done()]
         batch, due = next_batch(live, self._max_tokens)
@@ -328,7 +325,7 @@ class Batcher:
         return allowed
 
     def _begin_background(self) -> Sequence[Item]:
-        """Take the first background item; the caller holds the lock."""
+        """Take the first background item. The caller must hold the lock."""
         item = self._shared.background.popleft()
         item.running = item.in_background = True
         return [item]
@@ -363,7 +360,7 @@ def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOu
             items = [item for item in batch if isinstance(item, Item)]
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
-    except (BatchSizeMismatch, WorkerLost) as error:  # in a run of their own, these items could kill more workers
+    except (BatchSizeMismatch, WorkerLost) as error:  # separate runs of these items could kill more workers
         return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:
@@ -397,9 +394,7 @@ def _as_failure(error: Exception) -> Exception:
 
 def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[ItemOutcome]) -> None:
     if isinstance(outcomes[0].item.future, concurrent.futures.Future):
-        _deliver(
-            outcomes
-        )  # the waiting thread may be the event loop's thread, which could not deliver these results while it waits
+        _deliver(outcomes)  # not through the event loop, whose thread may be waiting for these results
     else:
         loop.call_soon_threadsafe(_deliver, outcomes)
 

@@ -1,9 +1,9 @@
 """Makes batches by the `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model.
 
-Requests are joined on dimension 0.
+Dimension 0 of the inputs is the batch dimension.
 
-A batch contains the oldest request, and other requests to the same model whose types and other dimensions are the same,
-up to the batch size. If a batch has fewer rows than the minimum, it waits until the timeout.
+A batch contains the oldest request, and requests to the same model with the same types and other dimensions, up to the
+batch size. A batch with fewer rows than the minimum waits until the timeout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..shard.failures import GearsError
 from .served import BatchTotals, Item
 from .tensors import Array
 
-# the limit on the wait for the minimum, for models without a timeout
+# the limit of the wait for the minimum, for models without MINBATCHTIMEOUT
 DEFAULT_MIN_TIMEOUT_MS = 1000
 
 
@@ -28,7 +28,7 @@ class BatchSizeMismatch(GearsError):
 
 
 def joint_rows(arrays: Sequence[Array]) -> int:
-    """Return the size of dimension 0 if all inputs have the same. Otherwise return 0: the request must run alone."""
+    """Return the common size of dimension 0 of all inputs. Return 0 if the sizes differ: the request must run alone."""
     if not arrays or any(array.ndim == 0 for array in arrays):
         return 0
     rows = int(arrays[0].shape[0])
@@ -48,7 +48,7 @@ def _can_join(head: Item, other: Item) -> bool:
 
 
 def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
-    """Return a batch of `head` and items that wait after it, and the time when the batch may run (0: now)."""
+    """Return a batch of `head` and later items, and the time when the batch may run (0: now)."""
     batching = head.batching
     if batching is None or head.rows == 0 or head.rows >= batching.size:
         return [head], 0.0

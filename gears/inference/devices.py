@@ -1,6 +1,6 @@
 """The devices `CPU`, `CPU:1`, `GPU`, `GPU:0` and so on. Each device has its own bounded queue and threads.
 
-A queue is created when a model or script of its device is first used. The queue `CPU` exists from the start.
+The first use of a model or script of a device creates the device's queue. The queue `CPU` exists from the start.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Devices:
                 queue = Batcher(
                     self._loop, device=name, threads=self._threads_per_queue, max_batch_tokens=self._max_batch_tokens
                 )
-                # the dictionary is replaced, not changed, because its readers take no lock
+                # replaces the dictionary instead of changing it, because threads read it without a lock
                 self._queues = {**self._queues, name: queue}
             return queue
 

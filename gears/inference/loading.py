@@ -1,7 +1,6 @@
-"""Keeps loaded models and scripts by reference. The loader thread loads them, and any thread can get them.
+"""Stores loaded models and scripts by reference. The loader thread loads objects, and any thread can get objects.
 
-A reference is the number of an object whose bytes never change, so a loaded object stays valid. The module reports the
-deletion of an object.
+The bytes of a reference never change, so a loaded object stays valid. The module reports the deletion of an object.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ T = TypeVar("T")
 
 
 class LoadedByRef(Generic[T]):
-    """Loaded objects by reference. `fetch` gets the bytes of a reference from the shard and loads the object.
+    """Loaded objects by reference. `fetch` fetches the bytes of a reference from the shard and loads the object.
 
-    `discard` is called with each object that is dropped.
+    `discard` is called with each dropped object.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class LoadedByRef(Generic[T]):
         return found if found is not None else await self.load(ref, partial(self._fetch, ref))
 
     async def load(self, ref: int, make: Callable[[], T]) -> T:
-        """Load an object that is being stored. If it is already being loaded, wait for that."""
+        """Load an object that is being stored, or wait for its running load."""
         return await asyncio.shield(asyncio.wrap_future(self._begin(ref, make)))
 
     def get_blocking(self, ref: int) -> T:
@@ -76,7 +75,7 @@ class LoadedByRef(Generic[T]):
                 if self._loading.get(ref) is loading:
                     del self._loading[ref]
             loading.set_exception(error)
-            # a cycle of error, traceback and this frame would keep the refused bytes in memory
+            # breaks a cycle of error, traceback and frame, which would keep the refused bytes in memory
             del loading, make
             return
         with self._lock:

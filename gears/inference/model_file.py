@@ -1,8 +1,8 @@
-"""The file of a model while it is compiled: it is in memory, but has a path that the runtimes can read.
+"""A temporary file in memory for a model, with a path that the runtimes can read.
 
-If a runtime gets bytes instead, it copies them under the interpreter lock, which delays other jobs and the worker's
-heartbeat. A model that is given as bytes could also make the runtime read other files in the worker's folder. A model
-in `/proc/self/fd` cannot.
+A runtime copies bytes under the interpreter lock, which would delay other jobs and the worker's heartbeat. A model in
+bytes could also make the runtime read other files in the worker's folder. A model with a path in `/proc/self/fd`
+cannot.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from qa_cluster.errors import ModelError
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
 
-PART_BYTES = 1 << 20  # between two parts, the shard serves other clients
-RUNTIME_COPIES = 3  # a runtime needs up to this multiple of a model's size to read it
+PART_BYTES = 1 << 20  # small, because the shard serves other clients between two parts
+RUNTIME_COPIES = 3  # a runtime needs memory of up to this multiple of a model's size to read the model
 _FOLDER = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
 
 
@@ -49,7 +49,7 @@ def memory_file(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
             file.write(part)
         file.flush()
         size = file.tell()
-        file.seek(0)  # a path in /dev/fd can share the position of this descriptor
+        file.seek(0)  # a path in /dev/fd may have the same position as this descriptor
     except BaseException:
         file.close()
         raise

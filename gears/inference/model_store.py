@@ -1,9 +1,9 @@
 """The models of the shard: compiles them off the event loop, warms them, and runs them in the queues of devices.
 
 *Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). All other
-models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`). Before a file is used as a
-reader, it is loaded and run within the same limits. Foreign models have their own queues and loader threads, so that
-they never delay a reader.
+models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`). The file of a reader is first
+loaded and run within the same limits. Foreign models have separate queues and loader threads, so that they never delay
+a reader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
 logger = logging.getLogger(__name__)
-# The shapes that a single question needs. They are warmed first; the other shapes are warmed when the device is idle.
+# The shapes that a single question needs. These are warmed first. The other shapes are warmed when the device is idle.
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
@@ -48,7 +48,7 @@ class ModelStore:
     """Compiled models by reference.
 
     Args:
-        workers: the processes that load and run readers; None: this process.
+        workers: the processes that load and run readers; None: this process loads and runs readers.
         isolated: the processes of foreign models; None: foreign models run where readers run.
 
     Attributes:
@@ -117,18 +117,19 @@ class ModelStore:
     async def reader(self, ref: int) -> ServedModel:
         """Return the compiled model of a reader.
 
-        Before the first load in this worker, the file is tried in a process of its own.
+        Before the first load in this worker, a separate process tries the file.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:
             return found or await self._readers.get(ref)
         await self._try_first(ref)
         found = await self._readers.get(ref)
-        self._models.drop(ref)  # the process of the trial
+        self._models.drop(ref)  # ends the process of the trial
         return found
 
     async def compile_reader(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
-        """Compile a reader's model that is in no key of this shard. As in `reader`, the file is tried first."""
+        """Compile a reader's model that is not in a key of this shard. As in `reader`, a separate process tries the
+        file first."""
         if self.isolated is not None:
             await self._models.load(ref, lambda: self._isolate(ref, backend, device, lambda: memory_file([blob])))
         found = await self._readers.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
@@ -137,7 +138,7 @@ class ModelStore:
         return found
 
     async def _try_first(self, ref: int) -> None:
-        """Load and run a file in a process of its own, unless an earlier trial has succeeded."""
+        """Load and run a file in a separate process, if no earlier trial has succeeded."""
         trial = await asyncio.get_running_loop().run_in_executor(self.foreign_loader, self._trial, ref)
         if not trial.passed:
             await self._models.get(ref)
@@ -151,9 +152,9 @@ class ModelStore:
         return (self.foreign_devices if model.isolated else self.devices).of(model.device)
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run a token model once in each shape (rows, tokens), in turn with other work of the device.
+        """Run a token model once in each shape (rows, tokens). Other work of the device runs in between.
 
-        InferenceFailed if a run fails.
+        Raises InferenceFailed if a run fails.
         """
         queue = self.queue_of(model)
         for rows, length in shapes:
@@ -173,14 +174,14 @@ class ModelStore:
         return await self.run_loaded(await self.get(ref), arrays)
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a compiled model, even if no key stores it any more."""
+        """Run a compiled model, even if it is not in a key any more."""
         outputs, _ = await self.queue_of(model).run(model, arrays)
         return outputs
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
-        """Run a model by its batching options, if it has any. Return the outputs and the microseconds of the run."""
+        """Run a model with its batching options, if it has any. Return the outputs and the microseconds of the run."""
         model = await self.get(ref)
         return await self.queue_of(model).run(model, arrays, batching, limit)
 
@@ -198,8 +199,8 @@ class ModelStore:
     async def load_readers(self, seconds: float) -> None:
         """Load the readers of the shard when the worker starts, the default reader first.
 
-        If `seconds` is over, the remaining readers are loaded in the background. All other models are loaded at their
-        first use.
+        After `seconds`, the remaining readers are loaded in the background. All other models are loaded at their first
+        use.
         """
         parsed = [_reader_key(key) for key, _tag in self._host.execute("AI._MODELSCAN")]
         found = sorted((reader for reader in parsed if reader is not None), key=lambda reader: reader[1])
@@ -210,7 +211,7 @@ class ModelStore:
     async def _load_reader(self, tag: str, name: str) -> None:
         key = model_key(tag, name)
         try:
-            # after READONLY, a replica serves the keys of its primary: its readers are warm before a promotion
+            # READONLY makes a replica serve the keys of its primary, so that its readers are warm before a promotion
             commands = [("READONLY",), ("QA.MODELREF", key), ("EXISTS", manifest_key(tag, name)), ("READWRITE",)]
             replies = self._host.execute_many(commands)
             if raise_on_error(replies[2]):
@@ -232,7 +233,7 @@ class ModelStore:
     def _isolate(
         self, ref: int, backend: str, device: str, open_file: Callable[[], tuple[IO[bytes], int]]
     ) -> ServedModel:
-        """Load a model in a process of its own. If it is a token model, run its first shapes in that process."""
+        """Load a model in a separate process, and run the first shapes of a token model in this process."""
         assert self.isolated is not None
         started = time.perf_counter()
         name = device.upper()
@@ -252,9 +253,10 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """Return the shapes (rows, tokens of a row) in which a token model runs once before it serves questions.
+        """Return the shapes (rows, tokens) in which a token model runs once before it serves questions; empty for other
+        models.
 
-        Shapes of several rows that exceed the token limit of a batch are left out. For other models the list is empty.
+        Shapes of several rows above the token limit of a batch are left out.
         """
         shapes = _FIRST_SHAPES if model.is_token_model else ()
         return [(rows, length) for rows, length in shapes if rows == 1 or rows * length <= self._max_tokens]
@@ -272,7 +274,7 @@ class ModelStore:
             model = ServedModel(ref, self._loaded(backend, name, parts, limits), name)
             for rows, length in self._first_shapes(model):
                 self._warm(model, rows, length)
-        except Exception as error:  # runtimes have no exception type of their own for lack of memory
+        except Exception as error:  # runtimes have no exception type for lack of memory
             if is_exhaustion(error):
                 raise too_large("model", size, RUNTIME_COPIES) from error
             raise
@@ -289,7 +291,7 @@ class ModelStore:
             return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
-        """Run each of the other usual shapes once while the device is idle, because a first run compiles kernels."""
+        """Run the other usual shapes once while the device is idle, because a first run compiles kernels."""
         if not model.is_token_model:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]
@@ -306,7 +308,7 @@ class ModelStore:
     def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
         try:
             self._warm(model, rows, length)
-        except Exception as error:  # a model may have a lower limit of its length
+        except Exception as error:  # a model may accept only shorter rows
             logger.info("model %d cannot run %d x %d tokens: %s", model.ref, rows, length, error_line(error))
 
     def _warm_asked(self, model: ServedModel, rows: int, length: int) -> list[Array]:
@@ -336,5 +338,5 @@ def _reader_key(key: bytes) -> tuple[str, str] | None:
     """Return the tag and the name of a reader from the key of its model; None for other keys."""
     try:
         return parse_model_key(key.decode())
-    except (UnicodeDecodeError, InvalidInput):  # a user's own model whose name only starts like a reader's
+    except (UnicodeDecodeError, InvalidInput):  # a user's model whose name starts like the name of a reader
         return None

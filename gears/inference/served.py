@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class TimedOut(Exception):
-    """A request did not start within the waiting time that its client allows."""
+    """A request did not start within its client's limit of the waiting time."""
 
 
 class WaitLimit:
-    """Decides, only once, whether work starts before its waiting time is over.
+    """Decides once whether work starts before its waiting time is over.
 
-    A part of a request also asks the limit `whole`.
+    For a part of a request, `whole` is the limit of the request.
     """
 
     def __init__(self, whole: WaitLimit | None = None) -> None:
@@ -35,14 +35,14 @@ class WaitLimit:
         self.expired = False
 
     def begin(self) -> bool:
-        """Return whether the work may start. If so, the limit can no longer expire."""
+        """Return whether the work may start. After True, the limit cannot expire any more."""
         with self._lock:
             if not self.expired and (self._whole is None or self._whole.begin()):
                 self._begun = True
             return self._begun
 
     def expire(self) -> bool:
-        """Return whether the limit has expired before the work started. If so, the work can no longer start."""
+        """Return whether the limit has expired before the work started. After True, the work cannot start any more."""
         with self._lock:
             if not self._begun:
                 self.expired = True
@@ -50,7 +50,7 @@ class WaitLimit:
 
 
 async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any, Any, T]]) -> T:
-    """Do `work`. TimedOut if no part of the work has started after `wait_ms` milliseconds (0: no limit)."""
+    """Do `work`. Raise TimedOut if no part of the work has started after `wait_ms` milliseconds (0: no limit)."""
     if wait_ms <= 0:
         return await work(None)
     limit = WaitLimit()
@@ -73,20 +73,20 @@ async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any,
 
 
 class ServedModel:
-    """A compiled model, and the facts about it that batching needs."""
+    """A compiled model, and its properties for batching."""
 
     def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU", *, isolated: bool = False) -> None:
         self.ref = ref
         self.compiled = compiled
         self.device = device
-        self.isolated = isolated  # it runs in a process of its own
+        self.isolated = isolated  # it runs in a separate process
         self.is_token_model = is_token_model(compiled)
         self.makes_vectors = self.is_token_model and makes_vectors(compiled)
-        # shapes (rows, tokens) that have been run: the first run of a shape compiles its kernels
+        # the shapes (rows, tokens) that have run; the first run of a shape compiles its kernels
         self.warmed: set[tuple[int, int]] = set()
 
     def check(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the inputs in the types of the model; InvalidInput if they do not fit the model."""
+        """Return the inputs in the types of the model; raise InvalidInput if they do not match the model."""
         ports = self.compiled.inputs
         if len(arrays) != len(ports):
             raise InvalidInput(f"the model has {len(ports)} inputs, got {len(arrays)}")
@@ -142,7 +142,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """When a request was queued, and its run. The run is None if it was not a request to a model."""
+    """The time when a request was queued, and its run. The run is None for calls of functions."""
 
     queued_at: float
     batch: BatchRun | None
@@ -170,7 +170,7 @@ class Item:
 class DeviceCall:
     """A call of a function on a thread of the device. It is never batched.
 
-    `isolated`: the function runs in a process of its own.
+    `isolated`: the function runs in a separate process.
     """
 
     function: Callable[[], list[Array]]

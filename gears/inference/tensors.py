@@ -28,7 +28,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtype_name(array: Array) -> str:
-    """Return the wire name of an array's type; GearsError for a type that the wire does not have."""
+    """Return the wire name of an array's type; raise GearsError if the wire format lacks the type."""
     if array.dtype.kind in "OUS":
         return "STRING"
     name = _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.byteorder == "=" else array.dtype)
@@ -112,7 +112,7 @@ def take_wire(words: Iterator[Any]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A tensor as user functions see it."""
+    """A tensor in the form for user functions."""
 
     array: Array
 

@@ -1,7 +1,7 @@
-"""Makes batches for token models: pads lengths to multiples of 16, and batches to a few sizes.
+"""Makes batches for token models: pads lengths to multiples of 16, and numbers of rows to a few sizes.
 
-A runtime compiles kernels for each shape, so there must be few shapes. Padding is masked, and is removed from the
-outputs. So the result of an item does not depend on the other items in its batch.
+A runtime compiles kernels for each shape, so the number of shapes must be small. Padding is masked, and is removed from
+the outputs. So the result of an item does not depend on the other items in its batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ busy machine, where other work evicts the weights from the processor's caches.""
 
 _NEAREST = (
     BATCH_SIZES[-1] - 1
-)  # how many items before and after the oldest item, in the order of lengths, can share its batch
+)  # the number of items before and after the oldest item, in the order of lengths, that can share its batch
 
 
 def padded_length(length: int) -> int:
@@ -32,18 +32,18 @@ def padded_length(length: int) -> int:
 
 
 def padded_rows(rows: int) -> int:
-    """Return the rows after padding: the next batch size, or the number itself above the largest size."""
+    """Return the rows after padding: the next batch size, or `rows` itself above the largest size."""
     return next((size for size in BATCH_SIZES if size >= rows), rows)
 
 
 def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
-    """Divide the rows of one request into runs of at most `max_tokens` tokens, or of one row.
+    """Divide the rows of one request into runs of at most `max_tokens` tokens, but at least one row.
 
     Only the last run can be smaller.
 
     >>> row_parts(20, 100, 1024), row_parts(2, 5000, 1024), row_parts(3, 16, 1024)
     ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], \
-[slice(0, 3, None)])
+    [slice(0, 3, None)])
     """
     fitting = max(1, max_tokens // padded_length(length))
     if rows <= fitting:
@@ -55,10 +55,10 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
     """Return the items of the next batch.
 
-    All items are divided into runs at the least cost; the batch is the run with the oldest item.
+    The function divides all items into runs with the least total cost, and returns the run with the oldest item.
 
-    A padded token costs as much as a real token, and a padded row as much as a real row. Each run also has a fixed
-    cost. So a few items should run together, and many items should run in batches of similar lengths.
+    A padded token has the same cost as a real token, and a padded row has the same cost as a real row. Each run also
+    has a fixed cost. So it is cheapest to run a few items together, and many items in batches of similar lengths.
     """
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
@@ -72,7 +72,7 @@ def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
 
 
 def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
-    """Divide items into runs with the least total cost. A run of several items has at most `max_tokens`.
+    """Divide items into runs with the least total cost. A run of several items has at most `max_tokens` tokens.
 
     Args:
         lengths: the padded lengths of the items, ascending.
@@ -80,7 +80,7 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     >>> cheapest_runs([16, 32, 48, 48], 1024), cheapest_runs([16] * 8 + [128] * 4, 1024)
     ([slice(0, 4, None)], [slice(0, 8, None), slice(8, 12, None)])
     """
-    # least[n]: the cost of the first n items, and how many items are in the last of their runs
+    # least[n]: the least cost of the first n items, and the number of items in the last run
     least: list[tuple[int, int]] = [(0, 0)]
     for stop, length in enumerate(lengths, start=1):
         ways = [(least[stop - 1][0] + RUN_TOKENS + length, 1)]
@@ -99,14 +99,15 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
 
 
 def batch_shape(batch: Sequence[Item]) -> tuple[int, int]:
-    """Return rows and length of the padded batch of items of one token model."""
+    """Return rows and length of a padded batch of items."""
     return padded_rows(sum(item.rows for item in batch)), padded_length(max(item.length for item in batch))
 
 
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     """Run items of one token model as one padded batch, and return the outputs of each item.
 
-    InferenceFailed if the outputs do not have the shape ``[rows, tokens, ..]``, or ``[rows, dims]`` for an encoder.
+    Raises InferenceFailed if the outputs do not have the shape ``[rows, tokens, ..]``, or ``[rows, dims]`` for an
+    encoder.
     """
     model = batch[0].model
     size, length = batch_shape(batch)
@@ -120,7 +121,7 @@ def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
         padded[row:] = padded[0]
         inputs.append(padded)
     outputs = model.compiled.run(inputs)
-    # an encoder returns a vector for each row, any other token model returns values for each token of each row
+    # an encoder returns a vector for each row; other token models return values for each token of each row
     shared = (size,) if model.makes_vectors else (size, length)
     for output in outputs:
         if output.shape[: len(shared)] != shared:

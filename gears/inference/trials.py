@@ -1,4 +1,4 @@
-"""The failures of models and scripts, which the module stores, so that a new worker knows them too."""
+"""Counts the failures of models and scripts in the module, so that a new worker also has the counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .workers.isolated import Trial
 class ModuleTrials:
     """The trials of models by reference.
 
-    Files without a key have negative references; only this worker knows their trials.
+    Files without a key have negative references. Their trials are only in this worker.
     """
 
     def __init__(self, host: Host) -> None:

@@ -1,7 +1,7 @@
-"""Tells the module ten times a second that the worker is alive, from a thread of its own, with the values for `INFO`.
+"""Sends the module a heartbeat ten times a second, from a separate thread, with the values for `INFO`.
 
-If the event loop is blocked for too long, this thread ends the process. Users' functions do not run on the event loop,
-so only a fault of the worker's own code can block it.
+If the event loop is blocked for too long, this thread ends the process. User functions do not run on the event loop, so
+only a fault of the worker's own code can block it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from ..shard.shard import Start
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.1
-# Once in so many heartbeats, a heartbeat has all values. The others only report how long the event loop has been
-# silent.
+# Every n-th heartbeat has all values. The others only report the time that the event loop has been silent.
 ALL_VALUES_EVERY = 5
 BLOCKED_EXIT_STATUS = 75
 
 
 class FunctionCounts(Protocol):
-    """The counts of users' functions that the heartbeat reports."""
+    """The counts of user functions for the heartbeat."""
 
     count: int
     stuck: int
 
     @property
     def running(self) -> int:
-        """The number of calls that have a thread."""
+        """The number of calls with a thread."""
 
     @property
     def waiting(self) -> int:
@@ -46,7 +45,7 @@ class FunctionCounts(Protocol):
 
 
 class FailedDocuments(Protocol):
-    """Gives the number of documents that own functions have given up, for the heartbeat."""
+    """Returns the number of failed documents for the heartbeat."""
 
     @property
     def count(self) -> int:
@@ -54,13 +53,13 @@ class FailedDocuments(Protocol):
 
 
 class UnembeddedDocuments(Protocol):
-    """Gives the number of documents that wait for vectors, for the heartbeat."""
+    """Has the number of documents without vectors for the heartbeat."""
 
     waiting: int
 
 
 class Heartbeat:
-    """The thread of the heartbeat. It calls `lost` when the shard no longer answers."""
+    """The thread of the heartbeat. It calls `lost` when the shard does not answer any more."""
 
     def __init__(  # noqa: PLR0917 - each part of the worker that it reports on
         self,
@@ -83,11 +82,11 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
 
     def begin(self) -> None:
-        """Start beating."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop the thread."""
         self._stop.set()
 
     def _beat(self) -> None:

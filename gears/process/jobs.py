@@ -1,11 +1,11 @@
 """Fetches jobs from the module, finds their handlers, runs the jobs of own functions, and reports the results.
 
-One `QA.NEXT` is always pending, and reports are sent without waiting for a reply. Every job is a task with its own
-context. The worker enforces a job's time limit too, so that the job ends even if the module's `cancel` cannot be
-fetched. An exception in a function ends its job, never the worker.
+One `QA.NEXT` is always pending, and the worker does not wait for the reply to a report. Every job is a task with its
+own context. The worker also enforces a job's time limit, so that the job ends even if the worker cannot fetch the
+module's `cancel`. An exception in a function ends its job, never the worker.
 
-A handler returns the arguments of `QA.DONE` that follow the id. The handler of a notification returns nothing. The
-scripts wing adds the handlers of jobs for users' scripts.
+A handler returns the arguments of `QA.DONE` after the id. The handler of a notification returns nothing. The scripts
+wing adds the handlers of jobs for user scripts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JobResult = tuple[Argument, ...]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job from a reply of `QA.NEXT`. `arrived_us` is when its command arrived, by the host's monotonic clock."""
+    """A job from a reply of `QA.NEXT`. `arrived_us`: the arrival time of its command, by the monotonic clock."""
 
     id: int
     kind: str
@@ -68,7 +68,7 @@ class Job:
 class Capacity(enum.Enum):
     """The limits against which jobs count.
 
-    Users' functions have their own limits, so that the worker can always fetch other jobs.
+    User functions have separate limits, so that the worker can always fetch other jobs.
     """
 
     OWN = "own"
@@ -104,7 +104,7 @@ class JobTable:
         self._capacities[kind] = capacity
 
     def on_notification(self, kind: str, handler: Notified) -> None:
-        """Call `handler` for each notification of a kind, after the handlers that were added before."""
+        """Call `handler` for each notification of a kind, after earlier handlers of this kind."""
         self.notifications.setdefault(kind, []).append(handler)
 
     def handler(self, job: Job) -> Handler:
@@ -129,7 +129,7 @@ class JobTable:
         function = self._functions.registered(job.registration)
         if not isinstance(function, OwnTrigger):
             return ("ERR", f"ERR registration {job.registration} is not called by a trigger")
-        # the arguments are the registration, the calling user, the trigger's name and the call's own arguments
+        # the arguments are the registration, the calling user, the trigger's name and the arguments of the call
         arguments = [decode_reply(argument) for argument in job.arguments[3:]]
         waited = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - job.arrived_us / 1e6) if job.arrived_us else 0.0
         value = await function.call(TriggerCall(arguments, waited))
@@ -160,14 +160,14 @@ class JobLoop:
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._taken: Counter[Capacity] = Counter()
-        self._limited = 0  # how many running jobs have a time limit
+        self._limited = 0  # the number of running jobs with a time limit
         self._asking = False
         self._last_error = ""
 
     def ask(self) -> None:
-        """Send `QA.NEXT` unless one is pending.
+        """Send `QA.NEXT` if none is pending.
 
-        If no more jobs are allowed, ask for messages only, because running jobs may need them.
+        At the limit of jobs, request only messages, because running jobs may need messages.
         """
         if not self._asking:
             self._asking = True
@@ -216,7 +216,7 @@ class JobLoop:
         try:
             for handler in handlers:
                 handler(job)
-        except Exception as error:  # no client waits for a notification: its failure can only be logged
+        except Exception as error:  # no client waits for a notification, so this can only log its failure
             logger.error("notification %s failed: %s", job.kind, error_line(error))
 
     def _cancel(self, job_id: int) -> None:
@@ -235,7 +235,7 @@ class JobLoop:
             del self._running[job.id]
             self._taken[capacity] -= 1
             self._count_limited(job, -1)
-        # The result of a second attempt is reported at once. If the worker died before the report, the job would fail.
+        # Report the result of a second attempt at once. If the worker dies before the report, the job fails.
         report = self._reporting.gather if not job.has_client and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
@@ -245,12 +245,12 @@ class JobLoop:
             return await self._jobs.handler(job)(job)
         except asyncio.CancelledError:
             return ("ERR", "DEADLINE the job was cancelled: its time was up or its client left")
-        except BaseException as error:  # a function's SystemExit or KeyboardInterrupt ends only its job
+        except BaseException as error:  # SystemExit or KeyboardInterrupt of a function ends only its job
             return ("ERR", error_line(error))
 
 
 def _sendable(part: Argument) -> Argument:
-    """Return the part in a form that can be sent, because an error may quote text that cannot be encoded."""
+    """Return the part in a form that can be sent, because an error may contain text that cannot be encoded."""
     return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 
 

@@ -1,4 +1,4 @@
-"""Does the jobs of models: `model.load` and `model.run`."""
+"""Handles the jobs of models: `model.load` and `model.run`."""
 
 from __future__ import annotations
 

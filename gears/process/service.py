@@ -1,6 +1,6 @@
 """Assembles the worker from its two wings, and runs it until the connection to the shard ends.
 
-The *question wing* answers questions: the job loop, own functions and models. The *scripts wing* runs users' scripts.
+The *question wing* answers questions: the job loop, own functions and models. The *scripts wing* runs user scripts.
 Only this file imports both wings.
 """
 
@@ -83,11 +83,11 @@ class WorkerService:
         """Serve until the control socket closes or a link is lost."""
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
+            # ignores Ctrl-C, which a terminal sends to the whole process group: only the server ends its worker
             self._loop.add_signal_handler(number, self.end if number == signal.SIGTERM else _ignore)
         links = LinkPool(self._start)
         info = links.link().info
-        # while a reply is received, it takes memory twice: in the connection's buffer, and as an object
+        # a reply takes memory twice while it is received: in the connection's buffer, and as an object
         limit_memory(*_memory(info))
         self._inference = _inference_workers(info)
         host = self._host(links, info)
@@ -112,8 +112,7 @@ class WorkerService:
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await models.load_readers(_READERS_SECONDS)
-        # requested as late as this, so that the reply includes what other shards have registered on this shard since
-        # the start
+        # late, so that the reply includes the registrations of other shards on this shard since the start
         scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
@@ -127,8 +126,8 @@ class WorkerService:
             models.isolated.stop()
 
     async def _cluster_up(self, host: Host) -> None:
-        """Wait until the cluster is up, if the shard starts together with its cluster: before that, it cannot read keys
-        or models.
+        """If the shard starts together with its cluster, wait until the cluster is up. Before that, the shard cannot
+        read keys or models.
         """
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
         while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):
@@ -152,10 +151,10 @@ class WorkerService:
         if not data:
             self.end()
         elif self._atomic is None or self._atomic.active:
-            # a thread's atomic block reads its own answers, and returns the socket at its end
+            # a thread in an atomic block reads its answers itself, and returns the socket at its end
             self._loop.remove_reader(self._control)
         else:
-            self._atomic.drain()  # this answer arrived after the end of its block
+            self._atomic.drain()  # the answer has arrived after the end of its block
 
     def _watch_control_again(self) -> None:
         self._loop.call_soon_threadsafe(self._add_control)
@@ -186,12 +185,12 @@ def _memory(info: ShardInfo) -> tuple[int, int]:
 
 
 def _run_threads(info: ShardInfo) -> int:
-    """Return how many runs one process does at the same time on one device."""
+    """Return the number of concurrent runs of one process on one device."""
     return max(1, info.number("qa.threads-per-queue", 1))
 
 
 def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
-    """Start the processes that run models, and return them; None if the worker itself runs the models."""
+    """Start the inference workers and return them; None if the worker itself runs the models."""
     count = info.number("qa.inference-workers", 0)
     if count <= 0:
         return None
@@ -203,7 +202,7 @@ def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
             count,
             run_threads=MAX_DEVICES * _run_threads(info),
             start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
-            # if a run hangs, there must be time for a second run within the time limit of its job
+            # after a hanging run, a second run must fit into the time limit of the job
             silence_seconds=max(MIN_SILENCE_SECONDS, min(silence_seconds, job_seconds / 2)),
             wait_seconds=min(MAX_WAIT_SECONDS, job_seconds / 2),
             backoff_seconds=info.number("qa.worker-backoff-ms", 50) / 1000,
@@ -222,8 +221,7 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
     devices = Devices(host.loop, threads_per_queue=processes * _run_threads(info), max_batch_tokens=max_tokens)
 
     def limits() -> RuntimeLimits:
-        # computed for each loaded model, because a worker that starts with its cluster does not know the other shards
-        # yet
+        # computed for each load, because a worker that starts with its cluster does not know the other shards at first
         return RuntimeLimits(
             info.number("qa.intra-op-parallelism", 0) or _threads_of_one(host, processes),
             max(1, info.number("qa.inter-op-parallelism", 1)),
@@ -247,7 +245,7 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
 
 
 def _isolated(host: Host) -> IsolatedProcesses | None:
-    """Return the processes for models that are not readers; None if these models run where readers run."""
+    """Return the processes for foreign models; None if foreign models run in the same processes as readers."""
     info = host.info
     processes = info.number("qa.model-processes", 0)
     if processes <= 0:
@@ -275,7 +273,7 @@ def _threads_of_one(host: Host, processes: int) -> int:
 def _topology(host: Host) -> Topology | None:
     try:
         return read_topology(host.links.link().execute, host.info)
-    except (ClusterError, GearsError) as error:  # the cluster has no slots yet: the worker starts anyway
+    except (ClusterError, GearsError) as error:  # the cluster has no slots yet, but the worker starts
         logger.info("the cluster's slots are not known yet: %s", error)
         return None
 

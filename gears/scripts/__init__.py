@@ -1,4 +1,4 @@
-"""The scripts wing: the part of the worker that runs users' scripts, with the interfaces of RedisGears and RedisAI.
+"""The scripts wing: the part of the worker that runs user scripts, with the interfaces of RedisGears and RedisAI.
 
-Questions are answered without this code.
+Questions do not need this code.
 """

@@ -1,6 +1,4 @@
-"""The own functions that scripts may start: the registration of all own functions, and the preparation of all
-documents.
-"""
+"""Functions for scripts: they register all own functions, and start the preparation of all documents."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from .registrations.sessions import own_registration
 
 
 def register_all() -> None:
-    """Register every own function on every shard. The script of the session `qa-functions` only calls this.
+    """Register every own function on every shard. The script of the session `qa-functions` only calls this function.
 
     With ``UPGRADE``, a second call replaces the registrations and changes nothing else.
     """
@@ -31,14 +29,14 @@ def register_all() -> None:
 def prepare(*, force: bool = False, collection: str = "") -> None:
     """Prepare all documents on all shards. The result of each shard is a JSON object with its final progress.
 
-    Without `force`, documents that already have tokens from the current reader's tokenizer are skipped. With a
-    `collection`, documents of other collections are skipped. Documents that lack vectors get them.
+    Without `force`, documents with tokens from the current reader's tokenizer are skipped. With a `collection`,
+    documents of other collections are skipped. Also computes missing vectors.
     """
     _on_all_shards(partial(_run, force=force, collection=collection))
 
 
 def start_preparing(*, force: bool = False, collection: str = "") -> None:
-    """Prepare documents like `prepare`, but in the background. Return at once; `progress:{h}` shows the progress."""
+    """Like `prepare`, but return at once and prepare in the background. `progress:{h}` shows the progress."""
     _on_all_shards(partial(_start, force=force, collection=collection))
 
 

@@ -1,4 +1,4 @@
-"""Assembles the scripts wing: the part of the worker that runs users' scripts, with RedisGears and RedisAI.
+"""Assembles the scripts wing: the part of the worker that runs user scripts, with RedisGears and RedisAI.
 
 The scripts wing imports the question wing, the part of the worker that answers questions (jobs, own functions, models,
 the shard). The question wing does not import the scripts wing.
@@ -68,7 +68,7 @@ def script_host(
 
 
 class ScriptsWing:
-    """Creates and connects the parts of the scripts wing, which runs users' scripts in the worker."""
+    """Creates and connects the parts of the scripts wing, which runs user scripts in the worker."""
 
     def __init__(
         self, host: ScriptHost, peers: Peers, commands: ShardCommands, models: ModelStore, functions: OwnFunctions
@@ -124,7 +124,7 @@ class ScriptsWing:
         ScriptJobs(self._runtime).add_to(table)
 
     def restore(self, stored_sessions: Iterable[list[bytes]]) -> None:
-        """Restore the sessions that the module has stored, then take part in runs of other shards."""
+        """Restore the module's stored sessions, and then take part in runs of other shards."""
         self._runtime.registrar.installed.restore(stored_sessions)
         self._runtime.distributor.take_part()
 

@@ -1,6 +1,6 @@
-"""The commands that functions run on their shard. Replies have the types that functions expect.
+"""The commands that functions run on their shard, with replies in the types for functions.
 
-qa-cluster's own functions use this class directly. The API for users' scripts calls it with the rights of the script.
+qa-cluster's own functions use `ShardCommands` directly. The API for user scripts uses it with the script's rights.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class ShardCommands:
     def execute(self, command: str, *args: object) -> Any:
         """Run a command. Replies are str (bytearray if not UTF-8), int, list or None.
 
-        GearsError (``Operation not permitted``) for a key of another shard.
+        Raises GearsError (``Operation not permitted``) for a key of another shard.
         """
         return decode_reply(self._host.execute(*_packed(command, args)))
 
     def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
         """Run commands in one round trip; return their replies.
 
-        If a command fails, raise the first error after all have run.
+        If commands fail, raise the first error after all commands have run.
 
-        With `keep_errors`, no error is raised. The list then has a `GearsError` instead of the reply.
+        With `keep_errors`, raise no error. A failed command's item in the list is then a `GearsError`.
         """
         replies = self._host.execute_many([_packed(command, args) for command, *args in commands])
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
@@ -64,9 +64,10 @@ class ShardCommands:
     def indexing(
         self, batch: int, documents: Iterable[tuple[str, str]], commands: Sequence[Sequence[object]] = ()
     ) -> list[Any]:
-        """Tell the module which documents are being indexed (``QA.INDEXING``), and run commands in the same round trip.
+        """Send the module the documents in work (``QA.INDEXING``), and run commands in the same round trip.
 
-        A document is its name in keys and its tag. Returns the replies as `execute_many` does with `keep_errors`.
+        Each document is a pair of its name in keys and its tag. Return the replies like `execute_many` with
+        `keep_errors`.
         """
         named = ("QA.INDEXING", str(batch), *(word for document in documents for word in document))
         replies = self._host.execute_many([named, *(_packed(command, args) for command, *args in commands)])
@@ -76,7 +77,7 @@ class ShardCommands:
     def execute_later(self, command: str, *args: object) -> None:
         """Run a command without waiting for its reply. An error reply is only logged.
 
-        The command runs before the client of the current job gets its answer.
+        The command runs before the client of the current job gets its reply.
         """
 
         def failed(text: str) -> None:
@@ -85,7 +86,7 @@ class ShardCommands:
         self._host.execute_later(failed, *_packed(command, args))
 
     async def commands_sent(self) -> None:
-        """Wait until every command of `execute_later` has run; call it on the worker's event loop."""
+        """Wait until every command of `execute_later` has run. Call this on the worker's event loop."""
         if self._host.reporting is not None:
             await self._host.reporting.ping()
 
@@ -97,9 +98,9 @@ class ShardCommands:
         return reply
 
     def run_scripts(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run Lua scripts in one round trip; after an error, the list has a `GearsError` instead of the reply.
+        """Run Lua scripts in one round trip; return the replies. A failed script's item is a `GearsError`.
 
-        The scripts are not one atomic unit: commands of other clients may run between them.
+        The scripts are not atomic as a whole: commands of other clients may run between them.
         """
         replies = self.execute_many([call.short() for call in calls], keep_errors=True)
         unknown = [number for number, reply in enumerate(replies) if is_unknown_script(reply)]
@@ -110,18 +111,18 @@ class ShardCommands:
         return replies
 
     def run_script_later(self, call: ScriptCall) -> None:
-        """Run a Lua script without waiting for its reply. The script runs before the job's client gets its answer."""
+        """Run a Lua script without waiting for its reply. The script runs before the job's client gets its reply."""
         self.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
     def with_references(
         self, commands: Sequence[Sequence[Argument]], keys: Sequence[str]
     ) -> tuple[list[Any], list[int | None]]:
-        """Run commands that only read; return the replies, and the reference of the model at each key (None: no model).
+        """Run read commands; return the replies, and the reference of the model at each key (None: no model).
 
-        This takes one round trip, and also works on a replica. An error reply to a command is raised.
+        This takes one round trip, and also works on a replica. Raises an error reply of a command.
         """
-        # The caller's last command repeats its first (a scan of the models), to detect keys that were renamed in
-        # between.
+        # The caller's last command repeats the first command (a scan of the models), to detect keys that were renamed
+        # in between.
         *others, last = commands
         references = [("QA.MODELREF", key) for key in keys]
         replies = self._host.links.link().execute_many(
@@ -131,7 +132,7 @@ class ShardCommands:
         return found, [_reference(reply) for reply in replies[len(others) + 1 : -2]]
 
     def hashtag(self) -> str:
-        """Return a string that hashes to the lowest slot of this shard. Outside a cluster it is ``06S`` (slot 0)."""
+        """Return a string whose hash slot is this shard's lowest slot. Outside a cluster, it is ``06S`` (slot 0)."""
         if not self._host.info.cluster:
             return hashtag_for_slot(0)
         reply = self._host.execute_own("CLUSTER", "SLOTS")
@@ -147,13 +148,13 @@ class ShardCommands:
         return str(value)
 
     def setting(self, name: str) -> str:
-        """Return a setting ``qa.*`` of the server, as it was when this worker started; empty if it is missing."""
+        """Return a setting ``qa.*`` of the server from the start of this worker; empty if it is missing."""
         return self._host.info.settings.get(name, "")
 
     def keyed_digest(self, text: str, size: int) -> str:
-        """Return a digest of a text in hex, of `size` bytes (1 to 64), with a key that the cluster's servers share.
+        """Return a digest of a text in hex, of `size` bytes (1 to 64), with the cluster's common key.
 
-        All workers of a cluster compute the same digest, and clients cannot compute it. If the servers share no key
+        All workers of a cluster compute the same digest, and clients cannot compute it. Without a common key
         (`qa.bus-key-file`), it is a plain BLAKE2b.
         """
         return blake2b(text.encode(), digest_size=size, key=self._host.info.secret).hexdigest()
@@ -170,16 +171,17 @@ class ShardCommands:
     async def ask(
         self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
     ) -> Any:
-        """Send a request to another shard; return the result of the function that `answer` has set there for `kind`.
+        """Send a request to another shard; return the result of that shard's handler for `kind` (`answer`).
 
-        The bus may lose messages, so the request is repeated every `resend_seconds`. The other shard may get it twice.
-        Body and result consist of None, booleans, numbers, texts, bytes, lists and dicts. A tuple arrives as a list.
+        The bus may lose messages, so the request is repeated every `resend_seconds`. The other shard may get the
+        request twice. Body and result consist of None, booleans, numbers, texts, bytes, lists and dicts. A tuple
+        arrives as a list.
         """
         return await self._peers.ask(node, kind, body, timeout_seconds, resend_seconds)
 
     def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
-        """Set the function or coroutine function `handler(sender, body)` that answers other shards' requests of a
-        kind.
+        """Set the handler for other shards' requests of a kind: a function or coroutine function `handler(sender,
+        body)`.
         """
         self._peers.on(kind, handler)
 
@@ -194,7 +196,7 @@ def is_unknown_script(reply: Any) -> bool:
 
 
 def is_wrong_type(reply: Any) -> bool:
-    """Return whether the reply means that a key has a value of the wrong type.
+    """Return whether the reply is the error for a value of the wrong type.
 
     A retry does not help until a client changes the key.
     """

@@ -1,7 +1,7 @@
-"""The error that functions raise and see, and its form as one line that starts with a code.
+"""The error of the gears interface, and the conversion of errors to one line that starts with a code.
 
-The line contains no frames of this package, except frames of qa-cluster's own functions, because authors of functions
-look for their own frames.
+The line contains only frames of functions, because their authors search for their own frames. It contains no other
+frames of this package.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ MAX_ERROR_TEXT = 8192
 
 
 class GearsError(Exception):
-    """A call of the gears interface failed; the text is the server's, or says what was wrong."""
+    """The error of a call of the gears interface. Its text is the server's error or the reason."""
 
 
 def shown_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error that its report shows."""
+    """Return the frames of an error for its report."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
 
 
 def error_line(error: BaseException) -> str:
-    """Return the failure as one line that starts with a code.
+    """Return an error as one line that starts with a code.
 
     >>> error_line(ValueError("no such sentence"))
     'ERR ValueError: no such sentence'
@@ -45,6 +45,6 @@ def error_line(error: BaseException) -> str:
 
 
 def _has_code(text: str) -> bool:
-    """Return whether `text` already starts with an error code: one upper-case word followed by more."""
+    """Return whether `text` already starts with an error code: an upper-case word before other words."""
     first, separator, _ = text.partition(" ")
     return bool(separator) and first.isalpha() and first.isupper()

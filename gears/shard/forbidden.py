@@ -1,10 +1,10 @@
-"""Commands that a function must not run: they are internal, wait for the worker, or change the worker's link."""
+"""Commands that functions must not run: internal commands, and commands that wait for the worker or change its link."""
 
 from __future__ import annotations
 
 from .failures import GearsError
 
-# these commands wait for this worker: inside a function they would wait for themselves
+# in a function, these commands would wait for the worker, and the worker would wait for the function
 WAIT_FOR_WORKER = frozenset(
     {
         *("RG.PYEXECUTE", "RG.TRIGGER", "RG.TRIGGERONKEY", "RG.GETRESULTSBLOCKING", "RG.GETRESULTS"),
@@ -25,7 +25,7 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Return whether only worker and module may use a command: all `QA.*` except `QA.INDEX.*`."""
+    """Return whether a command is only for worker and module: all `QA.*` except `QA.INDEX.*`."""
     name = command.upper()
     return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 

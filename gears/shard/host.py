@@ -1,7 +1,7 @@
 """The worker's access to its shard: commands, the event loop, settings and the link for reports.
 
-Every part of the worker gets the `Host` when it is created. This class runs commands with the worker's own rights. The
-scripts wing extends it with what users' functions need: the caller's rights, atomic blocks and threads.
+Every part of the worker gets the `Host` as an argument. `Host` runs commands with the worker's own rights. The scripts
+wing extends it for user functions: with the caller's rights, atomic blocks and threads.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Host:
         return self.execute_own(*arguments)
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, even if user code calls."""
+        """Run a command with the worker's own rights, also for a caller in user code."""
         return self.links.link().execute(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands in one round trip; errors stay in the list as objects."""
+        """Run commands in one round trip; return the replies, with errors as objects."""
         return self.links.link().execute_many(commands)
 
     def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
-        """Send a command without waiting for its reply. The command runs before the current job is reported.
+        """Send a command without waiting for its reply. The command runs before the report of the current job.
 
         `failed` is called with the text of an error reply.
         """

@@ -1,4 +1,4 @@
-"""Links to the shard: blocking links for functions (one per thread), and asynchronous links for the job loop.
+"""Links to the shard: a blocking link for each thread of functions, and asynchronous links for the job loop.
 
 A link is a connection that has sent `QA.HELLO`. Replies have hiredis's types: bytes, int, list, None, and
 `hiredis.ReplyError` objects for errors, which `execute` raises as `GearsError`.
@@ -47,7 +47,7 @@ def _plain(arguments: Sequence[Argument]) -> tuple[str | bytes | int | float, ..
 
 
 def raise_on_error(reply: Reply) -> Reply:
-    """Return the reply itself; an error reply is raised as GearsError."""
+    """Return the reply; raise an error reply as GearsError."""
     if isinstance(reply, hiredis.ReplyError):
         text = str(reply)
         if text.startswith(("MOVED ", "ASK ")):
@@ -60,8 +60,8 @@ class BlockingLink:
     """One connection, used by one thread.
 
     Attributes:
-        owed: whether a command was sent whose reply has not been read. If reading was interrupted, the link is
-            unusable: the late reply would be read as the reply to the next command.
+        owed: whether the reply to a sent command has not been read. After an interrupted read, the link is unusable,
+            because the late reply would be read as the reply to the next command.
     """
 
     def __init__(self, start: Start) -> None:
@@ -76,18 +76,18 @@ class BlockingLink:
         return self._socket.fileno()
 
     def execute(self, *arguments: Argument) -> Reply:
-        """Send one command and wait for its reply; an error reply is raised as GearsError."""
+        """Send one command and wait for its reply. Raise an error reply as GearsError."""
         data = encode(arguments)
-        self.owed = True  # a function can be interrupted between any two of these lines
+        self.owed = True  # set first, because a function may be interrupted between any two of these lines
         self._transmit(data)
         reply = self.read()
         self.owed = False
         return raise_on_error(reply)
 
     def execute_many(self, commands: Iterable[Sequence[Argument]]) -> list[Reply]:
-        """Send all commands at once, then read all replies and return them.
+        """Send all commands at once; read and return all replies.
 
-        Error replies stay in the list as objects.
+        Error replies are objects in the list.
         """
         packed = [encode(command) for command in commands]
         if not packed:
@@ -114,7 +114,7 @@ class BlockingLink:
         """Return the next reply."""
         try:
             return self._read()
-        except BaseException:  # the rest of this reply must not be read as the next one
+        except BaseException:  # the rest of this reply must not be read as the next reply
             self.close()
             raise
 
@@ -147,7 +147,7 @@ class BlockingLink:
 
 
 class LinkPool:
-    """A blocking link for each thread that asks for one. A link that is broken or has an unread reply is replaced."""
+    """A blocking link for each thread. Replaces a broken link and a link with an unread reply."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -157,14 +157,14 @@ class LinkPool:
         """Return the calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
-            # A link with an unread reply is not closed, because a finalizer may run a command in the middle of another
+            # Does not close a link with an unread reply, because a finalizer may run a command in the middle of another
             # command.
             link = self._local.link = BlockingLink(self._start)
         return link
 
 
 class AsyncLink(asyncio.Protocol):
-    """A link of the event loop: each reply goes to the callback of its command."""
+    """A link of the event loop. Each reply is passed to the callback of its command."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self._lost = lost
@@ -199,24 +199,24 @@ class AsyncLink(asyncio.Protocol):
         return link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport (asyncio's callback)."""
+        """Store the transport (asyncio's callback)."""
         self._transport = cast(
             asyncio.Transport, transport
         )  # uvloop's transport has another class with the same methods
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command at once. `callback` gets the reply, even if the reply is an error object."""
+        """Send a command at once. `callback` gets the reply, also an error object."""
         self._queue(callback, arguments)
         self._flush()
 
     async def ping(self) -> None:
-        """Wait until all commands that were sent before have run."""
+        """Wait until all earlier commands have run."""
         ran: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.call(ran.set_result, "PING")
         await ran
 
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command together with the next `call`, or soon.
+        """Send a command together with the next `call`, or after a short time.
 
         This saves a system call and a wake-up of the server.
         """
@@ -226,9 +226,7 @@ class AsyncLink(asyncio.Protocol):
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
     def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command together with the others of this turn of the event loop: when the turn ends, or after a few
-        milliseconds.
-        """
+        """Collect the commands of this turn of the event loop, and send them at its end or after a few milliseconds."""
         self._queue(callback, arguments)
         now = time.monotonic()
         if self._gathered_since is None:
@@ -240,7 +238,8 @@ class AsyncLink(asyncio.Protocol):
     def _queue(self, callback: Callable[[Reply], None], arguments: Sequence[Argument]) -> None:
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
-        # encoding comes first: if it failed later, a callback would be left over and would take another command's reply
+        # encode before adding the callback: after a failed encoding, a callback would remain and get another command's
+        # reply
         self._held.append(encode(arguments))
         self._callbacks.append(callback)
 
@@ -262,11 +261,11 @@ class AsyncLink(asyncio.Protocol):
             self._callbacks.popleft()(reply)
         if self._receiving and not self._unread:
             if not self._reader.has_data():
-                self._reader = hiredis.Reader()  # the old one would keep its large buffer
+                self._reader = hiredis.Reader()  # the old reader would keep its large buffer
             self._receiving = False
             end_receiving()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report that the connection has ended (asyncio's callback)."""
+        """Report the end of the connection (asyncio's callback)."""
         self._transport = None
         self._lost()

@@ -1,7 +1,7 @@
-"""Detects that code has blocked the event loop for too long. The heartbeat's thread calls it.
+"""Detects code that blocks the event loop for too long. The heartbeat's thread uses it.
 
-A job has a deadline in the module, which kills a worker that does not end the job. Code that runs without a job has no
-such deadline, so the heartbeat's thread ends the worker. In both cases the heartbeat reports how long the loop was
+A job has a deadline, and the module kills a worker that does not end the job in time. Code without a job has no
+deadline, so the heartbeat's thread ends the worker. In both cases, the heartbeat reports the time that the loop was
 silent.
 """
 
@@ -11,13 +11,13 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
-# A longer time between two calls of `silence` counts as this long, because the calling thread was late, and the loop
-# may be late for the same reason.
+# The most time between two calls of `silence` that counts. After a longer time, the calling thread was late, and the
+# loop may be late for the same reason.
 MOST_SECONDS = 0.2
 
 
 class LoopWatch:
-    """Records when the event loop last ran the callback of this watch.
+    """Records the last time when the event loop ran the callback of this watch.
 
     Attributes:
         jobs: the number of running jobs with a time limit.
@@ -37,18 +37,17 @@ class LoopWatch:
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """Return for how many seconds code without a job has blocked the loop; None if not too long.
+        """Return the seconds that code without a job has blocked the loop; None within the limit.
 
-        Called by another thread.
+        Call this on another thread.
         """
         blocked = time.monotonic() - self._turn
         return blocked if blocked > self._limit and not self.jobs else None
 
     def silence(self) -> float:
-        """Return the seconds since the loop last ran the callback, without the time in which the calling thread itself
-        was late.
+        """Return the seconds since the loop last ran the callback, without delays of the calling thread.
 
-        The heartbeat's thread calls this at regular intervals.
+        Call this at regular intervals.
         """
         now, turn = time.monotonic(), self._turn
         self._silence = 0.0 if turn != self._seen_turn else self._silence + min(now - self._asked, MOST_SECONDS)

@@ -1,8 +1,7 @@
-"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): checks whether an object fits, and makes the error if
-not.
+"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA), with checks before large objects are loaded.
 
-The limit is lifted while a large reply is being received. Otherwise a connection that runs out of memory in the middle
-of a reply would be lost, and the worker with it. An object that has arrived completely can be refused with an error.
+The limit is raised while a large reply arrives. Without memory in the middle of a reply, the connection would be lost,
+and the worker would end. A complete object can be refused with an error.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _EXHAUSTED = ("bad_alloc", "bad allocation", "can't allocate memory", "failed to
 
 
 class TooLarge(ModelError):
-    """An object does not fit into the memory that this process may use."""
+    """An object does not fit into the memory limit of this process."""
 
 
 class _Limit:
-    """The limit, and the number of replies for which it is lifted now."""
+    """The limit, and the number of arriving replies that raise it."""
 
     def __init__(self) -> None:
         self.bytes = 0  # 0: none
@@ -50,19 +49,17 @@ _limit = _Limit()
 
 
 def limit_memory(megabytes: int, spare_megabytes: int) -> None:
-    """Make allocations beyond `megabytes` fail (0: no limit). While replies are received, `spare_megabytes` more are
-    allowed.
-    """
+    """Make allocations above `megabytes` fail (0: no limit). Large replies may use `spare_megabytes` more."""
     _limit.set(megabytes, spare_megabytes)
 
 
 def begin_receiving() -> None:
-    """Lift the limit, because a large reply is arriving."""
+    """Raise the limit before a large reply."""
     _limit.lift(1)
 
 
 def end_receiving() -> None:
-    """Restore the limit, because a large reply has arrived."""
+    """Restore the limit after a large reply."""
     _limit.lift(-1)
 
 
@@ -82,7 +79,7 @@ def _statm(position: int, process: int | str = "self") -> int:
 
 
 def check_fits(what: str, size: int, copies: int = 1) -> None:
-    """Raise TooLarge if `copies` of `size` bytes do not fit into memory, because an attempt could kill the worker."""
+    """Raise TooLarge if `copies` of `size` bytes do not fit into memory, because loading could kill the worker."""
     if not _limit.bytes or data_bytes() + size * copies <= _limit.bytes:
         return
     gc.collect()
@@ -91,7 +88,7 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
 
 
 def too_large(what: str, size: int, copies: int = 1) -> TooLarge:
-    """Return the error for an object that does not fit. Loading it takes memory for `copies` copies."""
+    """Return the error for a too large object. Loading the object takes memory for `copies` copies."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
     return TooLarge(
         f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "

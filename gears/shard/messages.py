@@ -1,8 +1,8 @@
-"""The form of messages between workers: MessagePack, which contains data and never code.
+"""The format of messages between workers: MessagePack, which contains data and never code.
 
 A message is ``[kind, request, body]``. A body consists of None, booleans, numbers, texts, bytes, lists, dicts and
-dataclasses with the decorator `sent`. A value with functions, such as the plan of a run, is pickled by its sender and
-sent as bytes.
+dataclasses with the decorator `sent`. The sender pickles a value with functions, such as the plan of a run, and sends
+it as bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A part of a message that is too long to be sent as a whole. The parts from one sender arrive in order."""
+    """A part of a long message. The parts from one sender arrive in order."""
 
     number: int
     last: bool
@@ -41,7 +41,7 @@ class MessagePart:
 def sent(kind: type[_T]) -> type[_T]:
     """Allow a dataclass in messages. Its name must be unique among the allowed classes.
 
-    Sequences that are declared as ``tuple[..]`` arrive as tuples, others as lists.
+    Sequences with the type ``tuple[..]`` arrive as tuples, other sequences as lists.
     """
     if _KNOWN.setdefault(kind.__name__, kind) is not kind:
         raise TypeError(f"two kinds of bodies have the name {kind.__name__}")
@@ -49,7 +49,7 @@ def sent(kind: type[_T]) -> type[_T]:
 
 
 def encode(message: Message) -> bytes:
-    """Return the bytes of a message; GearsError for a body of a type that is not sent."""
+    """Return the bytes of a message. Raise GearsError for a body with an unsupported type."""
     try:
         packed: bytes = msgpack.packb(
             [message.kind, message.request, message.body], default=_default, unicode_errors="surrogateescape"
@@ -66,7 +66,7 @@ def encode_part(part: MessagePart) -> bytes:
 
 
 def decode(payload: bytes) -> Message | MessagePart:
-    """Return the message or part; GearsError if the bytes are not valid."""
+    """Return the message or part. Raise GearsError if the bytes are not valid."""
     try:
         found = _unpack(payload)
         if isinstance(found, MessagePart):

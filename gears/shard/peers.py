@@ -1,7 +1,7 @@
 """Messages between the workers of a cluster, over the servers' cluster bus (`QA.SEND` and `message` jobs).
 
-The bus does not acknowledge messages. So a request waits, up to a deadline, for a message that answers it. The module
-ensures that messages come only from workers of the same cluster.
+The bus does not acknowledge messages. So a request waits for an answer message until its deadline. The module ensures
+that messages come only from workers of the same cluster.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ from .shard import ShardInfo
 logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module accepts messages up to 1 MiB
-MAX_UNFINISHED = 256  # threads of functions send at the same time
-RESEND_SECONDS = (
-    2.0  # the bus of a new cluster loses messages; because of the repetition, a handler may get a request twice
-)
-RESEND_SOON_SECONDS = 0.25  # for answers that cost little and that a client waits for
+MAX_UNFINISHED = 256  # several threads of functions may send at the same time
+RESEND_SECONDS = 2.0  # the bus loses messages in a new cluster; a handler may get a repeated request twice
+RESEND_SOON_SECONDS = 0.25  # for cheap answers with a waiting client
 
 
 @sent
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """A worker's answer to a request: the reason for a refusal, or None and the result of its handler."""
+    """A worker's answer to a request: the reason of a refusal, or None and the result of its handler."""
 
     refusal: str | None
     value: Any = None
@@ -54,7 +52,7 @@ class Peers:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._handlers: dict[str, Handler] = {}
-        # The first number is random, because an answer may be meant for the previous worker of this shard.
+        # The first number is random, because an answer for the previous worker of this shard may arrive.
         self._numbers = itertools.count(secrets.randbits(48))
         self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
@@ -87,7 +85,7 @@ class Peers:
             self._host.execute("QA.SEND", node, encode_part(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
-        """Ask all `nodes` at once. GearsError names each node that refused or did not answer in time."""
+        """Ask all `nodes` at once. Raise GearsError with each node that refused or did not answer in time."""
         answers = await self.ask_all(nodes, kind, body, timeout_seconds)
         silent = f"did not answer within {timeout_seconds:.0f} s"
         problems = [f"shard {node} {silent}" for node in nodes if node not in answers]
@@ -100,7 +98,7 @@ class Peers:
     async def ask(
         self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
     ) -> Any:
-        """Ask one node; return the result of its handler. GearsError if it refuses or does not answer in time."""
+        """Ask one node; return the result of its handler. Raise GearsError if it refuses or does not answer in time."""
         answer = (await self.ask_all([node], kind, body, timeout_seconds, resend_seconds)).get(node)
         if answer is None:
             raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
@@ -116,7 +114,7 @@ class Peers:
         timeout_seconds: float,
         resend_seconds: float = RESEND_SECONDS,
     ) -> dict[str, PeerAnswer]:
-        """Ask all `nodes` at once, and repeat requests that have no answer; return the answers that arrived in time."""
+        """Ask all `nodes` at once, and repeat unanswered requests; return the answers that arrive in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[PeerAnswer]] = {node: loop.create_future() for node in nodes}
@@ -138,7 +136,7 @@ class Peers:
 
     @contextmanager
     def asked_once(self, node: str, kind: str, body: Any) -> Iterator[asyncio.Future[PeerAnswer]]:
-        """Send a request to a node once; yield a future. The future gets the answer if it arrives within the block."""
+        """Send a request to a node once; yield a future, which gets an answer that arrives within the block."""
         number = next(self._numbers)
         answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number, node] = answer
@@ -174,7 +172,7 @@ class Peers:
                 task.add_done_callback(self._answering.discard)
                 return
             answer = PeerAnswer(None, value)
-        except Exception as error:  # a request gets the error as its answer; for other messages it can only be logged
+        except Exception as error:  # the error is the answer to a request; for other messages, it is only logged
             answer = self._refusal(sender, message, error)
         if message.request:
             self.send(sender, "answer", answer, message.request)
@@ -187,7 +185,7 @@ class Peers:
         try:
             if message.request:
                 self.send(sender, "answer", answer, message.request)
-        except GearsError as error:  # the shard that asked has left the cluster
+        except GearsError as error:  # the asking shard has left the cluster
             logger.info("shard %s cannot be answered: %s", sender, error)
 
     @staticmethod
@@ -197,13 +195,13 @@ class Peers:
         return PeerAnswer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
-        """Return the message that `received` is or completes; None while parts are missing."""
+        """Return a whole message, or the message that a last part completes; None while parts are missing."""
         if isinstance(received, Message):
             return received
         parts = self._parts.setdefault((sender, received.number), [])
         parts.append(received.data)
         if not received.last:
-            while len(self._parts) > MAX_UNFINISHED:  # the senders of the oldest parts have died
+            while len(self._parts) > MAX_UNFINISHED:  # the oldest parts are from dead senders
                 del self._parts[next(iter(self._parts))]
             return None
         del self._parts[sender, received.number]

@@ -3,8 +3,8 @@
 - list: array
 - int and bool: integer
 - float: bulk string with six decimals
-- bytes and str: bulk string, except a str longer than one character that starts with ``+`` (status) or ``-`` (error)
-- all else: the bulk string ``PY RECORD``
+- bytes and str: bulk string. Exception: a str of several characters that starts with ``+`` (status) or ``-`` (error)
+- all other values: the bulk string ``PY RECORD``
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def bulk(data: bytes) -> bytes:
 
 
 def error(text: str) -> bytes:
-    """Return an error line. Line breaks would end it early, so they become spaces."""
+    """Return an error line. Replace line breaks by spaces, because a line break would end the line."""
     return b"-%b\r\n" % " ".join(text.splitlines()).encode()
 
 
 def encode_reply(value: object) -> bytes:
-    """Encode a value that a function returned as RESP2.
+    """Encode the result of a function as RESP2.
 
     >>> encode_reply(["a", 1, 0.5, "+PONG"])
     b'*4\\r\\n$1\\r\\na\\r\\n:1\\r\\n$8\\r\\n0.500000\\r\\n+PONG\\r\\n'
@@ -53,7 +53,7 @@ def encode_results(results: list[Any], errors: list[str]) -> bytes:
 
 
 def encode_data(value: object) -> bytes:
-    """Encode a structure of the worker itself, not of a function, as RESP2. None is nil, and a str is never a status.
+    """Encode data of the worker, not of a function, as RESP2. None is nil, and a str is never a status.
 
     >>> encode_data(["status", None, 1])
     b'*3\\r\\n$6\\r\\nstatus\\r\\n$-1\\r\\n:1\\r\\n'
@@ -68,7 +68,7 @@ def encode_data(value: object) -> bytes:
 
 
 def decode_reply(reply: Any) -> Any:
-    """Convert a reply to the types of `execute`: text as str, or bytearray if it is not UTF-8; errors in arrays as
+    """Convert a reply to the types of `execute`: str, or bytearray for text that is not UTF-8; errors in arrays as
     text.
     """
     if isinstance(reply, bytes):

@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The line that the module sends on the control socket at the start."""
+    """The module's first line on the control socket."""
 
     worker: int
     token: str = field(repr=False)
@@ -29,7 +29,7 @@ class Start:
 
     @classmethod
     def parse(cls, line: bytes) -> Start:
-        """Read the JSON line; ProtocolError if it has another version or is malformed."""
+        """Read the JSON line. Raise ProtocolError if it is malformed or has another version."""
         try:
             value = json.loads(line)
             version = value["protocol"]
@@ -46,12 +46,12 @@ class Start:
         return self.tls is not None and not self.socket_path and not self.port
 
     def tls_context(self) -> ssl.SSLContext:
-        """Create a TLS context. It is not cached, because the server's files may be replaced.
+        """Create a TLS context. Do not cache it, because the server's files may be replaced.
 
-        ConfigError names a file that cannot be used.
+        Raises ConfigError with the name of an unusable file.
         """
         if self.tls is None:
-            raise ConfigError("the server has named no port for TLS")
+            raise ConfigError("the start line has no port for TLS")
         return self.tls.context()
 
     def connect_plain(self) -> socket.socket:
@@ -68,14 +68,14 @@ class Start:
     def check(self) -> None:
         """If the shard uses TLS, connect once.
 
-        ConfigError or ProtocolError says what is wrong with the certificates.
+        Raises ConfigError or ProtocolError with the problem of the certificates.
         """
         if not self.speaks_tls:
             return
         connection = self.connect()
         try:
-            # With TLS 1.3, the server may refuse the worker's certificate after the handshake. Any reply shows that it
-            # was accepted.
+            # With TLS 1.3, the server may refuse the worker's certificate after the handshake. Any reply shows that the
+            # server has accepted it.
             connection.sendall(b"PING\r\n")
             connection.recv(1)
         except OSError as error:
@@ -84,7 +84,7 @@ class Start:
             connection.close()
 
     def connect(self) -> socket.socket:
-        """Open a blocking connection to the shard. ProtocolError says why TLS refuses it."""
+        """Open a blocking connection to the shard. Raise ProtocolError with the reason if TLS refuses it."""
         connection = self.connect_plain()
         if not self.speaks_tls:
             return connection
@@ -98,15 +98,13 @@ class Start:
 
 
 def refused_by_tls(error: BaseException) -> ProtocolError:
-    """Return the error of a worker that cannot connect to its own server by TLS."""
+    """Return the error of a failed TLS connection to the worker's own server."""
     return ProtocolError(f"the worker cannot connect to its own server by TLS: {explain_failure(error) or error}")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share, and is empty without a shared
-    key.
-    """
+    """The reply of `QA.HELLO`. `secret` is derived from the servers' common key, and is empty without a common key."""
 
     worker: int
     shard_id: str
@@ -128,7 +126,7 @@ class ShardInfo:
             raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid one: {error}") from error
 
     def number(self, name: str, default: int) -> int:
-        """Return a setting that is a whole number; `default` if the module does not have the setting."""
+        """Return a numeric setting; `default` if the module does not have the setting."""
         text = self.settings.get(name)
         if text is None:
             return default

@@ -2,9 +2,9 @@
  *
  * Some keys of a document are internal: its index, the pending documents of its partition, and the lists of cached
  * answers. Users need no rights to write these keys. A command names only one key: the text of the document, or the
- * answer. The server checks whether the caller may read and write this key. The module derives all other keys from its
- * name. So the name must be valid: the right to write texts of one collection must not give access to keys of another
- * collection. */
+ * answer. The server checks whether the caller may read and write this key. The module derives all other keys from the
+ * name of this key, so it checks the name. Otherwise, a right to write texts of one collection could give access to
+ * keys of another collection. */
 #include "corpus/cmd_document.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const char NOT_A_TEXT[] = "ERR the key must be paragraphs:<document>:{tag
                                  "paragraphs:<collection>%/<document>:{tag}";
 static const char NOT_AN_ANSWER[] = "ERR the key must be answer:{tag}:<name> or answer:<collection>:{tag}:<name>";
 
-/* Does not free the first key, which is the text and belongs to the caller. */
+/* Frees all keys except the first. The first key is the text, which belongs to the caller. */
 static void free_keys(RedisModuleString **keys, size_t n) {
     for (size_t i = 1; i < n; i++) RedisModule_FreeString(NULL, keys[i]);
 }
@@ -55,8 +55,8 @@ static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModul
     keys[n++] = partition_key("flight:", parsed);
 }
 
-/* Runs a script for a document. Its arguments are `mode`, then the arguments of the command after its key, then `last`
- * (NULL for either: nothing). */
+/* Runs a script for a document. The arguments of the script are `mode`, the arguments of the command after its key, and
+ * `last`. `mode` and `last` may be NULL. */
 static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *mode, RedisModuleString **argv, int argc,
                             const char *last) {
     TextKey parsed;
@@ -77,8 +77,8 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
 /* ---- QA.PUTDOCUMENT ---- */
 
 /* The limits of qa_cluster/documents/stored.py. The module must check them, because a caller may use its own client.
- * The worker indexes the documents of all collections, and one document that it cannot read would stop its work for
- * all. */
+ * The worker indexes the documents of all collections. One document that the worker cannot read would stop the indexing
+ * of all. */
 enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
@@ -90,7 +90,8 @@ typedef struct Limit {
 static const Limit LIMITS[] = {
     {"id", 3, 512}, {"title", 4, 4096}, {"metadata", 5, 64 * 1024}, {"text", 8, 20000000}, {"source", 9, 4096}};
 
-/* True: the id is the name in the key, without the collection. In the key, `%`, `{` and `}` are encoded. */
+/* True: the id matches the name in the key. The name may start with a collection. In the key, `%`, `{` and `}` are
+ * encoded. */
 static bool is_id_of(RedisModuleString *id, const TextKey *key) {
     size_t length, at = 0;
     const char *text = RedisModule_StringPtrLen(id, &length);
@@ -123,7 +124,7 @@ static const char NOT_METADATA[] =
 static const char *check_put(RedisModuleString **argv, char *error) {
     TextKey key;
     if (!text_key_parse(argv[1], &key)) return NOT_A_TEXT;
-    if (!is_id_of(argv[3], &key)) return "ERR the id must be that of the key";
+    if (!is_id_of(argv[3], &key)) return "ERR the id must match the name in the key";
     for (size_t i = 0; i < sizeof LIMITS / sizeof *LIMITS; i++) {
         const Limit *limit = &LIMITS[i];
         size_t length;
@@ -193,7 +194,7 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
     return RedisModule_CreateString(NULL, hex, VERSION_LENGTH);
 }
 
-/* Computes two versions of the stored text: with the stored metadata, and with the new metadata. Both are empty if the
+/* Computes two versions of the document: with the stored metadata, and with the new metadata. Both are empty if the
  * record or the text is missing. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {
@@ -260,7 +261,7 @@ static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 
 /* ---- Answers ---- */
 
-/* In `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`, finds where the `{tag}` starts and how long it is. */
+/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to its start. */
 static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
     static const char PREFIX[] = "answer:";
     size_t length;
@@ -348,7 +349,8 @@ static int QA_DELCOLLECTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
         memchr(tag, '}', length - PREFIX_LENGTH) != key + length - 1)
         return RedisModule_ReplyWithError(ctx, "ERR the key must be collections:{tag}");
     if (!text_is_collection(name, name_length))
-        return RedisModule_ReplyWithError(ctx, "ERR the name is not that of a collection which can be removed");
+        return RedisModule_ReplyWithError(
+            ctx, "ERR the name must be a valid collection name and not the default collection");
     TextKey parsed = {.name = name, .collection_length = name_length, .tag = tag, .tag_length = length - PREFIX_LENGTH};
     RedisModuleString *keys[] = {argv[1], collection_key("index:", &parsed), collection_key("epoch:", &parsed),
                                  partition_key("flight:", &parsed)};

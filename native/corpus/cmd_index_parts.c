@@ -1,13 +1,13 @@
 /* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT write a document in parts, so that a long document
- * does not block the server. The sentences of a part go to their final place in the index at once, but searches do not
- * find them before the commit. The commit takes the same time for every length (index/open.c).
+ * does not block the server. Each QA.INDEX.ADD writes the sentences of its part to the index. Searches do not find them
+ * before the commit. The commit takes the same time for every length (index/open.c).
  *
- * All four commands are replicated verbatim, and open documents are saved. So a replica, a restarted server and the
- * target of a migrating slot know the document and get the remaining parts. All copies must discard the same documents,
- * so no clock decides when a document is abandoned. An open document is discarded when one of these things happens:
- * - The same document is begun again, put or removed.
+ * All four commands are replicated verbatim, and open documents are saved. So the remaining parts can be added on a
+ * replica, on a restarted server and on the target of a migrating slot. All copies must discard the same open
+ * documents, so a clock must not decide. An open document is discarded in these cases:
+ * - QA.INDEX.BEGIN, QA.INDEX.PUT or QA.INDEX.DEL names the same document.
  * - Its key is deleted.
- * - INDEX_MAX_OPEN other documents are begun in its index. */
+ * - QA.INDEX.BEGIN opens INDEX_MAX_OPEN other documents in its index. */
 #include "corpus/cmd_index_parts.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- The open document at a place ----
  *
- * Commands name the document and its place. The place alone is not enough: if a key was deleted and created again,
+ * Commands name the document and its place. The place alone is not enough: after a key was deleted and created again,
  * another document may be open at the same place. */
 
 typedef struct Opened {
@@ -80,7 +80,7 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
     return NULL;
 }
 
-/* Like find_open, but also requires that the caller gives the current number of sentences. */
+/* Like find_open. Also returns an error if the caller's number of sentences is not the current number. */
 static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened, char *line) {
     long long sentences;
     const char *error = find_open(ctx, argv, opened);
@@ -143,7 +143,7 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
         index_watch_committing(watched->watch, opened.pending);
     }
     bool replaces = index_remove(index, document->id, document->id_length) == INDEX_OK;
-    index_commit(opened.pending); /* an error here leaves no open document */
+    index_commit(opened.pending); /* after an error, the document is no longer open */
     watched_end(watched, index);
     keyspace_changed(ctx, argv[1], "qa.index.put");
     stored_index_changed(opened.stored);

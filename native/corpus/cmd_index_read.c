@@ -15,7 +15,7 @@
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
 /* Reading a document costs up to about 200 ns. */
-/* Reading 250,000 terms takes about 1 ms. The terms that an index got first are the most frequent ones. */
+/* Reading 250,000 terms takes about 1 ms. Frequent terms are usually among the first terms of an index. */
 enum { MAX_COMPLETIONS = 100, COMPLETE_STEPS = 250000 };
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
 
@@ -94,8 +94,8 @@ static void reply_hits(RedisModuleCtx *ctx, const IndexRanking *ranking, long lo
     }
 }
 
-/* Replies with what QA.INDEX.WATCH needs: the identity of the index that was ranked, its next id, and the versions of
- * the documents. */
+/* Replies with the arguments that QA.INDEX.WATCH needs: the identity and the next id of the ranked index, and the
+ * places of the documents. */
 static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identity, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, 2);
     RedisModule_ReplyWithLongLong(ctx, (long long)identity);
@@ -104,7 +104,7 @@ static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identi
     for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
 }
 
-/* The passages of the hits. */
+/* Replies with the cosine and the passage of each hit. */
 static void reply_passages(RedisModuleCtx *ctx, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, (long)ranking->count);
     for (size_t i = 0; i < ranking->count; i++) {

@@ -1,5 +1,6 @@
-/* QA.INDEX.EMBED and QA.INDEX.UNEMBEDDED: vectors of passages, which the workers' encoder computes in the background.
- * docs/inverted-index.md describes the format. QA.INDEX.EMBED is replicated verbatim if it changes anything. */
+/* QA.INDEX.EMBED stores vectors of passages. QA.INDEX.UNEMBEDDED lists documents without vectors. The workers' encoder
+ * computes the vectors in the background. docs/inverted-index.md describes the format. QA.INDEX.EMBED is replicated
+ * verbatim if it changes anything. */
 #include "corpus/cmd_index_vectors.h"
 
 #include <stdio.h>

@@ -106,7 +106,7 @@ static const char *parse(Cursor *cursor, Arguments *arguments) {
         return "ERR time to live must be between 1 and 31622400000 ms";
     question->expires = RedisModule_Milliseconds() + ttl_ms;
     if (!cursor_count(cursor, MAX_NUMBER, &arguments->identity) || !get_number(cursor, &question->since))
-        return "ERR identity and next id must be those of a reply to QA.INDEX.RANK";
+        return "ERR identity and next id must come from a reply to QA.INDEX.RANK";
     if (RedisModule_StringToDouble(cursor->argv[cursor->at++], &question->score) != REDISMODULE_OK ||
         !isfinite(question->score))
         return "ERR score must be a number";

@@ -18,13 +18,13 @@ typedef struct Document {
 const char *document_head(RedisModuleString **argv, int number, Document *document, char *error);
 const char *document_sentences(RedisModuleString *argument, int number, Document *document, char *error);
 
-/* Tells the watched questions of a key that sentences of a document arrive. `watched` may be NULL. */
+/* Compares the new sentences of a document with the watched questions of the key. `watched` may be NULL. */
 void document_comes(Watched *watched, Index *index, const Document *document);
 
 enum { METADATA_MAX_DEPTH = 32 };
 
-/* True: the text is one JSON object that every parser reads in the same way. It has at most METADATA_MAX_DEPTH levels,
- * finite numbers, integers of 64 bits, and surrogates only in pairs. The text must be UTF-8 and end with a NUL. */
+/* True: the text is one JSON object that every parser reads in the same way. Limits: METADATA_MAX_DEPTH levels, finite
+ * numbers, integers of 64 bits, surrogates only in pairs. The text must be UTF-8 and end with a NUL. */
 bool document_metadata_valid(const char *text, size_t length);
 
 #endif

@@ -5,7 +5,7 @@
 #include "index/index.h"
 #include "server/args.h"
 
-/* Moves past [FILTER bytes]; without it, sets *bytes to NULL. Returns NULL or an error line. */
+/* Reads [FILTER bytes]. If it is missing, sets *bytes to NULL. Returns NULL or an error line. */
 const char *filter_argument(Cursor *cursor, const void **bytes, size_t *length);
 
 /* Compiles a filter. Returns NULL or an error line. The caller frees *filter, which may be NULL, with filter_free. */

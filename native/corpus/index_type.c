@@ -1,13 +1,13 @@
-/* The data type qa-index_: keys, RDB, AOF. COPY is not supported, because it would block the server for as long as
- * saving and loading the index. */
+/* The data type qa-index_: keys, RDB, AOF. COPY is not supported, because it would block the server while it saves and
+ * loads the whole index. */
 #include "corpus/index_type.h"
 
 #include <string.h>
 
 #include "server/keyspace.h"
 
-/* Encoding version 1 has a number: 1 if the index is complete, 0 if not. Then comes a payload of save.c as strings of 1
- * to INDEX_CHUNK bytes, then an empty string. */
+/* Encoding version 1 has three parts: a number (1: the index is complete, 0: incomplete), a payload of save.c as
+ * strings of 1 to INDEX_CHUNK bytes, and an empty string. */
 #define INDEX_ENCVER 1
 
 static RedisModuleType *index_module_type;

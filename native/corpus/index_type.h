@@ -4,8 +4,9 @@
 
 #include "corpus/stored_index.h"
 
-/* Set *stored to the value of the key, borrowed until the current command ends, or to NULL if the key does not exist.
- * index_key_peek signals no miss. Both functions return NULL or an error line. */
+/* Set *stored to the value of the key, or to NULL if the key does not exist. The value is valid until the current
+ * command ends. If the key is missing, index_key_peek sends no keymiss event. Both functions return NULL or an error
+ * line. */
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 /* NULL, or an error line: the index is incomplete. */

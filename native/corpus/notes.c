@@ -1,8 +1,9 @@
-/* The module writes a note in two steps. When a text changes, the notification reads the hash. At the end of the
- * command, the module writes the hash.
+/* The module writes a note in two steps. A note is a field of a hash (notes.h). When a text changes, the notification
+ * reads the note. At the end of the command, the module writes the note.
  *
- * The notification runs for every command of the server. If the key is not a text, it returns after the first bytes of
- * the key. A notification must not write. So AddPostNotificationJob writes later, but in the same transaction.
+ * The notification runs for every command of the server. If the key is not a text, the notification returns after it
+ * has compared the first bytes of the key. A notification must not write keys. So AddPostNotificationJob writes the
+ * note later in the same transaction.
  *
  * During a classic slot migration (SETSLOT, MIGRATE), a server that does not have the hash refuses the write. After the
  * migration, the worker reads all documents of the partition. */
@@ -22,7 +23,7 @@ static RedisModuleString *sum_field; /* the empty name */
 typedef struct Change {
     RedisModuleString *hash, *field, *text;
     int by_script;
-    long long before; /* the note before a script that may write it itself */
+    long long before; /* the note before the script; the script may write it */
 } Change;
 
 static void free_change(void *data) {
@@ -46,7 +47,7 @@ static Change *new_change(RedisModuleString *text) {
 
 /* ---- The note ---- */
 
-/* Like keyspace_peek: it signals no miss. */
+/* Opens a key. Sends no keymiss event if the key is missing. */
 static RedisModuleKey *open_key(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
@@ -87,8 +88,8 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Writes the note directly if the hash exists, which is possible in any state of its slot and takes half the time of a
- * command. Otherwise creates the hash. */
+/* Writes the note directly. If the hash exists, this is allowed in any state of its slot, and takes half the time of a
+ * command. Otherwise, this creates the hash. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
@@ -106,13 +107,13 @@ static void free_reply(RedisModuleCallReply *reply) {
     if (reply) RedisModule_FreeCallReply(reply);
 }
 
-/* Removes a key of notes that has a value of another type. Without the notes, no worker knows what is pending. So the
- * partition also loses its mark, and the next sweep scans all documents (gears/functions/indexing/marks.py). */
+/* Removes a key of notes whose value has a wrong type. Then the worker does not know the pending documents. So this
+ * also removes the partition's mark, and the next sweep scans all documents (gears/functions/indexing/marks.py). */
 static void discard_damaged(RedisModuleCtx *ctx, const Change *change) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(change->hash, &length), *tag = memchr(name, '{', length);
     RedisModuleString *layout = text_key_joined("layout:", tag, length - (size_t)(tag - name), NULL, 0);
-    RedisModule_Log(ctx, "warning", "removed %s, which had a value of a wrong type", name);
+    RedisModule_Log(ctx, "warning", "removed the key %s: its value had a wrong type", name);
     free_reply(RedisModule_Call(ctx, "UNLINK", "!s", change->hash));
     free_reply(RedisModule_Call(ctx, "HDEL", "!sc", layout, "layout"));
     RedisModule_FreeString(NULL, layout);
@@ -122,9 +123,9 @@ static RedisModuleCallReply *call_new(RedisModuleCtx *ctx, const Change *change)
     return RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field, 1LL);
 }
 
-/* Writes the note with a command, which the server refuses if another shard has the slot, or if the hash may have moved
- * to another shard. Returns 0 if the server refuses all commands because the cluster is down. Even then, texts expire
- * and are evicted. */
+/* Writes the note with a command. The server refuses the command if another shard has the slot, or if the hash may have
+ * moved to another shard. Returns 0 if the server refuses all commands because the cluster is down. Even then, texts
+ * expire and are evicted. */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = call_new(ctx, change);
@@ -145,7 +146,7 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long now, sum;
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
-    /* nothing to do: our script removed the text with its record, or the text was never a document */
+    /* nothing to do: the module's script removed the text with its record, or the text was never a document */
     if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }
@@ -157,8 +158,7 @@ static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (!text_key_may_be(text, length)) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx))
-        return REDISMODULE_OK; /* the notes of the shard from which the slot moves arrive too */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the source shard of a migrating slot sends its notes too */
     Change *change = new_change(key);
     if (!change) return REDISMODULE_OK;
     long long sum;

@@ -1,16 +1,16 @@
-/* The values behind keys. A value is an index of the library in index/, or the parts of a payload that will become an
- * index.
+/* The values behind keys. A value is an index of the library in index/. While an index is loaded in parts, the value is
+ * the received parts.
  *
  * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas. It runs only if there
- * is work. Servers do not clean at the same time, and cleaning is not replicated. This is correct, because cleaning
- * does not change the results, their order, the digest or saved data. It has one visible effect: before it runs,
- * frequencies lag behind a document of more than 4,096 distinct terms (index.h), so rankings use the earlier
- * frequencies for a few milliseconds. While a child process of the server saves, the module does not clean, because
- * each write would copy a page of memory.
+ * is work. Each server cleans at other times, because cleaning is not replicated. This is correct, because cleaning
+ * does not change the results, their order, the digest or saved data. Cleaning has one visible effect. A new document
+ * with more than 4,096 distinct terms changes the document frequencies only with the cleaning (index.h). So rankings
+ * use the earlier frequencies for a few milliseconds. While a child process of the server saves, the module does not
+ * clean, because each write would copy a page of memory.
  *
- * THREADS. The server may free a value on its own thread, so a lock guards the list of all values. Only the main thread
- * may use everything else. The type has no callback `unlink` that would remove a value from the list earlier. The
- * server also calls `unlink` for RENAME and MOVE, after which the value still exists. */
+ * THREADS. The server may free a value on a background thread, so a lock guards the list of all values. Everything else
+ * is for the main thread only. The type has no `unlink` callback to remove a value from the list, because the server
+ * also calls `unlink` for RENAME and MOVE, which keep the value. */
 #ifndef QA_STORED_INDEX_H
 #define QA_STORED_INDEX_H
 
@@ -43,8 +43,7 @@ StoredIndex *stored_index_new(Index *index);
 /* May be called on any thread. */
 void stored_index_free(void *stored);
 
-/* Two functions that return a new index with the module's allocator: an empty index, or an index that is read from a
- * payload. */
+/* Return a new index with the module's allocator: an empty index, or the index in a payload. */
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
 
@@ -52,7 +51,7 @@ Index *stored_index_read(IndexRead read, void *context);
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 
-/* Returns the shared empty index, for missing keys and for filters. Callers must never change this index. */
+/* Returns the shared empty index, for missing keys and for filters. Callers must not change it. */
 Index *stored_index_none(void);
 
 void stored_index_add_part(StoredIndex *stored, const void *bytes, size_t length);

@@ -28,8 +28,8 @@ bool text_is_utf8(const char *text, size_t length);
 /* True: the name is valid for a collection, and is not the name of the default collection. */
 bool text_is_collection(const char *name, size_t length);
 
-/* A new string, to be freed with RedisModule_FreeString(NULL, ..): `start`, then `length` bytes of `middle`, then
- * `end_length` bytes of `end`. */
+/* Returns a new string: `start`, then `length` bytes of `middle`, then `end_length` bytes of `end`. The caller frees it
+ * with RedisModule_FreeString(NULL, ..). */
 RedisModuleString *text_key_joined(const char *start, const char *middle, size_t length, const char *end,
                                    size_t end_length);
 

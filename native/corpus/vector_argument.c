@@ -57,8 +57,8 @@ const char *vector_check(const Index *index, const IndexVector *vector, char err
     for (size_t i = 0; i < count; i++) {
         if (memcmp(encoders[i].digest, vector->digest, INDEX_DIGEST) || encoders[i].dims == vector->dims) continue;
         snprintf(error, MAX_VECTOR_ERROR,
-                 "ERR the vector has %u dimensions, those of this encoder in the index have %u", vector->dims,
-                 encoders[i].dims);
+                 "ERR the vector has %u dimensions, the index has vectors of %u dimensions from this encoder",
+                 vector->dims, encoders[i].dims);
         return error;
     }
     return NULL;

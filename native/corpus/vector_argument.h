@@ -8,12 +8,13 @@
 /* Reads INDEX_DIGEST bytes that name an encoder. Returns NULL or an error line. */
 const char *digest_argument(RedisModuleString *argument, const uint8_t **digest);
 
-/* Moves past [VECTOR digest weight missing vector]. If it is missing, sets *given to false. Returns NULL or an error
- * line. An error line that contains a value is in `error`. */
+/* Reads [VECTOR digest weight missing vector]. If it is missing, sets *given to false. Returns NULL or an error line.
+ * `error` is the buffer for an error line that contains a value. */
 enum { MAX_VECTOR_ERROR = 160 };
 const char *vector_argument(Cursor *cursor, IndexVector *vector, bool *given, char error[MAX_VECTOR_ERROR]);
 
-/* Checks that the vector has the dimensions of the index's vectors of its encoder. Returns NULL or an error line. */
+/* Checks that the vector has the same number of dimensions as the index's vectors of this encoder. Returns NULL or an
+ * error line. */
 const char *vector_check(const Index *index, const IndexVector *vector, char error[MAX_VECTOR_ERROR]);
 
 #endif

@@ -96,7 +96,7 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
 
 /* ---- Work in steps ---- */
 
-/* Returns a key whose questions are being reviewed, or have memory to free. NULL: there is no such key. */
+/* Returns a key with questions to review or with memory to free. NULL: there is no such key. */
 static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     RedisModuleString *key = NULL;
     Watched *watched;
@@ -163,8 +163,8 @@ WatchedTotals watched_totals(void) {
     return now;
 }
 
-/* Removes expired questions of all keys, so that a question can be added. Searches for expired questions at most once a
- * second. */
+/* If the limit of questions is reached, removes the expired questions of all keys. Searches for expired questions at
+ * most once a second. */
 static void make_room(void) {
     static long long looked_at;
     long long now = RedisModule_Milliseconds();
@@ -210,7 +210,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
-/* A key may stay in the table, because the memory of its questions is freed in steps. */
+/* Keys may stay in the table until the timer has freed the memory of their questions. */
 static void drop_everything(RedisModuleCtx *ctx) {
     RedisModuleString *key = RedisModule_CreateString(ctx, "", 0);
     for (bool first = true;; first = false) {

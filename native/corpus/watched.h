@@ -1,18 +1,19 @@
-/* The watched questions of index keys (index.h explains watched questions). They belong to the name of a key, because
- * an answer may also depend on the fact that the key is missing.
+/* The watched questions of index keys (index.h explains watched questions). They belong to the name of a key, not to
+ * its value, because the answer to a question may depend on a missing key.
  *
  * REPORTS. When a question is dropped, the module signals a change of the key `watched:<key>:<name>`, which never has a
- * value. Clients that track keys (CLIENT TRACKING .. BCAST PREFIX watched:) receive this change. The server sends it
- * before the reply to the write that has dropped the question. If many questions are dropped together, the module
+ * value. Clients that track keys (CLIENT TRACKING .. BCAST PREFIX watched:) receive this change. The server sends this
+ * change before the reply to the write that has dropped the question. If a write drops many questions, the module
  * signals only `watched:<key>:`. Then any question of the key may have been dropped.
  *
- * A timer makes the comparisons for long documents, and frees the memory of many dropped questions, in steps of at most
- * a millisecond.
+ * A timer does two tasks in steps of at most a millisecond: the comparisons for long documents, and freeing the memory
+ * of many dropped questions.
  *
- * Only changes by QA.INDEX.PUT, QA.INDEX.DEL and the commands for documents in parts are compared in detail. Every
- * other change of a key (load, restore, rename, move, flush, overwrite) drops all its questions. Questions are only in
- * memory. A restart drops them without a report, and clients notice the lost connection. A replica compares replicated
- * writes as its primary does, because it may have been a primary before and may still have questions. */
+ * The module compares only changes by QA.INDEX.PUT, QA.INDEX.DEL and the commands for documents in parts with each
+ * question. Every other change of a key (load, restore, rename, move, flush, overwrite) drops all questions of the key.
+ * Questions are only in memory. A restart drops them without a report, but clients notice the lost connection. A
+ * replica compares replicated writes as its primary does, because it may have been a primary before and may still have
+ * questions. */
 #ifndef QA_WATCHED_H
 #define QA_WATCHED_H
 
@@ -32,14 +33,14 @@ typedef struct WatchedTotals {
 
 int watched_on_load(RedisModuleCtx *ctx);
 
-/* Returns the questions of a key that is about to change, or NULL. watched_end must follow; it also compares the
- * frequencies. For calls of the library in between, the context is the returned value. Between both calls, no key may
- * be opened or signalled. */
+/* Call it before a change of a key. Returns the questions of the key, or NULL. Call watched_end after the change; it
+ * also compares the frequencies. Between both calls, pass the returned value as context to the library, and do not open
+ * or signal a key. */
 Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key);
 void watched_end(Watched *watched, Index *index);
 
-/* Watches a question and returns its token. 0: the index has changed and the change may change the answer, or the limit
- * is reached and this key has no question to drop. */
+/* Watches a question and returns its token. Returns 0 in two cases. The index has changed, and the change may change
+ * the answer. Or the limit is reached, and this key has no question to drop. */
 uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question);
 uint64_t watched_token(RedisModuleString *key, const void *name, size_t length);
 

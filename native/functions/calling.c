@@ -31,8 +31,8 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* A command that is unknown or has too few arguments is not refused here, because the call reports it. Checking the
- * keys of missing arguments would crash the server. */
+/* Accepts a command that is unknown or has too few arguments, because the call reports this error. Checking the keys of
+ * missing arguments would crash the server. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -48,7 +48,7 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
-    if (strlen(name) != length) { /* the call reads the name up to the first NUL byte, but the checks read all of it */
+    if (strlen(name) != length) { /* the call stops at a NUL byte in the name, but the checks read the whole name */
         snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
         return NULL;
     }

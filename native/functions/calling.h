@@ -6,8 +6,8 @@
 
 int calling_on_load(RedisModuleCtx *ctx);
 
-/* Does what QA.AS does, inside an atomic block. Returns NULL if the command did not run. `error` then has an error
- * line, which is valid until the next call. */
+/* Runs QA.AS inside an atomic block. Returns NULL if the command did not run. Then `error` is an error line, which is
+ * valid until the next call. */
 RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);
 
 #endif

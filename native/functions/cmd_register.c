@@ -1,4 +1,4 @@
-/* A command that the worker sends is checked and signed. A command from the AOF or from a primary must carry a valid
+/* The module checks and signs a command of the worker. A command from the AOF or from a primary must contain a valid
  * tag. */
 #include "functions/cmd_register.h"
 
@@ -22,7 +22,8 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* After an AOF rewrite, a primary sends its sessions again. If a session is unchanged, the worker stays. */
+/* After an AOF rewrite, a primary sends its sessions again. The module does not replace the worker for an unchanged
+ * session. */
 static int is_unchanged(const Session *old, const Session *session) {
     if (!old || !session || old->count != session->count) return 0;
     for (int i = 0; i < SESSION_FIELDS; i++)

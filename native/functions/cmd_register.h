@@ -1,5 +1,5 @@
-/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list what the server has. Only the worker calls them,
- * except that the AOF and a primary repeat QA.REGISTER. */
+/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list the server's sessions and registrations. Only the
+ * worker calls these commands. The AOF and a primary also send QA.REGISTER. */
 #ifndef QA_CMD_REGISTER_H
 #define QA_CMD_REGISTER_H
 

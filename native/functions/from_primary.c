@@ -17,11 +17,12 @@
 #include "server/commands.h"
 #include "server/server.h"
 
-/* Commands that change rights or settings, run code or talk to other servers. Redis 7.0 and later never replicate a
+/* Commands that change rights or settings, run code, or connect to other servers. Redis 7.0 and later never replicate a
  * script, only its effects. */
 typedef struct Refused {
     const char *name;
-    const char *subcommands[4]; /* on Redis 7.0; {NULL}: on Redis 7.0 the filter ignores the command */
+    const char *subcommands[4]; /* the refused subcommands on Redis 7.0; {NULL}: Redis 7.0 does not refuse the
+                                 * command */
 } Refused;
 
 static const Refused REFUSED[] = {
@@ -102,10 +103,9 @@ static int RG_FROMPRIMARY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
         run(ctx, argv + 1, argc - 1);
         return REDISMODULE_OK;
     }
-    bus_complain(
-        "the primary of this server sent the command %s, which replication never contains: it was refused, and "
-        "the primary may be hostile (docs/operations.md)",
-        refused->name);
+    bus_complain("refused the command %s of this server's primary, because replication never contains this command; "
+                 "the primary may be hostile (docs/operations.md)",
+                 refused->name);
     /* The server would report an error reply as a failed replication. */
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }

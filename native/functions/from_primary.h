@@ -1,7 +1,7 @@
 /* Refuses commands of a primary that replication never contains, such as ACL SETUSER and CONFIG SET.
  *
- * The cluster bus lets any server claim to be the primary of this one, and the server runs each command of its primary
- * without asking for rights. */
+ * Through the cluster bus, any server can claim to be the primary of this server. This server runs each command of its
+ * primary without a check of rights. */
 #ifndef QA_FROM_PRIMARY_H
 #define QA_FROM_PRIMARY_H
 
@@ -9,8 +9,8 @@
 
 int from_primary_on_load(RedisModuleCtx *ctx);
 
-/* For the command filter. Returns 1 if the command may come from the primary. The filter has then put RG.FROMPRIMARY
- * before the command, and RG.FROMPRIMARY decides. */
+/* The command filter calls it. Returns 1 if the command may come from the primary. Then the function has put
+ * RG.FROMPRIMARY before the command, and RG.FROMPRIMARY decides. */
 int from_primary_guard(RedisModuleCommandFilterCtx *filter);
 
 #endif

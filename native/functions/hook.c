@@ -6,10 +6,11 @@
  * 2. RG.INNERHOOK runs the read with the caller's rights and keeps the reply. If a key is missing, the server notifies
  * the module during that call, and on_miss stores the registration in the innermost HookCall.
  * 3. RG.INNERHOOK then blocks the client until the function has answered.
- * HookCalls are on the C stack and form a chain, because a hooked read can run inside another hooked read.
+ * HookCalls are on the C stack. They form a chain, because a hooked read can run inside another hooked read.
  *
- * The filter and the notifications run for every command of the server, so they must return early. Without a KeysReader
- * registration they return at once. Otherwise the first byte of the key often decides. */
+ * The filter and the notifications run for every command of the server, so they must be fast. Without a KeysReader
+ * registration they return at once. Otherwise they return early if no registration's prefix starts with the first byte
+ * of the key. */
 #include "functions/hook.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@
 /* The hooked read that runs now. If its key is missing, the notification refers to this structure. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* 1: the read runs for the worker or comes by replication, so it calls no function */
+    int suppressed; /* 1: the read calls no function, because the worker or the primary sent it */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;
@@ -37,7 +38,7 @@ typedef struct HookCall {
 
 HookStats hook_stats;
 
-static int caller_is_link; /* as the command filter saw it; always 0 on Redis 7.0 */
+static int caller_is_link; /* set by the command filter; always 0 on Redis 7.0 */
 static HookCall *call;
 
 /* ---- Event jobs ---- */
@@ -67,8 +68,8 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* If the function fails, the client gets the reply of its own command. The client gets an error only if the worker was
- * lost or the queue was full. */
+/* If the function fails, the client gets the reply of its own command. The client gets an error only if the worker dies
+ * or the queue is full. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
     int not_run = result->cause == CAUSE_LOST || result->cause == CAUSE_PUSHED_OUT;
@@ -143,7 +144,7 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (miss && (link_in_block() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx))
-        return REDISMODULE_OK; /* the shard from which the slot moves has already handled these keys */
+        return REDISMODULE_OK; /* the source shard of the slot has already handled these keys */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->source != SOURCE_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
@@ -187,8 +188,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Reports keys only for commands that RG.INNERHOOK would run. If RG.INNERHOOK wrapped itself, reporting its keys would
- * recurse until the stack overflows. */
+/* Reports the keys of the hooked command. Reports no keys for other commands: with RG.INNERHOOK in RG.INNERHOOK, the
+ * recursion would overflow the stack. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
@@ -204,7 +205,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
 /* The sender of a hooked read. */
 typedef struct Caller {
     RedisModuleUser *user; /* NULL: the sender has no user, or a user that the server does not find by name */
-    int is_worker;         /* a link, or a script that a link has started */
+    int is_worker;         /* the sender is a link, or a script that a link has started */
     int is_foreign;        /* only another module knows its user */
 } Caller;
 
@@ -233,8 +234,8 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
     return reply;
 }
 
-/* Blocks the client until the function of the registration answers. If the client cannot be blocked, it sends the reply
- * of the read. */
+/* Blocks the client until the function of the registration answers. If the client cannot be blocked, replies with the
+ * result of the read. */
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;

@@ -1,12 +1,12 @@
-/* Calls functions for keyspace events. Also implements the keymiss hook: a client that reads a missing key waits for
- * the answer of a function. */
+/* Calls functions for keyspace events. Implements the keymiss hook: if a client reads a missing key, it gets the answer
+ * of a function. */
 #ifndef QA_HOOK_H
 #define QA_HOOK_H
 
 #include "server/module_api.h"
 
 typedef struct HookStats {
-    unsigned long long hits;       /* hooked reads whose key exists, or matches no registration */
+    unsigned long long hits;       /* hooked reads of an existing key, or of a key that no registration matches */
     unsigned long long misses;     /* hooked reads of a missing key that a registration matches */
     unsigned long long inferences; /* misses whose reply the function replaced */
     unsigned long long dropped_events;

@@ -1,5 +1,5 @@
-/* COMMAND INFO says whether a command can be hooked. RG.INNERHOOK runs a hooked command as a script would. So the
- * command must be a read that scripts may run, and its keys must be at fixed positions. */
+/* COMMAND INFO says whether a command can be hooked. RG.INNERHOOK runs a hooked command in the same way as a script. So
+ * the command must be a read that scripts may run, and its keys must be at fixed positions. */
 #include "functions/hooked_commands.h"
 
 #include <string.h>
@@ -35,8 +35,8 @@ static long long element(RedisModuleCallReply *array, size_t index) {
     return RedisModule_CallReplyInteger(RedisModule_CallReplyArrayElement(array, index));
 }
 
-/* Reads the reply of COMMAND INFO: name, arity, flags, first key, last key, step and more. Returns NULL if a
- * registration can hook the command; `command` then has the positions of its keys. Otherwise returns the reason. */
+/* Reads the reply of COMMAND INFO: name, arity, flags, first key, last key, step and more. If a registration can hook
+ * the command, sets the positions of its keys in `command` and returns NULL. Otherwise returns the reason. */
 static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "COMMAND", "cb", "INFO", command->name, command->length);
     RedisModuleCallReply *info = NULL;

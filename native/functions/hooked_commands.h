@@ -13,13 +13,13 @@ typedef struct HookedCommand {
     int first_key, last_key, key_step;
 } HookedCommand;
 
-/* Returns NULL, or an error (to be freed) if a registration cannot hook one of the commands in the comma-separated
- * list. */
+/* Returns NULL, or an error (to be freed). An error means that a registration cannot hook one of the commands in the
+ * comma-separated list. */
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list);
 
 void hooked_commands_clear(void);
-/* Adds the commands of a comma-separated list that are not yet in the list. A command that this server cannot hook is
- * logged and skipped. */
+/* Adds the commands of a comma-separated list, without duplicates. Logs and skips a command that this server cannot
+ * hook. */
 void hooked_commands_add(RedisModuleString *list);
 
 int hooked_commands_count(void);

@@ -4,7 +4,7 @@
 
 #include "server/module_api.h"
 
-/* The arguments of a registration in QA.REGISTER, in this order. */
+/* The arguments of a registration in QA.REGISTER, in order. */
 enum {
     REG_ID,
     REG_SOURCE,
@@ -35,7 +35,7 @@ typedef struct RunCounters {
 
 typedef struct Registration {
     RedisModuleString *fields[REG_FIELDS];
-    struct Registration *next; /* in the list of all registrations, in the order in which they were made */
+    struct Registration *next; /* in the list of all registrations, oldest first */
     Source source;
     const char *match; /* the prefix without the star; the trigger of a CommandReader */
     size_t match_length;
@@ -48,7 +48,7 @@ typedef struct Registration {
     int overflowed; /* the queue has dropped events since the last onregistered job */
     int paused;     /* StreamReader: 1 until RG.UNPAUSEREGISTRATIONS */
     /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. 0:
-     * neither has run. Numbers grow, and if shards differ, the largest number wins. */
+     * neither has run. Numbers grow. If the numbers of two shards differ, the larger number wins. */
     long long pause_order;
     StreamStatus status;
     RunCounters counters;

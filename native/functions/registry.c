@@ -1,5 +1,5 @@
-/* Each change of a session rebuilds the data that is derived from the sessions: the list of all registrations, their
- * counts, the first bytes of their keys and the list of hooked commands. */
+/* A change of a session rebuilds the data derived from all sessions: the list of registrations, their counts, the first
+ * bytes of their keys, and the list of hooked commands. */
 #include "functions/registry.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@
 static Session *sessions;
 static Registration *registrations;
 static size_t session_count, registration_count, stream_count;
-static unsigned char first_bytes[256 / 8]; /* one bit for each first byte of a prefix of a KeysReader registration */
+static unsigned char first_bytes[256 / 8]; /* a bit for each possible first byte; 1: a KeysReader registration has a
+                                            * prefix that starts with it */
 static int any_keys;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
 static long long generation = 1;

@@ -31,7 +31,7 @@ size_t registry_sessions(void);
 size_t registry_registrations(void);
 size_t registry_streams(void); /* the number of StreamReader registrations */
 int registry_any_keys(void);   /* 1: there is a KeysReader registration */
-/* A cheap check that reads only the first byte of the key. 0: no KeysReader registration matches the key. 1: one may
+/* A fast check of the first byte of the key. 0: no KeysReader registration matches the key. 1: a registration may
  * match. */
 int registry_may_match_key(const char *key, size_t length);
 
@@ -48,19 +48,19 @@ void registry_replace_session(Session *old, Session *session);
 /* Removes all sessions and all tombstones. */
 void registry_clear(void);
 
-/* NULL, or an error line (to be freed): a registration of `session` conflicts with another registration of `session`,
- * or with one of a session other than `old`. */
+/* Returns NULL, or an error line (to be freed) if a registration of `session` conflicts with another registration.
+ * Compares with all registrations except those of `old`. */
 RedisModuleString *registry_check_conflicts(const Session *session, const Session *old);
-/* NULL, or an error line (to be freed): a registration of `session` was removed and must not return. */
+/* Returns NULL, or an error line (to be freed) if a registration of `session` was removed and must not return. */
 RedisModuleString *registry_check_tombstones(const Session *session);
 
 /* ---- Sessions that the worker does not know yet ---- */
 
 /* A session that arrives by replication or from a file is unknown to the worker until the worker calls QA.SESSIONS. If
- * the worker does not call it for some time, the supervisor replaces the worker. */
+ * the worker does not call QA.SESSIONS for some time, the supervisor replaces the worker. */
 void registry_mark_stale(void);
 void registry_forget_stale(void);
-/* Returns for how many milliseconds the worker has not known all sessions. 0: the worker knows all sessions. */
+/* Returns the milliseconds since a session became unknown to the worker. 0: the worker knows all sessions. */
 long long registry_stale_ms(void);
 
 /* Call it when the reply to QA.REGISTRATIONS changes. */

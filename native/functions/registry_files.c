@@ -45,8 +45,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     registry_tombstones()->save(rdb);
 }
 
-/* Saves nothing if there is nothing to save, so that a server without the module can load the file. Old servers do not
- * call this function. */
+/* Without sessions, saves nothing, so that a server without the module can load the file. Old servers do not call this
+ * function. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (registry_sessions() || registry_tombstones()->count()) aux_save(rdb, when);
 }
@@ -129,7 +129,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
-/* Adopted sessions have no tag in the AOF. A rewrite of the AOF signs them. */
+/* In the AOF, adopted sessions have no tag. A rewrite of the AOF signs them. */
 static void on_adopted(RedisModuleCtx *ctx, void *data) {
     (void)data;
     if (!server_setting_is(ctx, "appendonly", "yes")) return;

@@ -37,7 +37,7 @@ static void add_field(Blake2b *hash, RedisModuleString *field) {
     blake2b_add(hash, text, length);
 }
 
-/* Computes the tag with the key that has the index `key`. 0: there is no such key. */
+/* Computes the tag with key number `key`. 0: there is no such key. */
 static int make_tag(uint8_t *tag, int key, const Session *session) {
     uint8_t secret[BUS_KEY_BYTES];
     Blake2b hash;
@@ -75,7 +75,7 @@ int session_is_trusted(const Session *session, RedisModuleString *tag) {
     snprintf(name, sizeof name, "%.*s", (int)(length < 64 ? length : 64), text);
     for (char *at = name; *at; at++)
         if (*at < ' ' || *at > '~') *at = '?';
-    why = tag ? "their signature is not from a key of this cluster" : "they are not signed";
+    why = tag ? "no key of this cluster made their signature" : "they are not signed";
     adopted += adopt;
     refused += !adopt;
     RedisModule_Log(server_ctx(), "warning",

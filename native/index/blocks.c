@@ -1,8 +1,8 @@
 /* Packed blocks of up to 128 postings.
  *
- * A block needs no other data to be decoded. It consists of the width of a difference in bits, the first id in 6 bytes,
- * the differences between ids, and the codes. The differences are in four interleaved columns: number i is number i / 4
- * of column i % 4. So the decoder can shift and mask four differences at once. */
+ * A block can be decoded without other data. It consists of the width of a difference in bits, the first id in 6 bytes,
+ * the differences between ids, and the codes. The differences are in four interleaved columns: difference i is item i /
+ * 4 of column i % 4. So the decoder can shift and mask four differences at once. */
 #include "index/blocks.h"
 
 #include "index/memory.h"

@@ -1,11 +1,12 @@
 /* The code table: BM25 weights in 8 bits.
  *
- * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20. The weights go
- * from 0.02 (one occurrence in about 1,800 terms) to 2.2, which no weight reaches, in steps of 1.87 %. So the nearest
- * code differs from the weight by at most 0.94 %. Lower weights get code 1. Code 0 means that there is no posting.
+ * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20. The lowest
+ * weight is 0.02 (one occurrence in about 1,800 terms). The highest is 2.2, above every real weight. Each step is 1.87
+ * %, so the nearest code differs from a weight by at most 0.94 %. Lower weights get code 1. Code 0 means that there is
+ * no posting.
  *
  * A replica must compute the same score as its primary, but the C libraries of two machines may round pow() and log()
- * differently. So the table is a constant, and comparisons only multiply. */
+ * differently. So the table is a constant, and comparisons of weights use only multiplication. */
 #include "index/codes.h"
 
 #include <math.h>
@@ -38,10 +39,11 @@ const uint32_t CODE_WEIGHTS[256] = {
 double code_weight[256], code_root[256];
 
 enum { KNOWN_FREQUENCIES = 4, KNOWN_LENGTHS = 128 };
-static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* most sentences are short and contain a term once */
+static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* codes of frequent cases: most sentences are short and contain
+                                                         * a term once */
 
-/* Returns the code whose weight is nearest by ratio. Between two codes, the higher code is nearer if the square of the
- * weight is above the product of the weights of both codes. */
+/* Returns the code whose weight is nearest to `weight` by ratio. The higher of two codes is nearer if the square of
+ * `weight` is above the product of their weights. */
 static uint8_t nearest(double weight) {
     int low = 1, high = 255;
     while (low < high) {
@@ -56,7 +58,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* May be called several times, because each new index calls it. */
+/* Each new index calls it. Repeated calls do no harm. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

@@ -18,7 +18,7 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
 }
 
 /* Returns space for a text of a size class: the space of a removed term, or new space at the end of the texts. The
- * first chunk grows by doubling. */
+ * first chunk doubles its size when it is full. */
 static uint32_t take_text(Index *index, uint32_t size_class) {
     Texts *texts = &index->texts;
     uint32_t place = texts->free[size_class], bytes = size_class * 4;
@@ -134,7 +134,7 @@ size_t index_complete(const Index *index, const void *prefix, size_t length, siz
     for (uint32_t term = 0; term < end && count; term++) {
         const Entry *entry = entry_at(index, term);
         if (entry->form == FORM_FREE || !entry->df) continue;
-        /* Most terms are rarer than the completions that were found so far. For these terms, the bytes are not read. */
+        /* Most terms are rarer than the current completions. The bytes of these terms are not read. */
         if (found == count && entry->df < completions[found - 1].frequency) continue;
         IndexCompletion each = {.frequency = entry->df};
         each.bytes = dictionary_text(index, entry, &each.length);

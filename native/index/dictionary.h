@@ -6,9 +6,9 @@
 
 /* NO_ITEM: the term is not in the index. */
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
-/* The number of a known or a new term; NO_ITEM: no number is left. */
+/* Returns the number of a known or a new term. NO_ITEM: no number is left. */
 uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
-/* Returns how many terms were hashed. */
+/* Removes a term. Returns how many terms were hashed for it. */
 uint32_t dictionary_remove(Index *index, uint32_t term);
 const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *length);
 uint64_t dictionary_hash(const Index *index, uint32_t term);

@@ -1,4 +1,4 @@
-/* Opens, fills, commits and removes documents, and counts their terms in the document frequencies. */
+/* Opens, fills, commits and removes documents, and adds their terms to the document frequencies. */
 #include "index/documents.h"
 
 #include "index/codes.h"
@@ -38,7 +38,7 @@ uint32_t document_find(const Index *index, const void *id, size_t length) {
     return table_find(index, &index->document_table, &key, equal);
 }
 
-/* In a free slot, the value is twice the number of the next free slot, plus 1. */
+/* A free slot contains twice the number of the next free slot, plus 1. */
 static uint32_t take_slot(Index *index) {
     uint32_t number = index->free_document;
     if (number == NO_ITEM) return chunks_add(index, &index->documents);
@@ -111,7 +111,7 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 
 /* A forward list contains the terms of a document, so that removing the document needs no search. The term numbers are
  * in groups and ascend within a group. A 0 byte starts a group. A term is a varint: twice the difference to the
- * previous term. If several sentences contain the term, 1 is added, and a second varint follows: the number of
+ * previous term. For a term in several sentences, the varint is 1 larger, and a second varint follows: the number of
  * sentences minus 2. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
@@ -183,7 +183,7 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     return true;
 }
 
-/* The work is done in the order of commits and removals, so that a frequency never falls below 0. */
+/* Works in the order of commits and removals, so that a frequency never falls below 0. */
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
@@ -230,7 +230,7 @@ static void forget_pending(IndexPending *pending) {
 
 enum { GROUP_TERMS = 2048 };
 
-/* Shell sort: small, and not very slow for any order of items. */
+/* Shell sort: little code, and acceptable time for any order of items. */
 static void sort(uint32_t *items, unsigned count) {
     static const unsigned GAPS[] = {1577, 701, 301, 132, 57, 23, 10, 4, 1};
     for (unsigned g = 0; g < sizeof GAPS / sizeof *GAPS; g++) {

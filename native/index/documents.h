@@ -15,9 +15,9 @@ void documents_free(Index *index);
 uint64_t documents_hash(const Index *index, uint32_t number);
 void documents_fetch(const Index *index, uint32_t number, bool first);
 
-/* For load.c: a live document, whose sentences and postings follow. */
+/* For load.c: adds a live document. Its sentences and postings follow. */
 uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
-/* For load.c: an open document. */
+/* For load.c: adds an open document. */
 IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 void documents_replace(Index *index, uint32_t number, Document *document);
 

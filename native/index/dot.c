@@ -1,9 +1,9 @@
-/* The processor's instructions are chosen at run time: AVX-512 with VNNI, or AVX2. Otherwise the compiler's target
- * decides, for example NEON.
+/* On x86, the function is chosen at run time: AVX-512 with VNNI, AVX2 or portable. On other processors it is chosen at
+ * compile time, for example NEON.
  *
  * The sum of 4,096 products of 8 bits fits into 32 bits, so every function computes the same number. VNNI multiplies
- * unsigned bytes with signed bytes. So that function adds 128 to each value of the query, and afterwards subtracts 128
- * times the sum of the vector. */
+ * unsigned bytes with signed bytes. So dot_vnni adds 128 to each value of the query, and afterwards subtracts 128 times
+ * the sum of the vector. */
 #include "index/dot.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

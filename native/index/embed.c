@@ -6,7 +6,8 @@
 #include "index/documents.h"
 #include "index/vectors.h"
 
-/* True: the document has exactly `done` of `total` passages of this encoder, or the call replaces all its vectors. */
+/* True: the document has exactly the first `done` of `total` passages of this encoder, or the call replaces all its
+ * vectors. */
 static bool continues(const Index *index, const Document *document, const IndexEmbedding *embedding) {
     const Vectors *vectors = document->vectors;
     if (!embedding->done) return true;

@@ -5,7 +5,7 @@
  *             't' i64 (seconds since 1970) | 'm' i64 (seconds since 1970), u32 (nanoseconds, 1 to 999,999,999)
  *
  * Numbers are little-endian. A field with several values is an array. A field with one value is an array or a single
- * value. A field without values is an empty array. Names are distinct and not empty. */
+ * value. A field without values is an empty array. Names are unique and not empty. */
 #include "index/fields.h"
 
 #include "index/memory.h"

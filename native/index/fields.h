@@ -15,10 +15,10 @@ bool value_equal(const uint8_t *a, const uint8_t *b);
 uint64_t value_hash(const uint8_t *value);
 double value_number(const uint8_t *value);
 bool fields_valid(const uint8_t *bytes, size_t length);
-/* Returns the values of a field: their number, and where they start. NULL: there is no such field. */
+/* Finds the values of a field: their number and their start. NULL: there is no such field. */
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
                            unsigned *values);
-/* True: there is a field with this name, or a field whose name is this name followed by a dot and more. */
+/* True: there is a field with this name, or a field whose name starts with this name and a dot. */
 bool fields_contain(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length);
 
 #endif

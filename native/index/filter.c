@@ -10,16 +10,18 @@
  *     value:      as in fields.c
  *
  * Filters have the meaning of Haystack's filters:
- * - A missing field and an empty array equal no value: == and `in` are false, != and `not in` true, the other
- *   comparisons false. NOT inverts the result of its node, even if a field is missing.
+ * - A missing field and an empty array equal no value. For these, == and `in` are false, != and `not in` are true, and
+ *   the other comparisons are false. NOT inverts the result of its node, even if a field is missing.
  * - A field is null if the document does not have it. An empty array is not null. An object is not null if the document
  *   has a field in it: `a` is not null if there is a field `a.b`.
- * - An array satisfies ==, `in` and the other comparisons if any of its values does. != and `not in` are the opposites
- *   of == and `in`: no value may satisfy these.
- * - Values of different types are unequal and not comparable. Numbers and dates have an order. A filter that orders by
- *   a string or a boolean is invalid, as in Haystack: a caller must first convert a date in a string to a date.
+ * - An array satisfies ==, `in` and the other comparisons if any of its values does. != is the opposite of ==, and `not
+ *   in` is the opposite of `in`.
+ * - Values of different types are unequal and not comparable. Numbers and dates have an order. A filter with <, <=, >
+ *   or >= and a string or a boolean is invalid, as in Haystack. A caller must first convert a date in a string to a
+ *   date.
  *
- * The tree is an array in the order of its bytes. A node knows the end of its own nodes. */
+ * The tree is an array of nodes in the order of the bytes. Each node has the number of the first node after its
+ * subtree. */
 #include "index/filter.h"
 
 #include "index/documents.h"
@@ -28,7 +30,7 @@
 
 typedef struct Node {
     uint8_t operation, name_length;
-    uint16_t end; /* the number of the first node after this one and its own nodes */
+    uint16_t end; /* the number of the first node after the subtree */
     uint32_t values;
     const uint8_t *name, *value;
     uint32_t *set; /* for many values: an open addressing table of their offsets + 1 */

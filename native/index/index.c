@@ -54,10 +54,10 @@ IndexCounts index_counts(const Index *index) {
     return counts;
 }
 
-/* The key is fixed so that replicas get the same digest. The key of an index differs on each server. */
+/* Not the key of the index, which differs on each server. Replicas must compute the same digest. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
-/* The digest is the same however the vectors are divided into parts. */
+/* The digest does not depend on the division of the vectors into parts. */
 static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     if (!vectors) return 0;
     const Encoder *encoder = &index->encoders[vectors->encoder];

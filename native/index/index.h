@@ -1,63 +1,64 @@
-/* An inverted index of one partition's sentences, in memory. It accepts changes between questions, ranks exactly and
+/* An inverted index of one partition's sentences, in memory. It accepts changes between rankings, ranks exactly, and
  * removes dead data in steps.
  *
- * It does not depend on the server: the caller provides the allocator. Only one thread at a time may use it. It reads
- * no clock and no random number, so the same operations make the same index on a primary and its replicas.
+ * The index does not depend on the server: the caller provides the allocator. Only one thread at a time may use an
+ * index. The index reads no clock and no random number, so the same operations make the same index on a primary and its
+ * replicas.
  *
- * STRUCTURE. A sentence has an id of 48 bits. Ids ascend and are never reused; they last 350 years at 25,000 sentences
- * a second. index_begin() uses one id for the document itself. This id is the document's place in the order of
+ * STRUCTURE. A sentence has an id of 48 bits. Ids ascend and are never reused. At 25,000 sentences a second, they last
+ * 350 years. index_begin() uses one id for the document itself. This id is the document's place in the order of
  * documents. index_add() uses one id for each sentence. So every list of postings grows only at its end, even while
- * several documents are open. The ids that a document gets at once are a run. An array of runs says to which document a
- * sentence belongs (runs.c). An id that is in no run is dead.
+ * several documents are open. A run is a sequence of ids that a document gets at once. An array of runs maps an id to
+ * its document (runs.c). An id that is in no run is dead.
  * - dictionary.c: a term has a number and an entry of 20 bytes. The entry has the position of the term's bytes, the
  *   number of live sentences that contain it, and its postings if they fit into 11 bytes (1 to 3 postings).
- * - postings.c: more postings go into one buffer of varints. From 128 postings on, they go into blocks, and the rest
- *   into a buffer.
+ * - postings.c: up to 127 postings are in a buffer of varints. With more postings, each full 128 are in a block, and
+ *   the rest is in the buffer.
  * - blocks.c: a block has 128 differences of the same width in bits, and 128 codes. The directory of the list has the
  *   last id and the best code of each block.
  * - documents.c: a document has its id, fields, counts and a forward list. The forward list has the numbers of the
  *   document's terms, each with the number of sentences that contain the term.
  * - table.c: extendible hash tables find terms and documents.
  *
- * WEIGHTS ARE QUANTIZED. A weight is BM25's without idf, in 8 bits (codes.c: from 0.02 upwards it differs by at most
- * 0.94 %). More bits would cost too much, because the code is already half of a posting.
+ * WEIGHTS ARE QUANTIZED. A weight is the BM25 weight without idf, in 8 bits. The error is at most 0.94 % for weights
+ * from 0.02 (codes.c). More bits would cost too much memory, because the code is already half of a posting.
  *
- * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, edges included. It uses no
- * heuristic. Of two equal scores, the lower id wins. A score is a sum of doubles in the order of the query's terms;
+ * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, with edges. It uses no heuristic.
+ * Of two sentences with equal scores, the lower id wins. A score is a sum of doubles in the order of the query's terms;
  * sqrt(w) * sqrt(idf) replaces sqrt(w * idf).
- * The counts of sentences and terms are exact at once. A document becomes visible, or invisible, at once and as a
- * whole: commit and remove change its state, one word, which a query reads.
+ * The counts of sentences and terms are always exact. A commit makes a whole document visible at once, and a removal
+ * makes it invisible at once. Both write only the document's state (one word), which queries read.
  * Document frequencies may lag. begin, commit, abort and remove each process WORK_PER_CALL (4,096) entries of forward
- * lists of recently committed and removed documents. While no more are overdue, the frequencies are exact. Otherwise
- * they lag until later calls or index_maintain() have processed the rest. idf tolerates this: it uses N for a df above
- * N.
+ * lists of recently committed and removed documents. If no entry is overdue, the frequencies are exact. Otherwise they
+ * lag until later calls or index_maintain() have processed the rest. idf tolerates this: it uses N (the number of
+ * sentences) for a frequency above N.
  *
  * THE COST OF A STEP. No step rebuilds a whole structure. A hash table splits one segment (900 items). Arrays grow by
  * chunks and copy only the pointers to the chunks (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128
  * postings of one list). A removal writes a state and processes 4,096 terms. index_maintain() decodes as many postings
  * as its budget allows, but at least 2 blocks. Queries skip dead postings until an eighth of all postings are dead.
- * Then a sweep through the dictionary removes dead postings, joins the rest to full blocks and frees terms that no
- * document contains.
+ * Then index_maintain() scans the dictionary. It removes dead postings, merges the rest into full blocks, and frees
+ * terms that no document contains.
  * These calls take time in proportion to their input or to the whole index: add, commit (copies the forward list, about
- * 2 bytes a distinct term), rank, save, load, digest. A caller that cannot wait for a whole document adds it in parts
- * (open.c). A new term takes 0.2 to 0.5 us and a known term 0.1 us. Adding a part changes nothing that was added
- * before.
+ * 2 bytes a distinct term), rank, save, load, digest. A caller that must not block for a whole document adds it in
+ * parts (open.c). A new term takes 0.2 to 0.5 us and a known term 0.1 us. Adding a part does not change earlier parts.
  *
- * Forward lists are the price of removal: about 2 bytes for each distinct term of a document. They are smallest for
- * long documents. They are largest for documents of one sentence, or if each call of index_add() adds one sentence.
+ * Removal of documents needs forward lists, which cost about 2 bytes for each distinct term of a document. The cost is
+ * lowest for long documents. It is highest for documents of one sentence, or if each call of index_add() adds one
+ * sentence.
  *
  * REJECTED
- * - No forward lists: each question would have to find dead sentences to compute df, and sweeps would have to be
- *   frequent.
+ * - No forward lists: each ranking would have to find dead sentences to compute document frequencies, and dead postings
+ *   would have to be removed often.
  * - The caller names the terms of a removed document: a wrong list would corrupt frequencies permanently.
- * - Lengths by sentence and frequencies by posting instead of codes: this saves 5 bytes a sentence and the
- *   quantization. But it costs one more cache miss for each scored posting, and an array by id that must be compacted
- *   when ids die.
- * - Merged segments, as in Lucene: merges are either long or a complex mechanism, and a removal costs a bitmap and
- *   stale frequencies. Here ids only grow, so postings can be appended in place.
- * - Ids of 32 bits, renumbered from time to time: this saves 4 bytes for a block and a document. But at 1,000 sentences
- *   a second the ids last 50 days, and only a second index would make renumbering in steps possible.
- * - A block size of 64 or 256: it costs more directory, or more decoding for a lookup. */
+ * - A length for each sentence and a frequency for each posting, instead of codes: this saves 5 bytes a sentence and
+ *   avoids the quantization. But it costs one more cache miss for each scored posting, and an array of lengths that
+ *   must be compacted when ids die.
+ * - Merged segments, as in Lucene: a merge takes long or needs complex code, and a removal needs a bitmap and leaves
+ *   stale frequencies. In this index ids only grow, so postings are appended in place.
+ * - Ids of 32 bits, renumbered regularly: this saves 4 bytes for each block and each document. But at 1,000 sentences a
+ *   second the ids last 50 days, and renumbering in steps needs a second index.
+ * - A block size of 64 needs a larger directory. A block size of 256 needs more decoding for a lookup. */
 #ifndef QA_INDEX_H
 #define QA_INDEX_H
 
@@ -75,12 +76,12 @@ enum {
     INDEX_MAX_FILTER_NODES = 256,
     INDEX_MAX_FILTER_DEPTH = 32,
     INDEX_MAX_FILTER_VALUES = 10000, /* of one `in` */
-    INDEX_MAX_OPEN = 16,             /* the open documents after index_make_room() and one index_begin() */
+    INDEX_MAX_OPEN = 16,             /* open documents after index_make_room() and one index_begin() */
     INDEX_DIGEST = 8,                /* bytes of an encoder's digest */
     INDEX_MAX_DIMENSIONS = 4096,     /* of a vector; at least one */
     INDEX_MAX_ENCODERS = 16,         /* with vectors in one index */
     INDEX_MAX_EMBEDDING = 1 << 20,   /* bytes of packed passages in one call */
-    INDEX_MAX_SCAN = 128 << 20,      /* bytes of vectors that a ranking of a server reads */
+    INDEX_MAX_SCAN = 128 << 20,      /* bytes of vectors that a ranking on a server reads */
     INDEX_PROBLEM = 200,             /* bytes of a text that says what is wrong with an argument */
 };
 
@@ -123,7 +124,7 @@ typedef struct IndexSentence {
     uint32_t length; /* in terms, with repetitions */
 } IndexSentence;
 
-/* Opens a document and gives it its place in the order of documents. Searches do not find the document before its
+/* Opens a document and assigns its place in the order of documents. Searches do not find the document before its
  * commit. Several documents may be open, even with the same id. fields.c has the format of `fields`; NULL, 0: no
  * fields. */
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
@@ -146,12 +147,12 @@ IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t le
 /* True: index_begin() accepts these fields. */
 bool index_fields_valid(const void *bytes, size_t length);
 
-/* Replaces the fields of a live document, which keeps its place. After this, a question can be watched only by a later
- * ranking. */
+/* Replaces the fields of a live document, which keeps its place. After this change, only a later ranking can be used to
+ * watch a question. */
 IndexStatus index_change(Index *index, const void *id, size_t length, const void *fields, size_t fields_length);
 
-/* INDEX_EXISTS: another document has the id, and this document is still open. Remove the other document and commit
- * again. */
+/* Makes the document live. INDEX_EXISTS: a live document has the same id, and this document stays open. Remove the live
+ * document and commit again. */
 IndexStatus index_commit(IndexPending *pending);
 void index_abort(IndexPending *pending);
 IndexStatus index_remove(Index *index, const void *id, size_t length);
@@ -162,16 +163,16 @@ typedef struct IndexOpen {
     const void *id, *fields; /* valid until the index is changed */
     size_t id_length, fields_length;
     uint32_t sentences;
-    uint64_t place; /* the document's own id, which identifies it while it is open */
+    uint64_t place; /* the id that index_begin() used for it; identifies the open document */
 } IndexOpen;
 
-/* The document stays open while the index is used for other calls. Its commit uses an id, so that rankings before and
- * after the commit can be distinguished. Open documents of a loaded index are in this state. */
+/* Allows other calls on the index while the document is open. The commit of such a document uses an id, so that
+ * rankings before and after the commit can be distinguished. Open documents of a loaded index are in this state. */
 void index_keep_open(IndexPending *pending);
 /* NULL: no document is open at that place. */
 IndexPending *index_open_at(const Index *index, uint64_t place);
 IndexOpen index_open(const IndexPending *pending);
-/* Aborts all open documents of the id; false: no such document is open. */
+/* Aborts all open documents with the id. False: no such document is open. */
 bool index_abort_id(Index *index, const void *id, size_t length);
 /* Aborts the oldest open documents until there is space to open another document. */
 void index_make_room(Index *index);
@@ -182,16 +183,16 @@ void index_make_room(Index *index);
 typedef struct IndexEmbedding {
     const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
     uint32_t dims;         /* of a vector */
-    uint32_t done;         /* how many passages of this encoder the document has already; 0: replaces all its vectors */
+    uint32_t done;         /* number of stored passages of this encoder; 0: replaces all vectors of the document */
     uint32_t total;        /* passages of the document */
     const uint8_t *passages;
     size_t length;
 } IndexEmbedding;
 
 /* Attaches passages to a live document. When the document has all `total` passages, its vectors are complete, and
- * rankings use them. The vectors are removed with the document. A call that changes what rankings find uses an id.
- * These statuses mean that nothing has changed. INDEX_MISSING: the document is missing, or does not have exactly `done`
- * of `total` passages of this encoder. INDEX_INVALID, INDEX_FULL: `problem` says why. */
+ * rankings use them. The vectors are removed with the document. A call that changes the results of rankings uses an id.
+ * The following statuses mean that nothing has changed. INDEX_MISSING: the document is missing, or does not have
+ * exactly `done` of `total` passages of this encoder. INDEX_INVALID, INDEX_FULL: `problem` says why. */
 IndexStatus index_embed(Index *index, const void *id, size_t id_length, const IndexEmbedding *embedding,
                         char problem[INDEX_PROBLEM]);
 
@@ -199,13 +200,13 @@ typedef struct IndexEncoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
     uint64_t documents;       /* with complete vectors */
-    uint64_t passages, bytes; /* all, including those of documents with incomplete vectors */
+    uint64_t passages, bytes; /* of all documents, also with incomplete vectors */
 } IndexEncoder;
 
 /* Lists the encoders whose vectors are attached to documents. Returns their number. */
 size_t index_encoders(const Index *index, IndexEncoder encoders[INDEX_MAX_ENCODERS]);
 
-/* Removes dead data for about `budget` units of at most about 20 ns each. True: work is left. */
+/* Removes dead data for about `budget` units; a unit takes at most about 20 ns. True: work is left. */
 bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Ranking ---- */
@@ -217,12 +218,12 @@ void index_filter_free(Index *index, IndexFilter *filter);
 typedef struct IndexTerm {
     const void *bytes;
     size_t length;
-    uint64_t frequency; /* the document frequency for its weight, if the query is global */
+    uint64_t frequency; /* the document frequency that determines its weight in a global query */
 } IndexTerm;
 
-/* The vector of a question. With a vector, the score of a sentence is BM25's with edges, plus `weight` times a cosine.
- * The cosine compares the question's vector with the vector of the sentence's passage: the product of both scales and
- * of the dot product of the values. */
+/* The vector of a question. With a vector, the score of a sentence is the BM25 score with edges, plus `weight` times a
+ * cosine. The cosine compares the question's vector with the vector of the sentence's passage. It is the product of
+ * both scales and the dot product of the values. */
 typedef struct IndexVector {
     const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
     const int8_t *values;
@@ -230,21 +231,22 @@ typedef struct IndexVector {
     float scale;         /* not negative */
     double weight;       /* finite, not negative */
     double missing;      /* the cosine of a sentence without a vector of this encoder; finite */
-    uint64_t scan_bytes; /* if more bytes of vectors must be read, only the best sentences by words are compared */
+    uint64_t scan_bytes; /* the most bytes of vectors to read; above this limit, only the best sentences by words are
+                          * compared */
 } IndexVector;
 
 typedef struct IndexQuery {
     const IndexTerm *terms; /* distinct */
     size_t count;
     size_t k;
-    bool global;               /* weigh by `sentences` and the terms' frequencies, not by the index's own */
+    bool global;               /* weight by `sentences` and the terms' frequencies, not by those of the index */
     uint64_t sentences;        /* of the whole corpus */
     const IndexFilter *filter; /* NULL: no filter */
-    uint64_t since;            /* only sentences with this id or a higher one */
-    bool open;                 /* only sentences of open documents, instead of those of live documents */
+    uint64_t since;            /* the lowest sentence id to rank */
+    bool open;                 /* rank only sentences of open documents; false: only of live documents */
     const IndexVector *vector; /* NULL: rank by words only */
     bool distinct;             /* with a vector: only the best sentence of each passage */
-    const double *idf;         /* NULL, or the idf of each term, instead of what the frequencies give */
+    const double *idf;         /* NULL, or the idf of each term, which replaces the idf of the frequencies */
     const uint64_t *place;     /* NULL, or the place of the only document to search */
 } IndexQuery;
 
@@ -254,7 +256,7 @@ typedef struct IndexHit {
     uint32_t sentence;
     double score;                        /* by words; 0: the sentence contains no term of the question */
     double total;                        /* the score of the ranking */
-    uint64_t place;                      /* the document's own id: another version has another id */
+    uint64_t place;                      /* the place of the document; each version of a document has another place */
     double cosine;                       /* with a vector; NAN: the sentence has no vector of this encoder */
     uint32_t passage, passage_sentences; /* the first sentence of its passage, and their number */
 } IndexHit;
@@ -264,14 +266,13 @@ typedef struct IndexHit {
 typedef struct IndexRanking {
     IndexHit *hits;
     double *weights;
-    uint64_t *frequencies; /* of live sentences in this index, without the filter */
+    uint64_t *frequencies; /* of the terms in live sentences of this index, without the filter */
     size_t count;
     uint64_t sentences, terms;
 } IndexRanking;
 
 /* Ranks sentences. Without a vector, the candidates are the sentences that contain a term of the question. With a
- * vector, the candidates are these and the first sentence of each passage that has a vector of the question's encoder.
- */
+ * vector, the first sentence of each passage with a vector of the question's encoder is also a candidate. */
 IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking);
 /* The next id that the index will use. All current ids are lower. */
 uint64_t index_next_id(const Index *index);
@@ -287,10 +288,10 @@ typedef struct IndexDocument {
 
 IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *document);
 
-/* Lists documents in the order of index_begin(), from *cursor on, and moves the cursor. A cursor is 0 at first, and is
- * 0 again at the end. Returns at most `count` documents that satisfy the filter (NULL: all documents). Stops after
- * `steps` runs, so it may return fewer. If a document stays in the index, a complete listing returns it exactly once. A
- * cursor stays valid, even across index_save(). */
+/* Lists documents in the order of index_begin(), from *cursor on, and advances the cursor. A cursor is 0 at the start
+ * and at the end. Returns at most `count` documents that satisfy the filter (NULL: all documents). Stops after `steps`
+ * runs, so it may return fewer. If a document stays in the index, a complete listing returns it exactly once. A cursor
+ * stays valid, even across index_save(). */
 size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
                   IndexDocument *documents, size_t count);
 
@@ -310,9 +311,9 @@ typedef struct IndexField {
 
 /* The number of live documents that have the field. */
 uint64_t index_field_documents(const Index *index, const void *name, size_t length);
-/* Lists fields from *cursor on, and moves the cursor, which is 0 at first and again at the end. If a field stays in the
- * index, a complete listing returns it exactly once. A cursor is valid only in this index. After index_save() it is
- * invalid in the loaded index. */
+/* Lists fields from *cursor on, and advances the cursor. A cursor is 0 at the start and at the end. If a field stays in
+ * the index, a complete listing returns it exactly once. A cursor is valid only in this index, not in an index that was
+ * loaded from index_save(). */
 size_t index_fields(const Index *index, uint64_t *cursor, IndexField *fields, size_t count);
 
 typedef struct IndexCompletion {
@@ -322,8 +323,8 @@ typedef struct IndexCompletion {
 } IndexCompletion;
 
 /* Finds the `count` most frequent terms that start with the prefix. The most frequent term comes first; equally
- * frequent terms are in the order of their bytes. Reads the first `steps` terms that were added to the index, and sets
- * *all if the index has no more. Returns the number of completions. */
+ * frequent terms are in the order of their bytes. Reads the first `steps` terms that were added to the index. Sets *all
+ * to true if the index has no more terms. Returns the number of completions. */
 size_t index_complete(const Index *index, const void *prefix, size_t length, size_t steps, IndexCompletion *completions,
                       size_t count, bool *all);
 
@@ -332,18 +333,18 @@ enum { INDEX_MAX_VALUES = 32768 }; /* at least the values of one document: INDEX
 typedef struct IndexValue {
     const void *value; /* in the format of fields.c; valid until the index is changed */
     size_t length;
-    uint64_t documents; /* that have it */
-    uint64_t last;      /* the place of the last of them */
+    uint64_t documents; /* documents that have the value */
+    uint64_t last;      /* the place of the last of these documents */
 } IndexValue;
 
 typedef struct IndexValueTotals {
-    uint64_t documents;  /* that the filter admits */
-    uint64_t with_field; /* of these, those that have the field */
+    uint64_t documents;  /* documents that the filter admits */
+    uint64_t with_field; /* of these, the documents that have the field */
 } IndexValueTotals;
 
 /* Counts the distinct values of a field in documents that satisfy the filter (NULL: all documents). Starts at *cursor,
  * as index_list() does, and stops after about `steps` documents. The caller provides INDEX_MAX_VALUES values. Returns
- * the number of values. The same value may be in several pages. `length` is 1 to 255. */
+ * the number of values. Several calls may return the same value. `length` is 1 to 255. */
 size_t index_values(Index *index, uint64_t *cursor, const void *name, size_t length, const IndexFilter *filter,
                     size_t steps, IndexValue *values, IndexValueTotals *totals);
 
@@ -368,14 +369,14 @@ double index_code_weight(uint8_t code);
 
 /* ---- Watched questions (watch.c) ---- */
 
-/* Questions with cached answers, for one index, or for the index that replaces it under the same key. The first write
- * that may change the answer of a question drops the question. Until then the ranking of the answer is valid. */
+/* Questions with cached answers, for one key. The index of the key may be replaced. The first write that may change the
+ * answer of a question drops the question. Until then the ranking of the answer is valid. */
 typedef struct IndexWatch IndexWatch;
 
 typedef struct IndexWatchedTerm {
     const void *bytes;
     size_t length;
-    uint64_t frequency;    /* the frequency of its weight */
+    uint64_t frequency;    /* the frequency that determined its weight */
     uint64_t fewest, most; /* the bounds for the number of sentences of this index that contain it */
 } IndexWatchedTerm;
 
@@ -392,22 +393,23 @@ typedef struct IndexWatched {
     size_t name_length;
     const IndexWatchedTerm *terms; /* distinct */
     size_t term_count;
-    const IndexWatchedDocument *documents; /* the documents of this index that the answer was made from; distinct */
+    const IndexWatchedDocument *documents; /* the documents of this index that the answer uses; distinct */
     size_t document_count;
-    uint64_t sentences;        /* of the whole corpus, for the weights */
+    uint64_t sentences;        /* of the whole corpus; determines the weights */
     uint64_t fewest, most;     /* the bounds for the number of sentences in this index */
     double score;              /* a new sentence with at least this score may change the answer */
     uint64_t since;            /* index_next_id() at the time of the ranking */
     uint64_t token;            /* identifies this watch; never 0 */
     int64_t expires;           /* in milliseconds of the caller's clock */
-    const IndexVector *vector; /* NULL, or the vector of the ranking: `score` is then a sum of both */
+    const IndexVector *vector; /* NULL, or the vector of the ranking; then `score` is the sum of BM25 and weighted
+                                * cosine */
     const void *filter;        /* a valid filter: only sentences of admitted documents concern the question */
     size_t filter_length;      /* 0: no filter */
 } IndexWatched;
 
-/* Reports a dropped question, with the count 1. index_watch_free() reports nothing. If a call drops more than
- * INDEX_TOLD_BY_NAME questions, there is one report without a name (NULL, 0), and any question may have been dropped.
- * The function must not call the watch. */
+/* The callback that reports a dropped question, with the count 1. If a call drops more than INDEX_TOLD_BY_NAME
+ * questions, there is one report without a name (NULL, 0), and any question may have been dropped. index_watch_free()
+ * reports nothing. The callback must not call functions of the watch. */
 enum { INDEX_TOLD_BY_NAME = 500 };
 typedef void (*IndexDropped)(void *context, const void *name, size_t length, size_t count);
 
@@ -418,8 +420,8 @@ void index_watch_free(IndexWatch *watch);
  * - The commit of an open document would change the answer.
  * - The terms of a long document are still being counted.
  * The new question replaces a watched question of the same name. Clients may still cache answers of the replaced
- * question. So a write that would have dropped the replaced question drops the new one. If both differ in their terms
- * or filters, the replaced question is dropped now. */
+ * question. So a write that would have dropped the replaced question drops the new question. If the two questions
+ * differ in terms or filters, the replaced question is dropped now. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
 /* Returns the token of a watched question, or 0. */
@@ -436,18 +438,18 @@ void index_watch_expire(IndexWatch *watch, int64_t now);
 
 /* Drops the questions that new vectors may concern. Call it after a call of index_embed() that has used an id. */
 void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_t length);
-/* What a writer must call.
+/* A writer must call these functions:
  * - To replace only the fields of a document: index_watch_changing() before the change, then index_watch_settle(). This
- *   drops the questions that were answered from the document, and the questions whose filter accepts the document only
- *   with the new fields.
+ *   drops questions that were answered from the document, and questions whose filter accepts the document only with the
+ *   new fields.
  * - For every other write, in this order: index_watch_removing() before the removal of a document. index_watch_adding()
  *   for valid new sentences before their commit. index_watch_committing() before the commit of a document whose parts
  *   were added in earlier writes. index_watch_settle() at the end, which reports the dropped questions.
  *
  * index_watch_settle() also counts overdue terms, so that frequencies are exact while questions are watched. If this
- * would take more than some milliseconds, it leaves work. Then the caller must call index_watch_review() until it
- * returns false. index_watch_review() continues counting and compares all frequencies, for about `budget` units at a
- * time. Until then, rankings use the earlier frequencies, and questions stay watched by these. */
+ * takes more than some milliseconds, it stops. Then the caller must call index_watch_review() until it returns false.
+ * index_watch_review() continues counting and compares all frequencies, for about `budget` units at a time. Until then,
+ * rankings and watched questions use the earlier frequencies. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length);
 void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *document);
 void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document);
@@ -460,7 +462,7 @@ bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *c
 void index_watch_clear(IndexWatch *watch, void *context);
 
 /* Dropping many questions may leave memory to free. index_watch_free_left() frees it, for about `budget` units at a
- * time, and returns true if more is left. No other result shows this memory, except index_watch_memory(). */
+ * time, and returns true if more is left. Only index_watch_memory() counts this memory. */
 bool index_watch_has_left(const IndexWatch *watch);
 bool index_watch_free_left(IndexWatch *watch, int64_t budget);
 

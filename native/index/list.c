@@ -20,7 +20,7 @@ IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDo
 
 typedef struct Choice {
     const IndexFilter *filter; /* NULL: no filter */
-    bool lacks_vectors;        /* only documents with sentences and without complete vectors of this encoder */
+    bool lacks_vectors;        /* true: only documents that have sentences but lack complete vectors of this encoder */
     uint32_t encoder;
 } Choice;
 

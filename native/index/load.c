@@ -1,5 +1,6 @@
-/* Reads a payload in the format of save.c. The bytes may come from an attacker: work and memory grow only with the
- * bytes that were read, and every number is checked. The same functions as for writes build the structures. */
+/* Reads a payload in the format of save.c. An attacker may have written the bytes. So every number is checked, and work
+ * and memory are proportional to the bytes read. The loader builds the structures with the functions of normal
+ * writes. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -25,7 +26,8 @@ typedef struct Reader {
     bool failed, may_be_open, may_have_vectors;
     unsigned open; /* the number of open documents */
     size_t at, used;
-    Chunks growing; /* by document number; slots are taken in order, so these are the ordinals of the payload */
+    Chunks growing; /* by document number, which equals the ordinal in the payload, because documents take the slots in
+                     * order */
     uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
     uint8_t bytes[INDEX_CHUNK];
 } Reader;
@@ -97,7 +99,7 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     return true;
 }
 
-/* The number of a new document, or NO_ITEM. There is at most one live document of an id. */
+/* Returns the number of a new document. NO_ITEM: a live document already has the id, or no space is left. */
 static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fields_length, IndexPending **pending) {
     Index *index = reader->index;
     *pending = NULL;
@@ -276,7 +278,7 @@ static bool load(Reader *reader) {
     uint8_t behind;
     if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader, &behind)) return false;
     if (!load_vectors(reader, behind)) return false;
-    reader->index->embedded_from = reader->index->next_id; /* nothing is known of earlier rankings */
+    reader->index->embedded_from = reader->index->next_id; /* earlier rankings are unknown */
     return reader->at == reader->used && !refill(reader);
 }
 

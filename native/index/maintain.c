@@ -1,7 +1,7 @@
-/* Cleaning in steps: first overdue work, then a sweep over all terms if an eighth of the postings are dead.
+/* Cleaning in steps: first overdue work. Then, if an eighth of the postings are dead, a sweep over all terms.
  *
- * A sweep reads the counts of each entry, but reads a list only if it has dead postings. It frees the numbers of terms
- * without postings. The forward list of a document with overdue work still contains such numbers, so the sweep starts
+ * A sweep reads the counts of each entry, and reads the lists that have dead postings. It frees the numbers of terms
+ * without postings. The forward list of a document with overdue work still contains such numbers. So the sweep starts
  * only when no work is overdue. */
 #include "index/structure.h"
 

@@ -1,8 +1,8 @@
 /* Compares every passage with the question by meaning, for a ranking.
  *
- * A scan goes through the runs, so it meets the ids in ascending order. It writes one span for each passage. A passage
- * whose sentences are in several runs has several spans. The ranking also reads the spans in the order of their ids. A
- * cosine is a product of two scales and an exact dot product, in this order, so it is the same on every machine. */
+ * A scan reads the runs in the order of their ids. It writes one span for each passage, or several spans if the
+ * sentences of the passage are in several runs. The ranking also reads the spans in the order of their ids. A cosine is
+ * a product of two scales and an exact dot product, in this order, so it is the same on every machine. */
 #include "index/meaning.h"
 
 #include "index/memory.h"
@@ -11,7 +11,7 @@
 
 enum { BATCH = 128, PROGRESS = 64, FIRST_SPANS = 256, FIRST_CONTINUED = 16 };
 
-/* Where the scan is in a document with several runs. */
+/* The position of the scan in a document with several runs. */
 typedef struct Progress {
     uint32_t document;
     const Vectors *part;
@@ -21,10 +21,10 @@ typedef struct Progress {
 typedef struct Scan {
     Meaning *meaning;
     Progress progress[PROGRESS];
-    size_t start;   /* of the last passage of this document, as in Progress */
-    uint64_t shift; /* the id of sentence 0, if its run had it */
+    size_t start;   /* the first span of this document's last passage; NO_SPAN: it has no passages */
+    uint64_t shift; /* add it to a sentence number of this run to get the id */
     uint32_t next;  /* the first sentence without a span */
-    uint32_t end;   /* the first sentence behind the run */
+    uint32_t end;   /* the first sentence after the run */
 } Scan;
 
 void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector) {
@@ -34,7 +34,7 @@ void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector) {
                          .bytes = vector_bytes(vector->dims),
                          .dot = dot_function(),
                          .most = meaning_weigh(vector, NAN)};
-    /* A vector with other dimensions is not comparable. */
+    /* Vectors with different dimensions are not comparable. */
     if (meaning->encoder != NO_ENCODER && index->encoders[meaning->encoder].dims != vector->dims)
         meaning->encoder = NO_ENCODER;
     meaning->query = memory_zeroed(index, meaning->bytes);
@@ -108,7 +108,7 @@ static bool scan_part(Scan *scan, const Vectors *part) {
     const int8_t *values = part_values(part);
     int32_t products[BATCH];
     for (uint32_t at = passage_from(passages, part->count, scan->next); at < part->count;) {
-        /* Every passage has a sentence, so the run has at most this number of passages. */
+        /* Every passage has at least one sentence, so the run has at most `count` passages. */
         uint32_t count = scan->end - scan->next, left = part->count - at;
         if (count > left) count = left;
         if (count > BATCH) count = BATCH;
@@ -143,7 +143,7 @@ static void scan_run(Scan *scan, const Document *document, uint32_t number) {
     if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
 }
 
-/* The next runs of the scan. Their documents and vectors are spread over the memory. So the scan prefetches a run in
+/* The next runs of the scan. Their documents and vectors are at distant addresses. So the scan prefetches each run in
  * three steps: the document, the first part, and the vectors of this part. */
 enum { AHEAD = 16, STEP = 5, LINE = 64, LINES = 32 };
 
@@ -160,7 +160,7 @@ static const Vectors *vectors_of(const Meaning *meaning, const Place *place) {
     return vectors_complete(document, meaning->encoder) ? document->vectors : NULL;
 }
 
-/* Reads one more run, and prefetches for the runs before it. */
+/* Reads one more run, and prefetches data of the runs before it. */
 static void read_ahead(const Meaning *meaning, Coming *coming, uint64_t end) {
     Place place;
     if (coming->count < AHEAD && runs_next(meaning->index, &coming->at, &place) && place.first < end) {

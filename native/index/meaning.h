@@ -8,8 +8,7 @@
 
 #include "index/dot.h"
 
-/* A range of ids, which ends before the next span. The range has sentences of one passage, or ids that have no passage.
- */
+/* A range of ids, which ends before the next span. It contains sentences of one passage, or ids without a passage. */
 typedef struct Span {
     uint64_t id : 48;
     uint64_t starts : 1; /* the first sentence of the passage is in this span */
@@ -28,19 +27,19 @@ typedef struct Meaning {
     const IndexVector *vector;
     uint32_t encoder; /* NO_ENCODER: no document has vectors of this encoder */
     size_t bytes;     /* of a vector */
-    int8_t *query;    /* the question's vector, padded as the stored vectors */
+    int8_t *query;    /* the question's vector, with the same padding as stored vectors */
     DotFunction dot;
     Span *spans; /* ascending by id */
     size_t count, capacity;
     Continued *continued; /* ascending by span */
     size_t continued_count, continued_capacity;
-    size_t at;   /* the span of the last id that was looked up */
+    size_t at;   /* the span of the id in the last meaning_find() */
     double most; /* the maximum contribution to a score */
 } Meaning;
 
 void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector);
 void meaning_close(Meaning *meaning);
-/* Must precede the first scan: makes space for about this number of passages. */
+/* Allocates space for about this number of passages. Call it before the first scan. */
 void meaning_reserve(Meaning *meaning, size_t passages);
 
 /* Computes the cosines of the passages in a range of ids. Ranges must ascend. Passages of documents that `admits`
@@ -53,16 +52,17 @@ static inline double meaning_weigh(const IndexVector *vector, double cosine) {
     return vector->weight * (isnan(cosine) ? vector->missing : cosine);
 }
 
-/* Returns the span that contains the id. From call to call, ids must ascend. */
+/* Returns the span that contains the id. The ids of successive calls must ascend. */
 static inline size_t meaning_find(Meaning *meaning, uint64_t id) {
     size_t at = meaning->at;
     while (at + 1 < meaning->count && meaning->spans[at + 1].id <= id) at++;
     return meaning->at = at;
 }
 
-/* Returns the first span of the passage to which this span belongs. */
+/* Returns the first span of this span's passage. */
 size_t meaning_start(const Meaning *meaning, size_t span);
-/* Returns the maximum contribution in a range of ids. Ranges must ascend, together with the ids of meaning_find(). */
+/* Returns the maximum contribution in a range of ids. The ranges of successive calls must ascend, together with the ids
+ * of meaning_find(). */
 double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 
 /* Finds the passage of a sentence. A sentence without a passage is its own passage. Returns the passage's cosine. NAN:
@@ -70,8 +70,8 @@ double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
                            uint32_t *count);
 
-/* Returns the highest cosine of a document's passages, whose vectors must be complete. NAN: the document has no
- * passages. */
+/* Returns the highest cosine of a document's passages. The document's vectors must be complete. NAN: the document has
+ * no passages. */
 double meaning_of_document(const Meaning *meaning, const Document *document);
 
 /* Returns how many bytes of vectors a scan of these documents reads. `documents` NULL: of all documents. */

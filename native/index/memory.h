@@ -10,7 +10,7 @@ void *memory_zeroed(Index *index, size_t bytes);
 void memory_free(Index *index, void *pointer, size_t bytes);
 void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
 
-/* Returns the number of a new item, whose bytes are not set; NO_ITEM: there are 2^32 - 1 items already. */
+/* Adds an item with undefined bytes and returns its number. NO_ITEM: there are 2^32 - 1 items already. */
 uint32_t chunks_add(Index *index, Chunks *chunks);
 void chunks_free(Index *index, Chunks *chunks);
 
@@ -37,7 +37,7 @@ static inline uint8_t *varint_put(uint8_t *at, uint64_t value) {
     return at;
 }
 
-/* Only for bytes that varint_put wrote, because it checks nothing. */
+/* Does not check the bytes, so varint_put must have written them. */
 static inline const uint8_t *varint_get(const uint8_t *at, uint64_t *value) {
     uint64_t result = *at & 0x7f;
     for (unsigned shift = 7; *at++ & 0x80; shift += 7) result |= (uint64_t)(*at & 0x7f) << shift;

@@ -1,16 +1,16 @@
-/* Open documents: their sentences arrive in parts, and searches do not find them before their commit.
+/* Open documents: their sentences arrive in parts. Searches do not find open documents.
  *
- * An open document is identified by its place, which is the id that index_begin() used for it. So a writer cannot
- * mistake another writer's document for its own. After an index was created again, places may repeat, so callers also
- * compare the document's name.
- * Callers keep at most one document of an id open, and a limited number in total. An abandoned document is discarded
- * when its id is written again or removed, or when the limit is reached. Which document is discarded depends only on
- * the operations, because replicas must agree. Open documents are saved, so that the remaining parts can be added on
- * replicas and after a restart.
+ * The place of an open document identifies it. The place is the id that index_begin() used for the document. So a
+ * writer cannot mistake another writer's document for its own. After an index was created again, places may repeat, so
+ * callers also compare the document's name.
+ * Callers open at most one document with the same id, and a limited number in total. An abandoned document is discarded
+ * when its id is written again or removed, or when the limit is reached. The choice of discarded documents depends only
+ * on the operations, because all replicas must discard the same documents. Open documents are saved, so that the
+ * remaining parts can be added on replicas and after a restart.
  *
- * Usually, the next id at the time of a ranking shows what the ranking has seen: all lower ids. A document that was
- * open then has lower ids, but the ranking has not seen it. So the commit of such a document uses one more id, and a
- * question can no longer be watched by an earlier ranking. */
+ * Usually, a ranking has read all sentences with ids below the next id. The exception is a document that was open
+ * during the ranking: it has lower ids, but the ranking has not read it. So the commit of such a document uses one more
+ * id. Then a question cannot be watched with an earlier ranking. */
 #include "index/open.h"
 
 #include "index/documents.h"

@@ -4,7 +4,7 @@
 
 #include "index/structure.h"
 
-/* The lowest head of an open document; NO_ID: no document is open. */
+/* The lowest id of all open documents. NO_ID: no document is open. */
 uint64_t open_first(const Index *index);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { TAIL_STEP = 8, INLINE_POSTINGS = 5 };
 
-/* The ids of a block or buffer span less than this. */
+/* In a block or buffer, the last id minus the first id is less than SPAN. */
 static const uint64_t SPAN = UINT64_C(1) << 32;
 
 static void *pointer_of(const Entry *entry) {
@@ -210,7 +210,7 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Postings that are kept, before they form a block: less than one block, plus one more block. */
+/* Live postings that do not form a block yet: less than one block, plus one more block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -227,12 +227,12 @@ static Block carry_emit(Index *index, Carry *carry) {
     return block;
 }
 
-/* Appends the postings to keep to `carry`, and returns how many postings were dead. */
+/* Appends the live postings to `carry`, and returns the number of dead postings. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
         uint64_t id = decoded->base + decoded->offsets[i];
-        if (!id_is_kept(index, id, &carry->place)) continue; /* sentences of open documents are not dead */
+        if (!id_is_kept(index, id, &carry->place)) continue; /* true for live and open documents */
         carry->ids[carry->count] = id;
         carry->codes[carry->count++] = decoded->codes[i];
     }
@@ -244,7 +244,7 @@ static void count_purged(Index *index, uint32_t dead) {
     index->dead_postings -= dead;
 }
 
-/* Decodes postings in the entry or in one buffer. If any posting is dead, rebuilds the postings. */
+/* Purges postings in the entry or in one buffer. If any posting is dead, rebuilds all. */
 static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     Decoded decoded;
     Carry carry = {.count = 0};
@@ -259,7 +259,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* Finishes a list: the carried postings join the buffer. */
+/* Finishes a list: adds the carried postings to the buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);

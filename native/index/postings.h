@@ -16,8 +16,8 @@ static inline uint8_t view_max(const View *view, uint32_t block) {
 }
 
 uint32_t postings_count(const Entry *entry);
-/* Appends a posting. The id must not be less than the last id. Returns false, and does nothing, if both are the same.
- */
+/* Appends a posting. The id must not be less than the last id. If it equals the last id, does nothing and returns
+ * false. */
 bool postings_append(Index *index, Entry *entry, uint64_t id, uint8_t code);
 void postings_free(Index *index, Entry *entry);
 /* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: the end of the

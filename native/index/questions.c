@@ -1,8 +1,8 @@
-/* The watched questions as data: hash tables of names, terms and documents, and the adding and removing of questions.
+/* Adds and removes watched questions: hash tables of their names, terms and documents.
  *
- * A question is removed in two steps. First it is removed from the names and from the list by age, so lookups no longer
- * find it. Its links to terms and documents are removed later. If a write drops many questions, this happens in steps,
- * because unlinking one question takes 1 to 2 us. */
+ * A question is removed in two steps. The first step removes the question from the names and from the list by age, so
+ * lookups no longer find it. The second step removes its links to terms and documents. If a write drops many questions,
+ * the second step runs later, in batches, because unlinking one question takes 1 to 2 us. */
 #include "index/questions.h"
 
 #include "index/memory.h"

@@ -2,24 +2,24 @@
  *
  * BOUNDS. A score is sum + EDGES * (roots^2 - sum), with EDGES below 1, so it grows with every weight. Therefore upper
  * bounds of the weights of a sentence give an upper bound of its score. The terms are in ascending order of their
- * maximum contribution. Together, the lowest terms may be unable to lift a sentence above the current k-th best score.
- * These terms are not essential: every new hit contains another term.
+ * maximum contribution. If the lowest terms together cannot lift a sentence above the current k-th best score, they are
+ * not essential: every new hit contains another term.
  *
- * WINDOWS. The search goes through the ids in windows. In each window it finds the essential terms from the maxima of
- * the blocks that overlap the window. Often no term is essential, and the search skips the window without decoding a
- * block. Otherwise it writes the codes of the essential terms into a row for each id. Sums in floats show which rows
- * can still win. The search completes these rows from the other terms, the best term first. It gives up a row when the
+ * WINDOWS. The search divides the ids into windows. In each window it finds the essential terms from the maxima of the
+ * blocks that overlap the window. Often no term is essential. Then the search skips the window and decodes no block.
+ * Otherwise it writes the codes of the essential terms into a row for each id. Sums in floats show which rows can still
+ * become hits. The search completes these rows from the other terms, the best term first. It discards a row when the
  * remaining terms cannot lift it above the k-th best score.
  *
  * MEANING. With a vector, the score has one more summand: the contribution of the cosine of the passage. The cosines of
  * all passages are computed before the search (meaning.c). The search starts with the first sentences of the best
- * passages as hits. Then it goes through the windows as before. The maximum contribution of the passages in the window
- * is added to the bound. A hit by meaning alone is replaced by a better sentence of its passage, or by the same
- * sentence when the score of its words is known.
+ * passages as hits. Then it searches the windows as without a vector, but adds the maximum contribution of the passages
+ * in the window to the bound. A first hit has no score by words yet. The search replaces it by the same sentence with
+ * its score by words, or, with `distinct`, by a better sentence of its passage.
  *
- * EXACTNESS. Sums for bounds are added in another order than the score. So SAFETY raises them by more than the possible
- * rounding error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on
- * every machine. */
+ * EXACTNESS. Bounds are sums in another order than the score. So SAFETY raises them by more than the possible rounding
+ * error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on every
+ * machine. */
 #include "index/structure.h"
 
 #include <math.h>
@@ -39,8 +39,8 @@ enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
 static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
 
-/* The codes and sums of one id of the window. A row has a code for each of the query's terms, and its size is rounded
- * up. */
+/* The codes and sums of one id of the window. A row has a code for each of the query's terms. Its size is rounded up to
+ * `stride`. */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
@@ -48,7 +48,7 @@ typedef struct Row {
 
 typedef struct Cursor {
     View view;
-    uint32_t block;   /* the first block that may contain an id from here on */
+    uint32_t block;   /* the first block that may contain the current id or a higher id */
     uint32_t decoded; /* the number of the block in `at` */
     uint32_t position;
     unsigned column; /* the position of the term in the query */
@@ -64,7 +64,7 @@ typedef struct Hit {
     double score; /* of the ranking */
     uint64_t id;
     uint32_t row : 31;       /* the row of its codes */
-    uint32_t by_meaning : 1; /* the score has no part by words: it is the first hit of its passage */
+    uint32_t by_meaning : 1; /* the score by words is not computed: this is the first hit of its passage */
     uint32_t span;           /* the first span of its passage; NO_SPAN: it has no passage, or there is no vector */
 } Hit;
 
@@ -83,15 +83,15 @@ typedef struct Ranker {
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* the number of cursors; the first essential cursor in this window */
     size_t stride;             /* the number of codes of a row */
-    /* A new hit needs a higher score than this. With k hits, this is the score of the worst hit, or a little less if
-     * equal scores may win. */
+    /* A new hit needs a score above the threshold. With k hits, the threshold is the score of the worst hit. With a
+     * vector, it is slightly lower, because a new hit may win against an equal score. */
     double threshold;
     Meaning *meaning;    /* NULL: no vector */
     double most_meaning; /* the maximum contribution of meaning in this window */
-    double limit;        /* a sentence of this window with this score by words, or a lower one, is no new hit */
+    double limit;        /* a sentence of this window is a new hit only if its score by words is above this limit */
     uint32_t only;       /* NO_ITEM, or the only document to search */
     bool distinct;
-    uint8_t *held; /* by span: a bit says that the heap has a hit of the passage that may be replaced */
+    uint8_t *held; /* one bit for each span; 1: the heap has a hit of the passage, which may be replaced */
     Hit *heap;     /* the worst hit first */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
@@ -109,7 +109,7 @@ static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
     uint32_t block = cursor->block, step = 1;
     if (block == view->total) return false;
     if (view_last(view, block) >= id) return true;
-    /* Gallops, then bisects: `low` is too early, `high` is not. */
+    /* Gallops, then bisects: block `low` is before the id, block `high` is not. */
     uint32_t low = block, high = block + step;
     while (high < view->total && view_last(view, high) < id) {
         low = high;
@@ -132,7 +132,7 @@ static inline void decode(Cursor *cursor) {
     cursor->position = 0;
 }
 
-/* Moves within the decoded block, which contains the id or a higher one. */
+/* Moves to the id or the next higher id. The decoded block must contain such an id. */
 static inline void skip_postings(Cursor *cursor, uint64_t id) {
     if (id <= cursor->at.base) return;
     uint32_t offset = (uint32_t)(id - cursor->at.base), low = cursor->position, length = cursor->at.count - low;
@@ -157,7 +157,7 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* Returns the best code that the window may contain. Also counts the blocks that overlap the window. */
+/* Returns the best code that the term may have in the window. Also counts the blocks that overlap the window. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
@@ -190,8 +190,8 @@ static void sift_down(Hit *heap, size_t count, size_t at) {
     }
 }
 
-/* Returns a score by words that is too low to reach the threshold together with this contribution of meaning. Rounded
- * down. */
+/* Returns the highest score by words that cannot reach the threshold together with this contribution of meaning.
+ * Rounded down. */
 static inline double words_limit(const Ranker *ranker, double meaning) {
     const double threshold = ranker->threshold;
     return threshold - meaning - 1e-12 * (fabs(threshold) + fabs(meaning));
@@ -203,7 +203,7 @@ static inline void set_limit(Ranker *ranker) {
 
 static void raise_threshold(Ranker *ranker) {
     if (ranker->hits < ranker->k) return;
-    /* Without a vector, later sentences have higher ids, which lose against an equal score. */
+    /* Without a vector, later sentences have higher ids, and a higher id loses against an equal score. */
     double worst = ranker->heap[0].score;
     ranker->threshold = ranker->meaning ? nextafter(worst, -INFINITY) : worst;
     set_limit(ranker);
@@ -211,7 +211,7 @@ static void raise_threshold(Ranker *ranker) {
 
 static bool is_held(const Ranker *ranker, size_t span) { return ranker->held[span / 8] >> span % 8 & 1; }
 
-/* Records whether the heap contains a hit, if another sentence of its passage may replace it. */
+/* If another sentence of its passage may replace the hit, records whether the heap contains the hit. */
 static void hold(Ranker *ranker, const Hit *hit, bool holds) {
     if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && !hit->by_meaning)) return;
     uint8_t bit = (uint8_t)(1 << hit->span % 8), *byte = &ranker->held[hit->span / 8];
@@ -273,8 +273,8 @@ static bool is_admitted_document(Ranker *ranker, uint32_t number) {
     return (*known >> shift & 3) == 1;
 }
 
-/* True: the filter accepts the sentence, and the sentence is live. If the query searches open documents, the sentence
- * must belong to an open document instead. */
+/* True: the filter accepts the sentence's document, and the document is live. If the query searches open documents, the
+ * document must be open instead. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
@@ -287,7 +287,7 @@ static bool is_admitted(Ranker *ranker, uint64_t id) {
     return is_admitted_document(ranker, ranker->place.document);
 }
 
-/* The score by words of a complete row, always in the order of the terms. */
+/* Returns the score by words of a complete row. Adds in the order of the query's terms. */
 static double score_row(const Ranker *ranker, const uint8_t *row) {
     double sum = 0, roots = 0;
     for (unsigned column = 0; column < ranker->count; column++) {
@@ -349,7 +349,8 @@ static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, C
         if (cursor->at.base >= end) return;
         uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
         for (; at < cursor->at.count; at++) {
-            uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, because the base may be before the window */
+            uint32_t slot = cursor->at.offsets[at] + shift; /* unsigned overflow is correct here: the base may be before
+                                                             * the window */
             if (slot >= end - first) break;
             if (promising_only && !(ranker->promising[slot / 64] >> slot % 64 & 1)) continue;
             Row *row = row_at(ranker, slot);
@@ -366,7 +367,7 @@ static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, C
     }
 }
 
-/* Removes rows that cannot win with the remaining terms. Returns the number of rows that are left. */
+/* Removes rows that cannot become hits with the remaining terms. Returns the number of remaining rows. */
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
@@ -402,7 +403,7 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
     size_t row_bytes = sizeof(Row) + ranker->stride;
     for (unsigned i = ranker->essential; i < ranker->count; i++)
         if (ranker->cursors[i]->window_max) add_postings(ranker, ranker->cursors[i], first, end, false);
-    /* With many rows, reading the postings of another term is cheaper than looking up each row in them. */
+    /* With many rows, reading all postings of another term is faster than one lookup for each row. */
     memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
     unsigned left = sift_rows(ranker);
     while (left && ranker->essential) {
@@ -440,11 +441,11 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
     if (ranker->essential < ranker->count) scan_rows(ranker, first, end);
 }
 
-/* Goes through the windows of a range. */
+/* Searches the windows of a range. */
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
-        /* A window can only start at a posting of an essential term. Here, the maxima of whole lists decide which terms
+        /* The next window starts at the next posting of an essential term. The maxima of whole lists decide which terms
          * are essential. */
         const double limit = ranker->meaning ? words_limit(ranker, ranker->meaning->most) : ranker->threshold;
         double sum = 0, roots = 0;
@@ -474,12 +475,12 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* The ranges of ids to search, ascending. The range of a document that was added in parts may include other documents,
+/* The ranges of ids to search, ascending. If a document was added in parts, its range may include other documents,
  * which the filter refuses. */
 typedef struct Ranges {
     Range *items;
     size_t count, capacity;
-    uint64_t vector_bytes; /* of the passages in these */
+    uint64_t vector_bytes; /* bytes of the passages' vectors in these ranges */
 } Ranges;
 
 /* If the filter names a few documents, returns their ranges; otherwise returns the range of all ids. */
@@ -487,7 +488,7 @@ static Ranges choose_ranges(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents = NULL;
     size_t bytes = 0;
-    /* Filters find only live documents by their ids. */
+    /* `only` may be an open document, which filter_documents() does not find. */
     if (ranker->only != NO_ITEM) {
         const Document *document = document_at(index, ranker->only);
         Ranges one = {.items = memory_alloc(index, sizeof *one.items), .count = 1, .capacity = 1};
@@ -596,7 +597,7 @@ static void report(Ranker *ranker, IndexRanking *ranking) {
 
 static bool admits_document(void *context, uint32_t number) { return is_admitted_document(context, number); }
 
-/* Adds the first hits: sentences that are hits by meaning alone. */
+/* Adds the first hits: the first sentences of the passages with the highest cosines. */
 static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
     static const uint8_t NO_CODES[INDEX_MAX_QUESTION_TERMS];
     Meaning *meaning = ranker->meaning;
@@ -617,7 +618,7 @@ static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
 /* A hit by words, and its passage. */
 typedef struct Chosen {
     Hit hit;
-    uint64_t passage; /* different for every passage */
+    uint64_t passage; /* unique for each passage */
 } Chosen;
 
 static int by_rank(const void *a, const void *b) {
@@ -635,7 +636,7 @@ static void add_meaning(const Ranker *ranker, Chosen *chosen) {
     chosen->passage = (uint64_t)place.document << 32 | first;
 }
 
-/* For an index with too many vectors to read. Finds the best sentences by words, then compares only these by words and
+/* For an index with too many vectors to read. Finds the best sentences by words, and then ranks only these by words and
  * meaning. */
 static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
@@ -659,7 +660,7 @@ static void search_words_first(Ranker *ranker, const Ranges *ranges) {
         while (ranker->distinct && at < kept && chosen[at].passage != chosen[i].passage) at++;
         if (!ranker->distinct || at == kept) chosen[kept++] = chosen[i];
     }
-    /* Ascending hits are a heap, whose first hit is the worst. */
+    /* An ascending array is a valid heap with the worst hit first. */
     ranker->hits = kept;
     for (size_t i = 0; i < kept; i++) ranker->heap[i] = chosen[kept - 1 - i].hit;
     memory_free(index, chosen, INDEX_MAX_HITS * sizeof *chosen);
@@ -709,7 +710,7 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
     Meaning meaning;
     if (query->vector) meaning_open(&meaning, index, query->vector);
     if (query->vector && query->open) meaning.encoder = NO_ENCODER; /* open documents have no vectors */
-    /* The search by words first keeps more hits than it returns. */
+    /* search_words_first() keeps up to INDEX_MAX_HITS hits. */
     const size_t room = query->vector ? INDEX_MAX_HITS : query->k;
     Ranker ranker = {
         .index = index,

@@ -1,5 +1,5 @@
-/* Ids ascend and are never reused. The ids that a document gets at once are a run. The runs are in an array of chunks
- * with binary search. When a run is removed, its ids belong to no document, so their postings are dead. */
+/* A run is a sequence of ids that a document gets at once. Ids ascend and are never reused. The runs are in an array
+ * of chunks with binary search. After a run is removed, its ids belong to no document, and their postings are dead. */
 #include "index/runs.h"
 
 #include "index/memory.h"
@@ -40,7 +40,7 @@ void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document
     chunk->runs[chunk->count++] = (Run){(uint32_t)(first - chunk->base), count, sentence, document};
 }
 
-/* The last chunk whose base is not above the id, or chunk 0. */
+/* Returns the last chunk whose base is at or below the id, or chunk 0. */
 static uint32_t chunk_of(const Runs *runs, uint64_t id) {
     uint32_t low = 0, high = runs->count;
     while (high - low > 1) {

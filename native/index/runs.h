@@ -12,14 +12,14 @@ typedef struct Place {
 } Place;
 
 Place runs_find(const Index *index, uint64_t id);
-/* The first run at or after an id; `document` is NO_ITEM at the end. */
+/* Returns the first run that ends after the id. `document` is NO_ITEM at the end. */
 Place runs_from(const Index *index, uint64_t id);
 /* A position in the runs, for a loop over many runs. It is valid until the runs change. */
 typedef struct RunsAt {
     uint32_t chunk, run;
 } RunsAt;
 
-/* The position of the first run with this id or higher ids. */
+/* Returns the position of the first run with this id or a higher id. */
 RunsAt runs_at(const Index *index, uint64_t id);
 /* Reads the run at the position and moves to the next run. False: there is no run. */
 bool runs_next(const Index *index, RunsAt *at, Place *place);
@@ -29,15 +29,15 @@ void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document
 void runs_remove(Index *index, uint64_t id);
 void runs_free(Index *index);
 
-/* Whether the id belongs to a live document. `place` caches the last range, so ascending ids rarely need a search. */
+/* True: the id belongs to a live document. `place` caches the last range, so ascending ids rarely need a search. */
 static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;
-    /* Usually no document is open or has overdue work, and all documents in the runs are live. */
+    /* Usually no document is open or has overdue work. Then all documents in the runs are live. */
     return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
 }
 
-/* Whether the id belongs to a live or an open document. `place` is used as in id_is_live(). */
+/* True: the id belongs to a live or an open document. `place` is a cache as in id_is_live(). */
 static inline bool id_is_kept(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;

@@ -1,22 +1,22 @@
 /* The payload of a saved index: live and open documents, in an order that the loader can read in one pass.
  *
  * - Magic: "QAINDEX3" if documents have vectors, else "QAINDEX2" if documents are open, else "QAINDEX1".
- * - Runs in the order of their ids. 'd' is the first run of a document: gap after the previous run, sentences in this
- *   run, total length of its sentences in terms, length of its id, the id, length of its fields, the fields.
+ * - Runs in the order of their ids. 'd' is the first run of a live document: gap after the previous run, sentences in
+ *   this run, total length of the document in terms, length of its id, the id, length of its fields, the fields.
  * - 'o' is the same as 'd', for an open document.
  * - 'r' is a further run of a document: gap, sentences, ordinal of its document in the payload.
  * - 'n': the next free id.
- * - Terms, each 't': length, bytes, number of postings, then for each posting the difference to the previous id, and
- *   its code.
- * - 'v' for each document with vectors, in their order: ordinal of the document, digest of the encoder, dimensions,
- *   passages of the document, saved passages, then for each saved passage: gap in sentences after the previous passage,
- *   sentences, scale (4 bytes), vector.
+ * - Terms, each 't': length, bytes, number of postings, and for each posting the difference to the previous id and the
+ *   code.
+ * - 'v' for each document with vectors, in the order of the documents: ordinal of the document, digest of the encoder,
+ *   dimensions, passages of the document, saved passages, then for each saved passage: gap in sentences after the
+ *   previous passage, sentences, scale (4 bytes), vector.
  * - 'e': the end.
  *
- * Numbers are varints. Kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
- * sentences, and the loader refuses postings of it. The payload omits dead postings and unused terms. It keeps the ids,
- * so ties and listing cursors survive a restart. The loader computes frequencies and forward lists from the postings.
- */
+ * Numbers are varints. Kinds, codes and texts are bytes. The gap of 'd' and 'o' ends before the document's own id. The
+ * ids of its first sentences follow this id. The loader refuses postings of a document's own id. The payload omits dead
+ * postings and unused terms. It contains the ids, so the order of ties and listing cursors survive a restart. The
+ * loader computes frequencies and forward lists from the postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"

@@ -1,4 +1,4 @@
-/* Reads the sentences of a document from the binary form of commands. Checks all sentences, then adds them.
+/* Reads the sentences of a document in the binary form of commands. Checks all sentences before it adds any.
  *
  *     sentences: one after the other, to the end of the bytes
  *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
@@ -98,7 +98,7 @@ static IndexStatus add_batch(IndexPending *pending, Batch *batch) {
     return status;
 }
 
-/* Adds many sentences at once, which makes the forward list shorter. */
+/* Adds many sentences in each call of index_add(), which makes the forward list shorter. */
 IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed) {
     Index *index = pending->index;
     size_t room = packed->most_terms > BATCH_POSTINGS ? packed->most_terms : BATCH_POSTINGS;

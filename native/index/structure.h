@@ -20,9 +20,9 @@ enum {
 /* An array in chunks. Growth copies at most one chunk and the pointers to all chunks. */
 typedef struct Chunks {
     uint8_t **chunks;
-    uint32_t capacity; /* Growth copies at most one chunk, and the pointers to all chunks. */
+    uint32_t capacity;
     uint32_t items;
-    uint32_t first_capacity; /* the first chunk doubles, so that a small index stays small */
+    uint32_t first_capacity; /* the first chunk grows by doubling, to save memory in a small index */
     uint32_t item_bytes;
 } Chunks;
 
@@ -47,7 +47,8 @@ enum { FORM_TAIL = 253, FORM_LIST = 254, FORM_FREE = 255, INLINE_BYTES = 11 };
 
 /* A term. */
 typedef struct Entry {
-    uint32_t text; /* the position of its bytes in the texts, in units of 4 bytes; in a free entry the next free one */
+    uint32_t text; /* the position of its bytes in the texts, in units of 4 bytes; in a free entry the number of the
+                    * next free entry */
     uint32_t df;   /* document frequency: live sentences that contain the term */
     uint8_t form;  /* the number of postings in `payload`, or FORM_TAIL, FORM_LIST, FORM_FREE */
     uint8_t payload[INLINE_BYTES];
@@ -59,7 +60,7 @@ enum { TEXT_CHUNK = 65536, TEXT_CLASSES = 66 };
 typedef struct Texts {
     uint8_t **chunks;
     uint32_t capacity, chunk_count;
-    uint32_t first_bytes; /* the size of the first chunk, which doubles */
+    uint32_t first_bytes; /* the size of the first chunk, which grows by doubling */
     uint32_t used;        /* bytes of the last chunk */
     uint32_t free[TEXT_CLASSES];
 } Texts;
@@ -77,7 +78,8 @@ typedef struct Block {
 typedef struct Decoded {
     uint64_t base; /* id of the first posting */
     uint32_t count;
-    uint32_t offsets[BLOCK_POSTINGS + 4]; /* ids minus the base, ascending; 4 more for whole rows */
+    uint32_t offsets[BLOCK_POSTINGS + 4]; /* ids minus the base, ascending; 4 more items, so that loops can write whole
+                                           * groups of four */
     uint8_t codes[BLOCK_POSTINGS];
 } Decoded;
 
@@ -103,7 +105,7 @@ typedef struct View {
     const Block *blocks;
     const uint8_t *tail;
     uint64_t tail_last;
-    uint32_t block_count, total; /* without and with the tail */
+    uint32_t block_count, total; /* the number of blocks without the tail, and with the tail */
     uint32_t tail_count;
     uint8_t tail_max, max;
 } View;
@@ -133,7 +135,7 @@ typedef struct Runs {
 
 enum { VECTOR_STEP = 64 }; /* a stored vector is padded with zeros to a multiple of this number of bytes */
 
-/* Consecutive sentences of a document that have one vector. */
+/* Consecutive sentences of a document that share one vector. */
 typedef struct Passage {
     uint32_t first, count;
     float scale;
@@ -144,16 +146,16 @@ typedef struct Passage {
 typedef struct Vectors {
     struct Vectors *next, *last;
     uint32_t count;         /* passages of this part */
-    uint32_t total, stored; /* passages of the document, and of these, the passages in its parts */
+    uint32_t total, stored; /* all passages of the document, and the passages that are stored in its parts */
     uint32_t encoder;       /* an index into `encoders` of the index */
-    Passage passages[];     /* `count` passages; then as many vectors */
+    Passage passages[];     /* `count` passages, then `count` vectors */
 } Vectors;
 
-/* An encoder whose vectors some documents have. If no document has any, the entry is free. */
+/* An encoder whose vectors some documents have. Without such documents, the entry is free. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
-    uint64_t documents, complete; /* with any vectors, and with all vectors */
+    uint64_t documents, complete; /* documents with any vectors, and documents with complete vectors */
     uint64_t passages, bytes;
 } Encoder;
 
@@ -161,7 +163,7 @@ enum { RECENT_EMBEDDED = 32 };
 
 /* A document whose vectors have changed the results of rankings. */
 typedef struct Embedded {
-    uint64_t id; /* the id that this change used: rankings with a lower next id, or the same, do not know it */
+    uint64_t id; /* the id that this change used; rankings whose next id is not above it do not include the change */
     uint64_t head;
 } Embedded;
 
@@ -170,7 +172,8 @@ typedef struct Embedded {
 enum { DOCUMENT_OPEN, DOCUMENT_LIVE, DOCUMENT_DEAD };
 
 typedef struct Document {
-    uint64_t head : 48; /* its own id, before the ids of its sentences; its position in the order of documents */
+    uint64_t head : 48; /* its own id, which is before the ids of its sentences; also its place in the order of
+                         * documents */
     uint64_t state : 16;
     uint64_t span; /* from `head` to the id of its last sentence */
     uint32_t sentences;
@@ -196,7 +199,7 @@ typedef struct Work {
     struct Work *next;
     uint32_t document;
     int8_t sign;       /* +1 adds its terms to the frequencies, -1 subtracts them; 0: they were never added */
-    bool forward_done; /* the frequencies are done; unless `sign` is +1, its runs are removed next */
+    bool forward_done; /* the frequencies are done; if `sign` is not +1, the removal of its runs follows */
     uint32_t at;       /* position in the forward list */
     int64_t term;      /* the last term that was counted */
     uint64_t run;      /* the id to continue from */
@@ -209,7 +212,7 @@ enum { KIND_BOOLEAN, KIND_NUMBER, KIND_TEXT, KIND_TIME, VALUE_KINDS };
 /* A field that live documents have. */
 typedef struct FieldName {
     uint8_t *name;      /* u8 length, bytes; NULL: a free entry */
-    uint64_t documents; /* that have the field; in a free entry the next free one */
+    uint64_t documents; /* live documents that have the field; in a free entry the number of the next free entry */
     uint64_t values[VALUE_KINDS];
 } FieldName;
 
@@ -230,8 +233,8 @@ struct Index {
     uint32_t free_document;
     Runs runs;
     uint64_t next_id;
-    /* A ranking with a lower next id does not know the last document that was committed in parts, or the fields that
-     * changed last. */
+    /* A ranking with a lower next id does not include the last commit of a document in parts, or the last change of
+     * fields. */
     uint64_t committed_late;
 
     Table name_table;
@@ -243,13 +246,13 @@ struct Index {
     uint64_t document_count, sentences, terms; /* live */
     uint64_t filled_count;                     /* live documents with at least one sentence */
     uint64_t term_count;                       /* in the dictionary */
-    uint64_t postings, dead_postings;          /* in the lists; of these, those of removed documents */
+    uint64_t postings, dead_postings;          /* all postings; postings of removed documents */
 
     Encoder *encoders;
     uint32_t encoder_count;
     Embedded *embedded;      /* a ring of RECENT_EMBEDDED; NULL: no vectors have changed yet */
-    uint64_t embedded_count; /* all, of which the ring has the last */
-    uint64_t embedded_from;  /* a ranking with a lower next id does not know vectors that the ring no longer names */
+    uint64_t embedded_count; /* the number of all changes of vectors; the ring has the last of them */
+    uint64_t embedded_from;  /* a ranking with a lower next id does not include changes that the ring has overwritten */
 
     bool sweeping;
     uint32_t sweep_term, sweep_block;

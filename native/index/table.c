@@ -2,12 +2,12 @@
  *
  * This is extendible hashing: a directory of segments. Each segment is an open addressing table of at most
  * SEGMENT_SLOTS slots. A full segment is split in two by the next bit of the hash. A split moves about 900 items,
- * however large the table is. Only the directory doubles at once; it has 8 bytes for about every 600 items. A lookup
- * compares one byte of an item's hash before it reads other memory.
+ * independent of the size of the table. Only the directory doubles at once. It has 8 bytes for about every 600 items. A
+ * lookup compares one byte of an item's hash before it reads other memory.
  *
- * Segments fill evenly, so in a growing table all segments split within a short time. Then each new item moves about
- * eight others. A moved item is hashed again, and its bytes may be anywhere in memory. Prefetching several items makes
- * a split three times as fast. */
+ * Segments fill evenly, so in a growing table all segments split within a short time. In this time, each new item moves
+ * about eight other items. A split must read the bytes of each moved item to hash it, and these bytes are at distant
+ * addresses. So a split prefetches several items, which makes it three times as fast. */
 #include "index/table.h"
 
 #include "index/memory.h"
@@ -18,7 +18,7 @@ struct Segment {
     uint32_t count, slots;
     uint32_t depth;
     uint32_t pattern; /* the lowest `depth` bits of the hash */
-    uint32_t items[]; /* then a byte for each slot: 0 means empty */
+    uint32_t items[]; /* after the items, one byte for each slot: 0 means empty */
 };
 
 static inline uint8_t *tags_of(const Segment *segment) { return (uint8_t *)(segment->items + segment->slots); }
@@ -62,8 +62,8 @@ static void fetch(const Index *index, const Table *table, const Segment *segment
     if (slot < segment->slots && tags_of(segment)[slot]) table->fetch(index, segment->items[slot], first);
 }
 
-/* Moves the items of a segment to `zero` or `one` by one bit of their hash, and frees the segment. `zero` and `one` may
- * be the same. */
+/* Moves each item of a segment to `zero` or `one`, according to one bit of its hash, and frees the segment. `zero` and
+ * `one` may be the same segment. */
 static void move(Index *index, const Table *table, Segment *from, Segment *zero, Segment *one, uint32_t bit) {
     const uint8_t *tags = tags_of(from);
     for (uint32_t slot = 0; slot < 2 * AHEAD; slot++) fetch(index, table, from, slot, true);
@@ -130,7 +130,7 @@ uint32_t table_find(const Index *index, const Table *table, const TableKey *key,
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
-        /* At MAX_DEPTH, all hashes may be equal, and splits might never end. So such a segment grows instead. */
+        /* At MAX_DEPTH, all hashes of a segment may be equal, so a split may not help. So the segment grows instead. */
         if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
             resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);
@@ -138,7 +138,7 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     put(segment, hash, item);
 }
 
-/* Joins a segment with its neighbor if both are nearly empty. Returns the number of hashed items. */
+/* Merges a segment with its neighbor if both are nearly empty. Returns the number of hashed items. */
 static uint32_t shrink(Index *index, Table *table, Segment *segment) {
     uint32_t hashed = segment->count;
     if (segment->slots > FIRST_SLOTS && segment->count <= segment->slots / 8) {
@@ -164,7 +164,8 @@ uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) 
     uint8_t *tags = tags_of(segment);
     uint32_t mask = segment->slots - 1, hole = home_of(segment, hash), hashed = 0;
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
-    /* Each following item moves up, unless its home position is between the gap and its own position. */
+    /* Each following item moves into the gap, except if its home position is between the gap and its current
+     * position. */
     for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask, hashed++) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;

@@ -19,8 +19,8 @@ void table_free(Index *index, Table *table);
 uint32_t table_find(const Index *index, const Table *table, const TableKey *key, TableEqual equal);
 /* The item must not be in the table. */
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item);
-/* The item must be in the table. Returns how many other items were hashed to close the gap: about 30 in a full
- * segment. */
+/* The item must be in the table. Removes the item. Returns how many other items were hashed to close the gap: about 30
+ * in a full segment. */
 uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
 
 #endif

@@ -14,7 +14,7 @@ enum { SLOTS = 2 * INDEX_MAX_VALUES };
 typedef struct Page {
     IndexValue *values;
     size_t count, bytes;
-    uint32_t *slots; /* an open addressing table of the numbers of the values + 1 */
+    uint32_t *slots; /* an open addressing hash table; a slot has the number of a value plus 1 */
 } Page;
 
 /* Counts a document once for each of its distinct values. */

@@ -1,13 +1,12 @@
 /* Vectors of passages, which are attached to documents.
  *
- * A passage is a range of sentences of one document. Its vector has small integers and a scale: a value of the
- * embedding is `scale` times an integer. Packed passages have, for each passage: u32 the number of its first sentence,
- * u32 the number of its sentences, f32 scale, and `dims` signed bytes. All numbers are little-endian.
+ * A passage is a range of sentences of one document. Its vector consists of a scale and 8-bit integers. A value of the
+ * embedding is the scale times an integer. In packed passages, each passage has: u32 index of its first sentence, u32
+ * count of its sentences, f32 scale, and `dims` signed bytes. All numbers are little-endian.
  *
- * Each call that appends passages makes one part. The vectors of a part are one after another in memory, so a scan of
- * all documents reads memory in long pieces. A stored passage takes 12 bytes and its vector, padded to a multiple of
- * VECTOR_STEP bytes. A part takes 32 bytes more. Only live documents have vectors. All vectors of a document come from
- * one encoder. */
+ * Each call that appends passages creates one part. The vectors of a part are contiguous in memory, which makes a scan
+ * of all documents fast. A stored passage takes 12 bytes, plus its vector padded to a multiple of VECTOR_STEP bytes. A
+ * part takes 32 bytes more. Only live documents have vectors. All vectors of a document come from one encoder. */
 #include "index/vectors.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@ static inline const int8_t *part_values(const Vectors *part) { return (const int
 
 /* Returns the index of an encoder whose vectors documents have, or NO_ENCODER. */
 uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
-/* Like encoder_find(), but adds a missing encoder. NO_ENCODER: there are INDEX_MAX_ENCODERS already. */
+/* Like encoder_find(), but adds a missing encoder. NO_ENCODER: the index already has INDEX_MAX_ENCODERS. */
 uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t dims);
 
 /* True: rankings use the vectors of this document for questions of this encoder. */
@@ -39,7 +39,8 @@ void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t
                     uint32_t count);
 void vectors_free(Index *index, Document *document);
 void vectors_free_encoders(Index *index);
-/* Uses an id, because the document's complete vectors have changed. */
+/* Call it after a change of the document's complete vectors. Uses an id, so that rankings before and after the change
+ * can be distinguished. */
 void vectors_changed(Index *index, const Document *document);
 
 #endif

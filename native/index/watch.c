@@ -1,37 +1,37 @@
-/* Watched questions: which cached answers a write may change.
+/* Watched questions: finds the cached answers that a write may change.
  *
- * WHAT IS WATCHED. An answer was made from the best sentences of a ranking. It stays valid while three conditions hold:
- * the documents of these sentences remain, the weights of the question's terms stay about the same, and no new sentence
- * reaches the score of the last ranked sentence. So a watched question has its terms with their idf, the score to
- * reach, its documents, and bounds for the number of sentences of this index. The caller divides the tolerance of the
+ * WHAT IS WATCHED. The best sentences of a ranking determine an answer. The answer stays valid under three conditions:
+ * the documents of these sentences are unchanged, the weights of the question's terms stay about the same, and no new
+ * sentence reaches the score of the last ranked sentence. So a watched question has its terms with their idf, this
+ * score, its documents, and bounds for the number of sentences of this index. The caller divides the tolerance of the
  * corpus among its indexes.
  *
- * THE COST OF A WRITE is small for any number of questions, and LOOKS_PER_WRITE limits it: dropping a question without
- * a check is always correct. A hash table finds the watched terms of a new sentence, usually none. The write only
- * checks the questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions
- * are not essential if all of them together cannot reach the score. A sentence that contains only such terms cannot
- * reach it either. For the other sentences, the score is computed as in the ranking. Frequencies are compared only for
- * terms of the write. Each term has the narrowest bounds of all its questions. Only when a frequency leaves these
- * bounds, all questions are checked once.
+ * THE COST OF A WRITE is small for any number of questions. LOOKS_PER_WRITE limits the number of checked questions. The
+ * write drops other questions without a check, which is always correct. A hash table finds the watched terms of a new
+ * sentence. Usually no term is watched. The write only checks the questions for which such a term is *essential*. As in
+ * MaxScore, the terms with the lowest contributions are not essential if all of them together cannot reach the score. A
+ * sentence that contains only such terms cannot reach the score either. For the other sentences, the write computes the
+ * score as in the ranking. It compares only the frequencies of its own terms. Each term has the narrowest bounds of all
+ * its questions. When a frequency leaves these bounds, the write checks all questions once.
  *
- * LONG DOCUMENTS must not block a write either. Their parts are checked when they arrive. A question that is asked
- * while a document is open is compared with the parts that have arrived. So the commit has nothing left to check. The
- * terms of the document are counted in steps (documents.c). Until they are counted, rankings use the earlier
- * frequencies, so answers from these are valid. Then a review compares all terms, also in steps.
+ * LONG DOCUMENTS must not block a write either. Each part is checked when it arrives. If a question is asked while a
+ * document is open, it is compared with the received parts. So the commit has nothing left to check. The terms of the
+ * document are counted in steps (documents.c). Until they are counted, rankings use the earlier frequencies, and
+ * answers from these rankings are valid. Then a review compares all terms, also in steps.
  *
- * MANY QUESTIONS may have been answered from one removed document. When the write is answered, no lookup finds any of
- * them, and the clients that cache their answers have been notified. Naming each question would take as long as the
- * rest of the write. So above INDEX_TOLD_BY_NAME questions there is one report for all. Their memory is freed in steps
- * (questions.c).
+ * MANY QUESTIONS may have been answered from one removed document. Before the reply to the removal, all these questions
+ * are dropped, and the clients that cache their answers are notified. A report for each question would take as long as
+ * the rest of the write. So for more than INDEX_TOLD_BY_NAME questions there is one report for all. The memory of the
+ * questions is freed in steps (questions.c).
  *
- * VECTORS. The score of a question with a vector is a sum of words and meaning. New sentences have no vectors yet, so
- * the cosine for missing vectors counts for them. When vectors are attached to a document, its passages are compared
- * with the questions: first by an upper bound, which knows the words of the document, then in a ranking of this
- * document alone. The number of comparisons is limited too. If vectors were attached after a ranking, its question is
- * compared with them before it is watched.
+ * VECTORS. With a vector, the score is the sum of a score by words and a score by meaning. New sentences have no
+ * vectors yet, so their score uses the cosine for missing vectors. When vectors are attached to a document, its
+ * passages are compared with the questions. The first comparison is with an upper bound from the document's words and
+ * cosines. The second is a ranking of this document alone. The number of comparisons is limited too. If vectors were
+ * attached after a ranking, its question is compared with these vectors before it is watched.
  *
- * Watched questions are not saved. If a service may have missed a report, it must ask whether the question of a cached
- * answer is still watched under the same token. */
+ * Watched questions are not saved. A service that may have missed a report must ask whether the question of a cached
+ * answer is still watched with the same token. */
 #include "index/questions.h"
 
 #include <math.h>
@@ -48,13 +48,13 @@
 #include "index/sentences.h"
 #include "index/vectors.h"
 
-/* How many questions a write checks, which takes some milliseconds. If a write may concern more questions, the others
- * are dropped without a check. */
+/* The most questions that a write checks, which takes some milliseconds. A write drops further questions without a
+ * check. */
 enum { LOOKS_PER_WRITE = 100000 };
-/* Up to this size, the terms of a forward list are looked up one by one, which takes 1 to 2 ms. */
+/* The terms of a forward list up to REVIEW_BYTES are looked up one by one, which takes 1 to 2 ms. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
-/* How many terms a write counts itself, which takes about 2 ms. */
+/* The most overdue terms that a write counts, which takes about 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
 
 /* Counts overdue terms. True: frequencies are exact. */
@@ -72,7 +72,7 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
     return term == NO_ITEM ? 0 : entry_at(index, term)->df;
 }
 
-/* True: the best sentence that the query finds would change the answer. */
+/* True: the best sentence of the query reaches the score, so it would change the answer. */
 static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     IndexHit best;
     double weights[INDEX_MAX_QUESTION_TERMS];
@@ -81,7 +81,7 @@ static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.total >= score);
 }
 
-/* True: a ranking would read all vectors of the question's encoder. */
+/* True: a ranking reads all vectors of the question's encoder, because they are within the limit. */
 static bool reads_all(Index *index, const IndexVector *vector) {
     uint32_t encoder = encoder_find(index, vector->digest);
     return encoder == NO_ENCODER ||
@@ -108,7 +108,7 @@ static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, Ind
     return false;
 }
 
-/* True: the ranking would be the same now, and also after the commit of the open documents. */
+/* True: the ranking has the same result now, and still after the commit of the open documents. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -154,7 +154,7 @@ static int by_most(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* Returns the contribution of meaning to the score of a sentence without a vector. */
+/* Returns the contribution of the missing vector to the score of a sentence without a vector. */
 static double of_missing(const Question *question) {
     return question->vector ? meaning_weigh(question->vector, NAN) : 0;
 }
@@ -385,7 +385,7 @@ static bool admits(Index *index, const Question *question, const Document *docum
     return admitted;
 }
 
-/* Filters are stored as bytes and compiled only here, because few sentences reach a score. */
+/* Filters are stored as bytes and compiled only here, because only few sentences reach a score. */
 static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
     if (!question->filter_length) return true;
     return admits(arrival->index, question, document_of(watch, arrival));
@@ -438,8 +438,8 @@ static void judge_filter(IndexWatch *watch, Question *question, const Document *
         question_doom(watch, question);
 }
 
-/* Checks the questions of a watched term of the document, by their filters only. Scores cannot be computed, because the
- * index has only the terms of a document, not its sentences. */
+/* Checks the questions of a watched term of the document, but only their filters. Scores cannot be computed, because
+ * the index has only the terms of a document, not its sentences. */
 static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
     for (uint32_t i = 0; i < anchor->count; i++) judge_filter(watch, anchor->links[i].question, before, arrival);
 }
@@ -458,7 +458,7 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);
     }
-    /* Looking up the terms of a long list takes too long. So only the filter of each question is checked. */
+    /* Looking up the terms of a long list takes too long. So this checks only the filter of each question. */
     if (document->forward_bytes > REVIEW_BYTES)
         for (Question *question = watch->oldest, *next; question; question = next) {
             next = question->newer;
@@ -478,16 +478,16 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
 
 /* ---- New vectors ---- */
 
-/* Limits for the comparisons after vectors were attached: dot products, which take some milliseconds, and rankings of
- * the document. */
+/* Limits for the comparisons after vectors were attached: the number of dot products, which take some milliseconds, and
+ * the number of rankings of the document. */
 enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
 
 /* A document whose vectors have changed. */
 typedef struct Changed {
     Index *index;
     const Document *document;
-    bool knows_words;           /* the terms of the document have the stamp of the watch */
-    int64_t products, rankings; /* that may still be made */
+    bool knows_words;           /* the watched terms of the document are marked with the stamp of the watch */
+    int64_t products, rankings; /* the remaining dot products and rankings */
 } Changed;
 
 /* Marks the watched terms of the document. False: the document has too many terms. */
@@ -568,7 +568,7 @@ void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_
 
 /* ---- The end of a write ---- */
 
-/* Finds the touched terms whose frequency has left their bounds. True: there are such terms. */
+/* Marks the touched terms whose frequency is outside their bounds. True: there are such terms. */
 static bool find_out(IndexWatch *watch, const Index *index) {
     bool any = false;
     for (Anchor *anchor = watch->touched; anchor; anchor = anchor->next_touched) {
@@ -582,7 +582,7 @@ static bool find_out(IndexWatch *watch, const Index *index) {
     return any;
 }
 
-/* Drops the questions whose own bounds a frequency has left. Then computes the narrowest bounds of the remaining
+/* Drops the questions with a frequency outside their own bounds. Then computes the narrowest bounds of the remaining
  * questions. */
 static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;

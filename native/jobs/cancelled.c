@@ -1,8 +1,8 @@
-/* A worker may still work on a job that is cancelled. Until it stops, the job keeps its place in its order and counts
- * against the limits of its user. The record of the job ends in one of three ways:
+/* A worker may still work on a cancelled job. Until the worker stops, the job blocks the next job of its order and
+ * counts against the limits of its user. The record of the job ends in one of these cases:
  * - The worker reports the end of the job.
  * - The worker dies.
- * - The time to stop is over. Then the module kills the worker. */
+ * - The worker does not stop in time. Then the module kills the worker. */
 #include "jobs/cancelled.h"
 
 #include <stdio.h>
@@ -16,9 +16,9 @@ typedef struct Cancelled {
     uint64_t id;
     RedisModuleTimerID timer;
     int was_paused;
-    uint64_t told_at; /* the number of QA.NEXT calls when the worker got the notice; 0: the worker has not got it yet */
-    long long later_ms; /* ms that the worker may continue after the notice: if the client left early, the time until
-                           the deadline */
+    uint64_t told_at;   /* the number of QA.NEXT calls when the module sent the notice; 0: not sent yet */
+    long long later_ms; /* ms that the worker may continue after it has got the notice: if the client left early, the
+                         * time until the deadline */
     Order *order;       /* the job's order, whose next job must wait; or NULL */
     Queue *queue;
     QueueHold hold;
@@ -39,8 +39,7 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-/* Runs after the notice was handed out. If the worker's event loop is not blocked, the worker then calls QA.NEXT again.
- */
+/* Runs after the module has sent the notice. Then a worker whose event loop is not blocked calls QA.NEXT again. */
 static void free_cancel(void *data) {
     uint64_t id = (uint64_t)*(long long *)data;
     Cancelled *found = RedisModule_DictGetC(cancelled, &id, sizeof id, NULL);
@@ -59,7 +58,7 @@ static void free_cancelled(Cancelled *job) {
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Cancelled *job = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    /* The worker could not send QA.DONE during the pause, so the grace time starts at the end of the pause. */
+    /* During a pause the worker cannot send QA.DONE, so the grace time starts at the end of the pause. */
     if (paused || job->was_paused) {
         job->was_paused = paused;
         job->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, job);

@@ -4,7 +4,7 @@
 
 #include "jobs/job_state.h"
 
-/* `kill` must kill the worker. It is called if the worker does not stop working on a cancelled job. */
+/* `kill` kills the worker. This part calls it if the worker does not stop a cancelled job in time. */
 void cancelled_on_load(void);
 void cancelled_attach(void (*kill)(const char *reason, int innocent));
 

@@ -1,13 +1,13 @@
-/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). The server remembers which keys are read while it serves a client. A
- * client that missed a key waits until its job ends, and must then be remembered as a reader of the key. But a module's
- * reply to a blocked client does not count as serving the client, unless the client is blocked on a key that becomes
+/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). The server records the keys that it reads while it serves a client. A
+ * client that missed a key waits until its job ends. Then the server must record it as a reader of the key. But a
+ * module's reply to a blocked client is not recorded. The exception is a client that is blocked on a key that becomes
  * ready. So on Redis 7.2 and later and on Valkey, the module uses this sequence:
  * 1. It blocks a client that tracks keys on the key that the client has missed.
  * 2. When the job ends, it signals the key as ready.
  * 3. The server calls JOB_Read while it serves the client, and JOB_Read reads the key.
  * 4. The client is unblocked.
  *
- * The server frees such a job as soon as its client stops waiting, for any reason. */
+ * The server frees such a job when its client stops waiting for any reason. */
 #include "jobs/clients.h"
 
 #include "server/caller.h"
@@ -38,19 +38,18 @@ static int JOB_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 
 static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
     Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
-    if (job) left(ctx, job); /* if it is NULL, the job has ended, but its client left before it got the reply */
+    if (job) left(ctx, job); /* NULL: the job has ended, but its client left before the reply */
 }
 
-/* The reply to a client that is blocked on a key. Either its job has ended, or CLIENT UNBLOCK has unblocked the client.
- */
+/* The reply to a client that is blocked on a key. Its job has ended, or CLIENT UNBLOCK has unblocked the client. */
 static int JOB_Unblocked(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (job->state != JOB_ENDED) left(ctx, job);
     return JOB_Reply(ctx, argv, argc);
 }
 
-/* The key is ready, perhaps because of another client's job. JOB_Reply sends the reply later. If JOB_Read sent it, the
- * server would count the client as blocked for some time after the reply. */
+/* The key is ready, maybe because of another client's job. JOB_Reply sends the reply later. After a reply in JOB_Read,
+ * the server would count the client as blocked for some time. */
 static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;

@@ -4,11 +4,11 @@
 
 #include "jobs/job_state.h"
 
-/* `left` is called when a client disconnects or stops waiting before its job has ended. */
+/* This part calls `left` when a client disconnects or stops waiting before its job has ended. */
 void clients_on_load(void (*left)(RedisModuleCtx *ctx, Job *job));
 
-/* Blocks the calling client. 0: the server does not let this client wait. For example, Valkey refuses clients that have
- * subscriptions. */
+/* Blocks the calling client. 0: the server does not block this client. For example, Valkey refuses to block clients
+ * that have subscriptions. */
 int clients_block(RedisModuleCtx *ctx, Job *job);
 
 /* Call it when the job has ended. The client gets the reply, and then the job is freed. */

@@ -30,40 +30,41 @@ typedef struct JobResult {
     long long run_us; /* the time in microseconds since the job was handed out; 0: it was never handed out */
 } JobResult;
 
-/* A class lists those of TENSORS, DAG and TIMEDOUT with which its jobs may end. */
+/* The bit of a status in JobClass.statuses. */
 #define JOB_STATUS(status) (1u << (status))
 
 typedef struct JobClass {
     const char *kind; /* as in docs/worker-protocol.md */
     /* Writes the arguments of the job as elements of the reply, and returns their number. Called again for a retry. */
     int (*emit)(RedisModuleCtx *ctx, void *data);
-    /* Called once, when the job has ended for any cause. Its context belongs to a command or a timer, and may write and
-     * replicate keys. May be NULL.
-     * Returns NULL if the client's reply follows `result`: the RESP value (OK, OVERRIDE), the error (FAILED), +OK
+    /* Called once, when the job has ended for any cause. `ctx` is the context of a command or a timer, and may write
+     * and replicate keys. May be NULL.
+     * Returns NULL if the client gets the reply for `result`: the RESP value (OK, OVERRIDE), the error (FAILED), +OK
      * (TENSORS) or +TIMEDOUT. Otherwise returns an error line for the client. The line is in static memory, or in
      * memory that the job owns. */
     const char *(*finish)(RedisModuleCtx *ctx, void *data, const JobResult *result);
-    /* Writes the client's reply, in the client's context, after finish. If it is NULL, job_default_reply does. */
+    /* Writes the client's reply, in the client's context, after finish. NULL: job_default_reply writes the reply. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
-    /* Returns the key for whose value the client waits. When the job ends, a client that tracks keys becomes a reader
-     * of this key. This is necessary because the function's own write has already invalidated the miss. NULL: jobs of
-     * this class have no such key. */
+    /* Returns the missing key that the client has read. When the job ends, a client that tracks keys becomes a reader
+     * of this key. This is necessary because the function's write of the key has ended the tracking. NULL: jobs of this
+     * class have no such key. */
     RedisModuleString *(*awaited)(void *data);
     /* Returns the id of the registration of the job. NULL: jobs of this class have no registration. */
     RedisModuleString *(*registration)(void *data);
-    /* Returns the cost of the job for the models, in sentences. The cost counts against the turn of its user, and
-     * against the limit of its user's jobs in the worker. NULL, or 0: no model works for the job, or the job only waits
+    /* Returns the cost of the job for the models, in sentences. The cost counts against the share of its user, and
+     * against the limit of its user's jobs in the worker. NULL or 0: no model runs for the job, or the job only waits
      * for other jobs. */
     uint32_t (*cost)(void *data);
-    int of_user;       /* runs a user function: such jobs have their own queue, so other jobs never wait for them */
-    int of_model;      /* runs a model for a client: such jobs have their own queue, so questions never wait for them */
-    int in_order;      /* of the jobs of one registration that have a waiting client, only one runs at a time */
-    int with_events;   /* a notice that is in the queue of events; if this queue is full, the notice is dropped */
+    int of_user;       /* runs a user function: these jobs have their own queue, so other jobs never wait for them */
+    int of_model;      /* runs a model for a client: these jobs have their own queue, so questions never wait for
+                        * them */
+    int in_order;      /* jobs of one registration with a waiting client run one at a time */
+    int with_events;   /* a notice in the queue of events; if this queue is full, the notice is dropped */
     int before_ready;  /* may be handed out before QA.READY */
-    int unmeasured;    /* the slow log ignores its time, because the job only asks or waits for other jobs */
+    int unmeasured;    /* the slow log ignores it, because it only asks or waits for other jobs */
     int queue_timeout; /* the client's timeout limits the time in the queue, then `qa.job-timeout-ms` limits the run */
-    unsigned statuses; /* the JOB_STATUS bits of those of TENSORS, DAG and TIMEDOUT that its jobs may end with */
+    unsigned statuses; /* JOB_STATUS bits: which of TENSORS, DAG and TIMEDOUT its jobs may end with */
 } JobClass;
 
 /* The reply to the client of a class without `reply`. */
@@ -74,8 +75,7 @@ void job_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
 /* For a class with `queue_timeout`. 1: the client's TIMEOUT passed before the job started. */
 int job_timed_out(const JobResult *result);
-/* Returns the milliseconds until `until_us`, at least 1. Returns 0 if `until_us` is 0, which means that the client gave
- * no TIMEOUT. */
+/* Returns the milliseconds until `until_us`, at least 1. 0: `until_us` is 0, because the client gave no TIMEOUT. */
 long long job_wait_left_ms(uint64_t until_us);
 
 #endif

@@ -6,8 +6,8 @@
 #include "server/config.h"
 #include "server/server.h"
 
-/* The worker works on a large job in parts. So a job counts at most MAX_HOLD against the limits of its user's jobs in
- * the worker. */
+/* The worker runs a large job in parts. So a job counts at most MAX_HOLD against the limit of its user's jobs in the
+ * worker. */
 enum { MAX_HOLD = 16, MAX_COST = 65536, MAX_ERROR = 64 * 1024 };
 
 Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
@@ -37,7 +37,7 @@ void job_free(Job *job) {
 
 void job_set_result(Job *job, const JobResult *result) {
     job->result = *result;
-    /* 0 means that the job never ran, so run_us of a job that ran is at least 1 */
+    /* 0 means that the job never ran. So run_us of a job that ran is at least 1. */
     job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
     if (result->error) {
         size_t length = strnlen(result->error, MAX_ERROR);

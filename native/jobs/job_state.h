@@ -16,7 +16,8 @@ typedef struct Job {
     void *data;
     JobState state;
     Queue *queue;
-    Order *order; /* of a class with in_order, else NULL; until the job may run, `queue` is the queue of this order */
+    Order *order; /* the order, if the class has in_order; else NULL. Until the job may run, `queue` is the queue of
+                   * this order */
     JobKindStats *stats;
     int attempt;
     int retry; /* 1: the job is in the queue of retries, because its worker died */
@@ -37,7 +38,7 @@ typedef struct Job {
     char *error;         /* the memory of result.error */
 } Job;
 
-/* `timeout_ms` has the meaning that it has in jobs_submit_blocking. */
+/* `timeout_ms`: as in jobs_submit_blocking. */
 Job *job_new(const JobClass *class, void *data, long long timeout_ms);
 void job_free(Job *job);
 

@@ -1,12 +1,12 @@
-/* A job is in one place at a time: in a queue, in the list of running jobs, or ended and waiting for the reply to its
- * client. by_id holds the queued and running jobs.
+/* A job has one state at a time: queued, running, or ended with a pending reply to its client. by_id contains the
+ * queued and running jobs.
  *
- * Only end() ends a job. It removes the job from its place, and calls `finish` of its class. It frees a job without a
- * client at once. clients.c frees a job with a client after the client's reply. An ended job is not in by_id, so a
- * later timer or disconnection does not find it, and it cannot end twice.
+ * Only end() ends a job. end() removes the job from its queue or list, and calls `finish` of its class. It frees a job
+ * without a client at once. clients.c frees a job with a client after the reply. An ended job is not in by_id. So a
+ * later timer or disconnection does not find the job, and cannot end it again.
  *
- * If a running job ends before the worker has answered, the worker may still work on it. So a record of the job stays
- * (cancelled.c). */
+ * If a running job ends before the worker has answered, the worker may still work on it. So cancelled.c has a record of
+ * the job. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
@@ -62,7 +62,8 @@ static void disarm(Job *job) {
     job->deadline_us = 0;
 }
 
-/* Copies the parts of `result` that the client's reply needs. Afterwards the job is freed, or clients.c owns it. */
+/* Ends a job. Copies the parts of `result` that the client's reply needs. Afterwards the job is freed, or clients.c
+ * owns it. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
     if (job->state == JOB_QUEUED) {
@@ -144,15 +145,15 @@ static int refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const 
     return 0;
 }
 
-/* Makes space in a full queue: ends the newest job of the user with the most jobs, if the calling user has fewer. So a
- * user that fills the queue does not keep other users out. 0: no other user has more jobs. */
+/* Makes space in a full queue: if another user has more jobs than the calling user, ends the newest job of the user
+ * with the most jobs. So a user that fills the queue does not block other users. 0: no other user has more jobs. */
 static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, QueueName name, const QueuePlace *place,
                       size_t queued) {
     Job *rival = queues_rival(class, data, name, place);
     if (!rival || !rival->client) return 0;
     char error[160];
     snprintf(error, sizeof error,
-             "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), and others have fewer in it, try again "
+             "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), and others have fewer jobs, try again "
              "later",
              queued, config.max_queue);
     pushed_out++;
@@ -161,8 +162,7 @@ static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, Qu
 }
 
 static int refuse_blocking(RedisModuleCtx *ctx, Job *job) {
-    const char *error =
-        "ERR this connection may not wait for a reply, as it is subscribed to something: use another one";
+    const char *error = "ERR the server does not block a connection with subscriptions: use another connection";
     JobResult result = {.status = JOB_FAILED, .error = error, .cause = CAUSE_ANSWERED};
     job->stats->refused++;
     if (job->class->reply) job->class->reply(ctx, job->data, &result);
@@ -200,7 +200,7 @@ int jobs_submit(const JobClass *class, void *data, long long timeout_ms) {
         return 0;
     }
     Job *job = job_new(class, data, timeout_ms);
-    /* Registrations take turns. So many events of one registration do not delay the events of others. */
+    /* Registrations take turns, so many events of one registration do not delay the events of others. */
     if (name == QUEUE_OF_BACKGROUND && class->registration) job->place = flows_of_name(class->registration(data));
     enqueue(job, name);
     return 1;
@@ -229,8 +229,8 @@ static void start(Job *job) {
 
 void jobs_asked(void) { cancelled_asked(); }
 
-/* Returns when the job arrived, in microseconds of CLOCK_MONOTONIC. The server's own clock may be another clock, but
- * the worker must be able to compare the time with its own. */
+/* Returns the time when the job arrived, in microseconds of CLOCK_MONOTONIC. The worker compares this time with its own
+ * clock. The server's own clock may be another clock. */
 static long long came_us(const Job *job) {
     struct timespec now;
     if (!job->id || clock_gettime(CLOCK_MONOTONIC, &now)) return 0;
@@ -254,7 +254,7 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity) {
     return 1;
 }
 
-/* 1: the class of the job allows a job to end with this status. */
+/* 1: the class of the job allows this status. */
 static int may_end_with(const Job *job, JobStatus status) {
     unsigned special = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT);
     return !(JOB_STATUS(status) & special & ~job->class->statuses);

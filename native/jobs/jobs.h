@@ -1,10 +1,10 @@
-/* Jobs: the work of a shard's worker, and the clients that wait for it.
+/* Jobs: work for a shard's worker, and the clients that wait for the results.
  *
  * The code of this room runs on the server's main thread. A command creates a job and describes it by a JobClass
  * (job.h). qa_commands.c gives jobs to the worker and receives their results. The files of this room:
  *   jobs.c       submits, starts and ends jobs, and enforces deadlines
  *   queues.c     the queues, and the retries after a worker's death
- *   clients.c    the clients that wait
+ *   clients.c the waiting clients
  *   cancelled.c  cancelled jobs that the worker may still work on
  * This room does not include the rooms above it. It calls the worker through JobsWorker. */
 #ifndef QA_JOBS_H
@@ -13,23 +13,22 @@
 #include "jobs/job.h"
 #include "jobs/queues.h"
 
-/* Blocks the calling client and queues a job for it. `timeout_ms` 0: the limit is `qa.job-timeout-ms`. Negative: the
- * job has no deadline.
- * 1: the job is queued. 0: the job was refused, and `data` has been freed. The client has got an error, or the reply
- * that the class defines. Reasons for a refusal: the queue is full, no worker is configured, or the client cannot be
- * blocked (MULTI, Lua, a deny-blocking client). */
+/* Blocks the calling client and queues a job for it. `timeout_ms` 0: the limit is `qa.job-timeout-ms`. Negative: no
+ * deadline.
+ * 1: the job is queued. 0: the job was refused, `data` was freed, and the client has got an error or the reply of the
+ * class. Reasons for a refusal: the queue is full, no worker is configured, or the client cannot be blocked (MULTI,
+ * Lua, a deny-blocking client). */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* Returns the error line with which the module refuses all new jobs of clients, because there can be no worker. NULL:
- * jobs are accepted. */
+/* Returns the error line for all new jobs of clients if there can be no worker. NULL: jobs are accepted. */
 const char *jobs_refusal(void);
 
-/* Queues a job without a client. 0: the queue for such jobs is full, and `data` has been freed. The timeout counts from
- * when the worker gets the job, because these jobs may be queued for long. */
+/* Queues a job without a client. 0: the queue for these jobs is full, and `data` has been freed. The timeout starts
+ * when the worker gets the job, because these jobs may be queued for a long time. */
 int jobs_submit(const JobClass *class, void *data, long long timeout_ms);
 
-/* Queues a notice (model.drop, unregister, message, cancel): a job with id 0, which the worker gets once and does not
- * answer. 0: too many notices are queued, and `data` has been freed. */
+/* Queues a notice (model.drop, unregister, message, cancel). A notice is a job with id 0. The worker gets it once and
+ * does not answer it. 0: too many notices are queued, and `data` has been freed. */
 int jobs_notify(const JobClass *class, void *data);
 
 /* Ends the queued jobs of a registration. Their clients get `error`. Needs a context that may write keys. */
@@ -42,8 +41,8 @@ int jobs_on_load(RedisModuleCtx *ctx);
 /* The functions of the worker that this room calls. */
 typedef struct JobsWorker {
     const char *(*refusal)(void); /* returns NULL, or an error line that says why there can be no worker */
-    void (*wake)(void);           /* tells a waiting link that a job may be available */
-    /* Kills the worker and returns at once. jobs_worker_lost is called later. */
+    void (*wake)(void);           /* wakes a waiting link, because a job may be available */
+    /* Kills the worker and does not wait for its death. jobs_worker_lost is called later. */
     void (*kill)(const char *reason, int innocent);
 } JobsWorker;
 
@@ -53,16 +52,16 @@ void jobs_attach(const JobsWorker *worker);
 /* Call it for each QA.NEXT. */
 void jobs_asked(void);
 
-/* Takes the next job for which the worker has capacity, subtracts it from `capacity`, and writes it as one element of
- * the reply to the calling link. 0: there is no such job. */
+/* Takes the next job that fits into `capacity`, subtracts it from `capacity`, and writes it as one element of the reply
+ * to the calling link. 0: there is no such job. */
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity);
 
 /* Ends the job with the result that QA.DONE reports. 0: no job with this id is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
 
-/* Call it when the worker has died. Its jobs return to the queue, or fail if a worker has died on them before.
- * `innocent` 1: the module killed the worker because of a cancelled job, so this death does not count against the other
- * jobs. Needs a context that may write keys. */
+/* Call it when the worker has died. Its jobs return to the queue. A job whose worker has died before fails. `innocent`
+ * 1: the module killed the worker because of a cancelled job, so this death does not count against the other jobs.
+ * Needs a context that may write keys. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
 
 size_t jobs_queued_clients(void);

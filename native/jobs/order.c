@@ -1,5 +1,5 @@
-/* For each name in use there is one order, with one queue of waiting nodes. An order exists until its last node has
- * ended. */
+/* Each name in use has one order, and each order has one queue of waiting nodes. An order exists until its last node
+ * has ended. */
 #include "jobs/order.h"
 
 struct Order {
@@ -71,6 +71,6 @@ QueueNode *order_rival(size_t besides) {
     while (RedisModule_DictNextC(iterator, NULL, (void **)&order))
         if (!longest || queue_length(order->kept) > queue_length(longest)) longest = order->kept;
     RedisModule_DictIteratorStop(iterator);
-    /* the place names no existing flow, so the queue returns its newest node */
+    /* no flow has this place, so queue_rival returns the newest node */
     return longest && queue_length(longest) > besides + 1 ? queue_rival(longest, &(QueuePlace){{1}}) : NULL;
 }

@@ -1,7 +1,7 @@
-/* Runs jobs one after the other: of the jobs with the same name (a registration's id), only one runs at a time.
+/* Orders: jobs with the same name (a registration's id) run one after the other.
  *
- * This part uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each job.
- */
+ * This part uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each
+ * job. */
 #ifndef QA_ORDER_H
 #define QA_ORDER_H
 
@@ -10,7 +10,7 @@
 
 typedef struct Order Order;
 
-/* Returns the order with this name. If it did not exist, it is created, and the caller must call order_enter. */
+/* Returns the order with this name. Creates a missing order; then the caller must call order_enter. */
 Order *order_find(RedisModuleString *name);
 
 /* 1: the order had no node, so the node may run. 0: the node waits in the queue of the order. */
@@ -20,7 +20,7 @@ int order_enter(Order *order, QueueNode *node);
 Queue *order_queue(Order *order);
 
 /* Call it when the running node has ended. Returns the next node, which may run now. NULL: no node was waiting, and the
- * order was freed. If a caller removes a waiting node from the queue, it does not call this. */
+ * order was freed. Do not call it after the removal of a waiting node. */
 QueueNode *order_next(Order *order);
 
 /* The number of waiting nodes in all orders. */

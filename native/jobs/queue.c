@@ -1,7 +1,8 @@
-/* All flows are in one hash table, by parent and key. A flow from which an item may be popped is ready, and is in its
- * parent's heap. The heap is ordered by tag, and for equal tags by the time of entry. When the turn of a flow that has
- * reached its limit comes, it leaves the heap. It returns when one of its outstanding items is released. Only flows on
- * the last level contain items. Only flows above the last level have an outstanding cost. */
+/* All flows are in one hash table, by parent and key. A flow is ready if an item may be popped from it. Ready flows are
+ * in the heap of their parent. The heap is ordered by tag, and for equal tags by the order of entry. When a flow at its
+ * limit is next in the heap, the queue removes it from the heap. It enters the heap again when one of its outstanding
+ * items is released. Only flows on the last level contain items. Only flows above the last level have an outstanding
+ * cost. */
 #include "jobs/queue.h"
 
 #include <string.h>
@@ -20,10 +21,10 @@ struct QueueFlow {
     size_t children; /* the number of its child flows */
     size_t queued;   /* the number of items in the flow and in flows below it */
     uint64_t out;    /* the outstanding cost of its items */
-    uint32_t usual;  /* the largest recent cost of an outstanding item below it */
+    uint32_t usual;  /* the largest recent cost of an outstanding item of its descendants */
 
     uint64_t start;   /* its tag, compared with the tags of its siblings */
-    int64_t entered;  /* the order of entry: of two flows with the same tag, the flow with the lower number is next */
+    int64_t entered;  /* the number of its entry: for equal tags, the flow with the lower number is next */
     size_t place;     /* position in the parent's heap, from 1; 0: not in the heap */
     uint64_t passed;  /* the tag of the last served child */
     QueueFlow **heap; /* its ready children */
@@ -219,8 +220,8 @@ static void begin_idleness(Queue *queue, QueueFlow *flow) {
     if (++queue->idle_count > QUEUE_MAX_IDLE) drop_empty(queue, queue->idle_first, 1);
 }
 
-/* Frees this flow if it is empty, then its parents that are empty. Keeps a flow just above the last level for some time
- * if it has had outstanding items, unless `for_good`. */
+/* Frees this flow if it is empty, and then its empty parents. If `for_good` is 0, keeps a flow just above the last
+ * level for `linger` if it has had outstanding items. */
 static void drop_empty(Queue *queue, QueueFlow *flow, int for_good) {
     while (flow->parent && !flow->queued && !flow->out && !flow->children) {
         QueueFlow *parent = flow->parent;
@@ -412,7 +413,7 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place) {
         QueueFlow newcomer = {.key = place->keys[i], .level = i + 1};
         uint64_t with_it = (own ? own->queued : 0) + 1;
         if (longest == own || longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) {
-            flow = own; /* this flow is not too large, but one of its children may be */
+            flow = own; /* the difference is too small on this level; continue with the children */
             continue;
         }
         while (longest->level < queue->levels) longest = longest_child(queue, longest);

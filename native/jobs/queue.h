@@ -3,16 +3,16 @@
  * FLOWS. A flow is the sequence of items from one source. For clients, the levels of the tree are the class, the user,
  * the client's name and the connection. A place names one flow on each level. Flows with the same parent take turns by
  * the cost of their items, not by the number of items. Each flow has a tag that grows with the cost of the items that
- * were popped from it. The flow with the lowest tag is next. A new flow starts at the current tag of its siblings. So a
- * flow has no advantage and no disadvantage from the time when it did not exist.
+ * were popped from it. The flow with the lowest tag is next. A new flow starts at the current tag of its siblings, so
+ * it has no advantage and no disadvantage.
  *
- * LIMITS. An item is outstanding from when it is popped until it is released. Fair turns would have no effect if many
- * popped items waited elsewhere. So the queue limits the outstanding cost of each flow that has neighbors. The limit is
- * the cost of the largest recent item of a neighbor, and at least `shared`. A flow may always have one outstanding
- * item. A flow counts as a neighbor until it has been empty for `linger`.
+ * LIMITS. An item is outstanding between its pop and its release. Fair turns would have no effect if the owner had many
+ * popped items in progress. So the queue limits the outstanding cost of each flow that has neighbors. The limit is the
+ * cost of the largest recent item of a neighbor, and at least `shared`. Each flow may always have one outstanding item.
+ * A flow counts as a neighbor until it has been empty for `linger`.
  *
- * MEMORY AND TIME. The queue does not depend on the server. The owner's structure contains the node, so a push cannot
- * fail for lack of memory if the flow exists. An operation takes O(log flows), except queue_rival, which scans all
+ * MEMORY AND TIME. The queue does not depend on the server. The owner allocates the nodes as part of its own items, so
+ * a push to an existing flow allocates no memory. An operation takes O(log flows), except queue_rival, which scans all
  * flows of each level. The queue does not limit the number of items; the owner calls queue_length() before a push. A
  * flow exists while it has queued or outstanding items, and for `linger` after that. The queue remembers at most
  * QUEUE_MAX_IDLE empty flows. */
@@ -46,8 +46,8 @@ typedef struct QueueNode {
     struct QueueNode *next;
     struct QueueNode *previous;
     QueueFlow *flow; /* NULL: the node is not queued */
-    uint32_t cost;   /* how much of its flow's turn the item uses; the owner sets it, and 0 counts as 1 */
-    QueueHold hold;  /* the owner sets hold.cost before it pushes; 0: the item never counts as outstanding */
+    uint32_t cost;   /* the cost of the item in its flow's turns; the owner sets it, and 0 counts as 1 */
+    QueueHold hold;  /* the owner sets hold.cost before a push; 0: the item never counts as outstanding */
 } QueueNode;
 
 typedef struct QueueAllocator {
@@ -56,8 +56,8 @@ typedef struct QueueAllocator {
 } QueueAllocator;
 
 typedef struct QueueLimits {
-    uint32_t whole;  /* the maximum outstanding cost; 0: no limits */
-    uint32_t shared; /* the outstanding cost that a flow with neighbors may always have */
+    uint32_t whole;  /* the maximum outstanding cost of all flows; 0: no limits */
+    uint32_t shared; /* the outstanding cost that every flow may have */
     uint64_t linger; /* in the unit of queue_tick */
 } QueueLimits;
 
@@ -65,27 +65,28 @@ typedef struct QueueLimits {
 Queue *queue_new(QueueAllocator allocator, int levels);
 /* The queue must be empty and must have no outstanding items. */
 void queue_free(Queue *queue);
-/* Sets the limits for future pops. Items that are outstanding stay outstanding. A new queue has no limits. */
+/* Sets the limits for future pops. Outstanding items are not affected. A new queue has no limits. */
 void queue_limit(Queue *queue, QueueLimits limits);
 /* Sets the time, which must not go back. Frees flows that have been empty for `linger`. */
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Returns an item that was popped before to the front of its flow, and makes this flow the next. */
+/* Puts a popped item back at the front of its flow. This flow is then the next. */
 void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
 /* 1: an item may be popped. */
 int queue_ready(Queue *queue);
-/* Returns the next item, which is outstanding until its hold is released. NULL: the queue is empty, or its limits allow
- * no more. */
+/* Returns the next item. The item is outstanding until its hold is released. NULL: the queue is empty, or the limits
+ * allow no further item. */
 QueueNode *queue_pop(Queue *queue);
-/* Makes an item outstanding that is in no queue, as if it had been popped from this place. The limits do not apply. */
+/* Makes an item outstanding without a pop, as if it had been popped from this place. The item is in no queue. The
+ * limits do not apply. */
 void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place);
 void queue_release(Queue *queue, QueueHold *hold);
 void queue_remove(Queue *queue, QueueNode *node);
 
-/* For a full queue: returns the item to remove, so that an item with this place can enter. On each level, from the top,
- * the function compares the flow of this place with the largest flow. On the first level where the largest flow has at
- * least two items more, it returns the newest item of the largest flow. NULL: there is no such level. */
+/* For a full queue: returns the item to remove so that an item with this place can enter. From the top level down, the
+ * function compares the flow of this place with the largest flow of the level. If the largest flow has at least two
+ * items more, the function returns its newest item. NULL: there is no such level. */
 QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 
 size_t queue_length(const Queue *queue);

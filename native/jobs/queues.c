@@ -1,20 +1,20 @@
 /* Each queue is a fair queue (queue.h). The queues of clients have the levels of flows.h. The other queues have one
  * level.
  *
- * RETRIES. When a worker dies, each of its running jobs may be the cause. The module hands these jobs out again before
- * all others, and one after the other. So a job that kills workers does not fail other jobs with its second run. A
- * retry delays the next retry for at most RETRY_MS. A retry counts against the capacity for its own queue. */
+ * RETRIES. When a worker dies, each of its running jobs may be the cause. The module retries these jobs before all
+ * other jobs, and one after the other. So if a job kills the worker again, no other retry fails with it. A retry delays
+ * the next retry for at most RETRY_MS. A retry counts against the capacity of its original queue. */
 #include "jobs/queues.h"
 
 #include "jobs/flows.h"
 #include "server/config.h"
 #include "server/server.h"
 
-/* LINGER_MS: if a user has had no jobs for this time, it no longer limits other users. */
+/* LINGER_MS: a user without jobs for this time no longer limits other users. */
 enum { RETRY_MS = 200, LINGER_MS = 10000, LEVEL_OF_USERS = 2 };
 
 static Queue *queues[QUEUE_COUNT];
-static Queue *retries[QUEUE_COUNT]; /* the jobs to retry, by the queue from which they came */
+static Queue *retries[QUEUE_COUNT]; /* the jobs to retry, by their original queue */
 static const Job *running_retry;    /* the retry that was handed out last; NULL when it has ended */
 static int turn, retry_turn;
 static void (*wake)(void);
@@ -125,7 +125,7 @@ void queues_retry_ended(const Job *job) {
     if (any_retry()) wake();
 }
 
-/* Jobs that wait in an order (order.h) are also in the queue's length. An order is compared like a user, because its
+/* The length of a queue includes jobs that wait in an order (order.h). An order is compared like a user, because its
  * jobs run one after the other for all users. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place) {
     Job *rival = (Job *)queue_rival(queues[name], place);
@@ -160,7 +160,7 @@ static void set_limits(void) {
     queue_tick(queues[QUEUE_OF_FUNCTIONS], now_ms);
 }
 
-/* Returns the queue from which a job may be retried now. The queues take turns. -1: no job may be retried. */
+/* Returns the queue of the next retry that may start now. The queues take turns. -1: no retry may start. */
 static int next_retry(int ready, const JobsCapacity *capacity) {
     if (!ready) return -1;
     if (running_retry && RedisModule_MonotonicMicroseconds() - running_retry->started_us < RETRY_MS * 1000) return -1;

@@ -4,8 +4,8 @@
 
 #include "jobs/job_state.h"
 
-/* Before QA.READY, the worker gets only notices and jobs of QUEUE_OF_EARLY. After it, all queues except the queue of
- * notices take turns, if the worker has capacity for their jobs. */
+/* Before QA.READY, the worker gets only notices and jobs of QUEUE_OF_EARLY. After QA.READY, notices are first, and the
+ * other queues take turns if the worker has capacity for their jobs. */
 typedef enum {
     QUEUE_OF_NOTICES,
     QUEUE_OF_EARLY,      /* jobs that may be handed out before QA.READY */
@@ -20,15 +20,15 @@ typedef enum {
 /* How many jobs the worker accepts now. */
 typedef struct JobsCapacity {
     long long all;        /* jobs of all kinds; 0: only notices */
-    long long functions;  /* how many of them may be user functions with a waiting client */
-    long long background; /* how many of them may be user functions without a client */
+    long long functions;  /* of these, at most this number of jobs of user functions with a waiting client */
+    long long background; /* of these, at most this number of jobs of user functions without a client */
 } JobsCapacity;
 
-/* `wake` wakes a link that waits for jobs. */
+/* `wake` must wake a link that waits for jobs. */
 void queues_on_load(void);
 void queues_attach(void (*wake)(void));
 
-/* Queues a new job. If it belongs to an order that has a running job, it first waits in the order. */
+/* Queues a new job. If its order has a running job, the new job first waits in the order. */
 void queues_add(Job *job, QueueName name);
 /* Queues a notice; 0: too many notices are queued, and `data` has been freed. */
 int queues_notify(const JobClass *class, void *data);
@@ -38,7 +38,7 @@ void queues_remove(Job *job);
 
 /* 1: a job can be handed out. With `ready` 0, this counts only jobs that may be handed out before QA.READY. */
 int queues_available(int ready, const JobsCapacity *capacity);
-/* The next job for which the worker has capacity; NULL: no such job is queued. */
+/* Takes the next job that fits into `capacity`. NULL: no such job is queued. */
 Job *queues_take(int ready, JobsCapacity *capacity);
 
 /* Call it when a job that was handed out has ended, so that the next retry can start. */
@@ -48,8 +48,8 @@ void queues_release(Queue *queue, QueueHold *hold);
 /* Call it when the running job of an order has ended. The next job of the order enters `queue`. */
 void queues_next_in_order(Order *order, Queue *queue);
 
-/* For a full queue: returns the newest job of the user with the most jobs in it, if the user of `place` has fewer.
- * NULL: no user has more jobs. */
+/* For a full queue: returns the newest job of the user with the most jobs. NULL: no user has more jobs than the user of
+ * `place`. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place);
 
 /* The number of queued jobs, including jobs to retry. */
@@ -58,9 +58,9 @@ size_t queues_length(QueueName name);
 QueueName queues_of_client(const JobClass *class);
 size_t queues_functions(void); /* including jobs that wait in an order */
 size_t queues_bulk(void);      /* the number of jobs of clients that do bulk work */
-/* How many users have, or had in the last LINGER_MS, jobs of own functions or of models. Of these two numbers the
- * larger one. */
+/* The number of users that have, or had in the last LINGER_MS, jobs of own functions, or jobs of models. Returns the
+ * larger of both numbers. */
 size_t queues_users(void);
-size_t queues_ahead(void); /* the cost of the jobs of clients that the worker has */
+size_t queues_ahead(void); /* the total cost of clients' jobs in the worker */
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #define SAVED_PIECE                                                                                                    \
-    (64UL << 20) /* the size of all pieces in an RDB file except the last; a change needs a new encoding version */
+    (64UL << 20) /* the size of every piece in an RDB file except the last; a change needs a new encoding version */
 #define MORE_CHUNKS 64
-#define LARGE (1UL << 20) /* freeing more takes long */
+#define LARGE (1UL << 20) /* freeing a larger blob takes long */
 
 static Blob *blob_new(size_t room) {
     Blob *blob = RedisModule_Alloc(sizeof *blob + room * sizeof *blob->chunks);
@@ -101,8 +101,8 @@ void blob_add_to(const Blob *blob, ArgList *args) {
     for (size_t i = 0; i < blob->n; i++) arg_list_hold(args, blob->chunks[i]);
 }
 
-/* Calls `visit` for each piece that an RDB file has of the blob. The pieces depend only on the bytes of the blob, not
- * on its chunks. */
+/* Calls `visit` for each piece of the blob, as in an RDB file. The pieces depend only on the bytes of the blob, not on
+ * its chunks. */
 static void each_piece(const Blob *blob, void (*visit)(void *to, const char *data, size_t length), void *to) {
     char *room = blob->n > 1 ? RedisModule_Alloc(least(blob->size, SAVED_PIECE)) : NULL;
     for (size_t at = 0; at < blob->size; at += SAVED_PIECE) {
@@ -125,8 +125,8 @@ static void digest_piece(void *digest, const char *data, size_t length) {
 
 void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
-/* The sum of the pieces must equal the size. Memory grows only with the bytes that were read, so a false size does no
- * harm. */
+/* The total length of the pieces must equal the size. Memory grows only with the bytes that were read, so a false size
+ * does no harm. */
 Blob *blob_load(RedisModuleIO *io) {
     uint64_t size = RedisModule_LoadUnsigned(io);
     if (RedisModule_IsIOError(io) || size == 0 || size > SIZE_MAX / 2) return NULL;

@@ -1,11 +1,11 @@
-/* The file of a model: a list of strings of the server, in the form in which a client's command or an RDB file
- * delivered them. A blob does not copy or join the strings.
+/* The file of a model, as a list of strings of the server. The strings are the arguments of a client's command, or
+ * pieces of an RDB file. A blob does not copy or join the strings.
  *
  * OWNERSHIP. A blob has a reference count, because copies of a model share it. The last release may happen on any
- * thread. The server does not count the owners of its strings atomically, so at the last release the blob must be the
- * only owner of each string. The arguments of a command also belong to its client until the command has ended, and a
- * blocked command ends after its job. So code that makes a blob of arguments keeps a reference of its own until both
- * the command and the job have ended. It releases this reference with blob_release_later. */
+ * thread. The server's reference counts of strings are not atomic, so at the last release the blob must be the only
+ * owner of each string. The arguments of a command also belong to its client until the command has ended, and a blocked
+ * command ends after its job. So code that creates a blob of arguments has its own reference to the blob until the
+ * command and the job have ended. It releases this reference with blob_release_later. */
 #ifndef QA_BLOB_H
 #define QA_BLOB_H
 
@@ -29,8 +29,8 @@ void blob_release(Blob *blob);
  * only. */
 void blob_release_later(Blob *blob);
 
-/* Returns the `length` bytes that start at `at`, which must be within the blob. If they are in several chunks, they are
- * joined in `room`, which must have `length` bytes. A blob of one chunk does not need `room`. */
+/* Returns the `length` bytes at `at`, which must be within the blob. If several chunks contain these bytes, joins them
+ * in `room`, a buffer of `length` bytes. A blob of one chunk does not need `room`. */
 const char *blob_part(const Blob *blob, size_t at, size_t length, char *room);
 
 /* Adds the chunks to the arguments of a command. */

@@ -1,7 +1,7 @@
 /* AI.MODELSTORE, AI.MODELSET, AI.MODELGET and AI.MODELDEL for clients. QA.MODELREF, QA.MODEL, QA.MODELPART and QA.TRIAL
  * for the worker.
  *
- * Storing a model is a job: the worker loads the file and reports the names of its inputs and outputs, and then the
+ * Storing a model is a job. First the worker loads the file and reports the names of its inputs and outputs. Then the
  * module writes the key. The job owns the model until the key is written. The job also has a reference to the blob (see
  * blob.h). */
 #include "models/cmd_model.h"
@@ -24,8 +24,8 @@
 /* ---- AI.MODELSTORE, AI.MODELSET ---- */
 
 typedef struct LoadJob {
-    Model *model; /* NULL once the key has it */
-    Blob *blob;   /* until its chunks no longer belong to the client's command */
+    Model *model; /* NULL after it was stored in the key */
+    Blob *blob;   /* the job's reference, until the client's command has ended */
     RedisModuleString *key;
     int db;
 } LoadJob;
@@ -109,8 +109,7 @@ static const JobClass LOAD = {.kind = "model.load",
                               .free = free_load,
                               .before_ready = 1};
 
-/* Stores a model that comes from the primary or the AOF. This needs no worker, because a worker has loaded the model
- * before. There may be no worker now. */
+/* Stores a model from the primary or the AOF. This needs no worker, because a worker has already loaded the model. */
 static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *model) {
     Blob *blob = blob_retain(model->blob);
     model_replicate(ctx, key, model);
@@ -157,8 +156,8 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 /* These limits bound the reply of one command, even if MODEL_CHUNK_SIZE is small. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. The pieces
- * are at most proto-max-bulk-len, because a client could not send back a larger argument. */
+/* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. A piece has
+ * at most proto-max-bulk-len bytes, because a client cannot send a larger argument. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;
@@ -301,8 +300,8 @@ static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t 
     RedisModule_Free(room);
 }
 
-/* QA.MODELPART ref offset length: replies with up to `length` bytes, fewer at the end. A part is small, so that the
- * server can serve other clients between two parts. */
+/* QA.MODELPART ref offset length: replies with `length` bytes, or fewer at the end. Parts are small, so that the server
+ * can serve other clients between two parts. */
 static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long offset, length;
     char error[128];

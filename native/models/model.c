@@ -1,6 +1,6 @@
 /* Models as runnables and as values of keys. The bytes of a model are a Blob, which copies share. A model is replicated
- * as AI.MODELSTORE with the names of its inputs and outputs. So a replica, or a server that reads the AOF, needs no
- * worker to load it. */
+ * as AI.MODELSTORE with the names of its inputs and outputs. So a replica, or a server that reads the AOF, stores the
+ * model without a worker. */
 #include "models/model.h"
 
 #include <string.h>
@@ -75,7 +75,7 @@ void model_store(RedisModuleCtx *ctx, RedisModuleString *name, Model *model) {
     keyspace_store(ctx, name, model_module_type, model, "ai.modelstore");
 }
 
-/* When a key is renamed, its model must learn the new name, which AI._MODELSCAN shows. */
+/* When a key is renamed, stores the new name in its model. AI._MODELSCAN shows this name. */
 static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
     if (!strcmp(event, "rename_to")) runnable_renamed(ctx, model_module_type, name);

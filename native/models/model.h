@@ -1,7 +1,7 @@
 /* Models: the values of the AI__MODEL data type. runnable.h describes their lifetime and their registry.
  *
- * The module only stores the bytes of a model. Only the worker loads them into a runtime. So loading an RDB file needs
- * no worker. */
+ * The module only stores the bytes of a model. The worker loads them into a runtime. So the module can load an RDB file
+ * without a worker. */
 #ifndef QA_MODEL_H
 #define QA_MODEL_H
 
@@ -20,7 +20,7 @@ typedef struct Model {
     Runnable run;
     ModelBackend backend;
     long long batch_size, min_batch_size, min_batch_timeout_ms; /* 0: not given */
-    Names inputs, outputs;                                      /* empty until the worker has named them */
+    Names inputs, outputs;                                      /* empty until the worker has reported them */
     Blob *blob;                                                 /* NULL only during the load of an RDB file */
 } Model;
 
@@ -29,12 +29,12 @@ extern const RunnableClass model_class;
 /* Returns a model without names, with a new ref and one reference. Takes ownership of `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
-/* NULL, or an error line: the model has other numbers of inputs and outputs. */
+/* Returns NULL, or an error line if the model has another number of inputs or outputs. */
 const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
 
 /* ---- Models behind keys ---- */
 
-/* Sets *model to the model of the key, borrowed until the current command ends. Returns NULL or an error line. */
+/* Sets *model to the model of the key. It is valid until the current command ends. Returns NULL or an error line. */
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
 /* Stores the model in the key, which takes over the caller's reference. */
 void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);

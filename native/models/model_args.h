@@ -1,11 +1,11 @@
-/* The arguments of the commands that store models. A spec borrows from argv and lives as long as the command. */
+/* The arguments of the commands that store models. A spec points into argv, so it is valid until the command ends. */
 #ifndef QA_MODEL_ARGS_H
 #define QA_MODEL_ARGS_H
 
 #include "models/model.h"
 #include "server/module_api.h"
 
-/* The arguments of AI.MODELSTORE and AI.MODELSET. Points into argv. */
+/* The arguments of AI.MODELSTORE and AI.MODELSET. */
 typedef struct ModelSpec {
     ModelBackend backend;
     char device[DEVICE_MAX + 1];
@@ -16,11 +16,11 @@ typedef struct ModelSpec {
     RedisModuleString **chunks;
     int n_chunks;
     size_t size;     /* of all chunks */
-    char error[200]; /* for errors that name a value */
+    char error[200]; /* the buffer for error lines that contain a value */
 } ModelSpec;
 
-/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, so INPUTS and OUTPUTS have
- * the names that a worker reported. Both functions return NULL or an error line. */
+/* argv: the arguments after the key. `trusted`: the command is from a primary or the AOF, so it may have INPUTS and
+ * OUTPUTS with the names that a worker reported. Both functions return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
 

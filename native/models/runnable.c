@@ -9,7 +9,7 @@
 #include "jobs/jobs.h"
 #include "server/keyspace.h"
 
-static Runnable *registry; /* all values that are not freed; they are few, so a list is enough */
+static Runnable *registry; /* all existing values; they are few, so a list is enough */
 static uint64_t next_ref = 1;
 
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,12 +81,12 @@ void runnable_release(Runnable *runnable) {
     runnable->next_dead = dead;
     dead = runnable;
     pthread_mutex_unlock(&dead_lock);
-    if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* on any thread */
+    if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* allowed on any thread */
 }
 
 /* ---- Registry ---- */
 
-/* Adds a reference, unless the last reference was released. Another thread may release it at any moment. */
+/* Adds a reference. 0: the last reference was already released. Another thread may release it at any time. */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)

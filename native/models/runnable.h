@@ -1,10 +1,10 @@
-/* What models and scripts have in common: they are values of keys, run in the worker, and have a reference count.
+/* The common part of models and scripts. Both are values of keys, run in the worker, and have a reference count.
  *
- * OWNERSHIP. The key of a Runnable has one reference, and each job that uses it has one. So DEL or an overwrite does
- * not affect a current run. Each Runnable has a unique number `ref`, which names it to the worker. The server may
- * release a key's reference on a background thread, so the count is atomic. Other threads may only release. The last
- * release frees the bytes and puts the rest on a list. The main thread then removes the value from the registry and
- * sends the worker a notice (model.drop). */
+ * OWNERSHIP. The key of a Runnable has one reference, and each job that uses the Runnable has one. So DEL or an
+ * overwrite does not affect a current run. Each Runnable has a unique number `ref`, which identifies it in messages to
+ * the worker. The server may release a key's reference on a background thread, so the count is atomic. Background
+ * threads may only release. The last release frees the bytes and adds the Runnable to a list. The main thread then
+ * removes it from the registry and sends the worker a notice (model.drop). */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 
@@ -14,7 +14,8 @@
 #include "server/texts.h"
 
 #define DEVICE_MAX 9
-#define REFUSED_AFTER 2 /* failures in a row, until the model or script is stored again */
+/* After this number of consecutive failures, the worker refuses the model or script until it is stored again. */
+#define REFUSED_AFTER 2
 
 typedef struct RunStats {
     long long duration_us, samples, calls, errors;
@@ -25,11 +26,12 @@ typedef struct Runnable Runnable;
 typedef struct RunnableClass {
     const char *type;                                    /* as AI.INFO shows it: MODEL, SCRIPT */
     const char *noun;                                    /* in errors */
-    const char *backend;                                 /* of all values of the class; NULL: each value has its own */
-    const char *(*backend_of)(const Runnable *runnable); /* when `backend` is NULL */
+    const char *backend;                                 /* the backend of all values of the class; NULL: `backend_of`
+                                                          * returns the backend of each value */
+    const char *(*backend_of)(const Runnable *runnable); /* used if `backend` is NULL */
     int counts_samples;
     void (*free_bytes)(Runnable *runnable); /* on any thread: frees the large part */
-    void (*free)(Runnable *runnable);       /* on the main thread: frees the rest, and the memory itself */
+    void (*free)(Runnable *runnable);       /* on the main thread: frees the remaining memory */
 } RunnableClass;
 
 /* The first member of a Model and of a Script. */
@@ -41,10 +43,10 @@ struct Runnable {
     Text tag;
     RunStats stats;
     Text key;         /* the last known name of its key */
-    int worker_knows; /* a worker has got its ref */
-    int failures;     /* its loads and runs in a row that ended its process or exceeded a limit */
-    Text failure;     /* the reason of the last one */
-    int passed;       /* it was loaded and run within the limits */
+    int worker_knows; /* 1: a worker has got its ref */
+    int failures;     /* the number of its consecutive loads and runs that ended its process or exceeded a limit */
+    Text failure;     /* the reason of the last failure */
+    int passed;       /* 1: it was loaded and run within the limits */
     Runnable *next;   /* the next in the registry */
     Runnable *next_dead;
 };
@@ -58,7 +60,7 @@ void runnable_release(Runnable *runnable);
  * a trial. */
 void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable);
 
-/* Returns a new reference to the value of this class with this ref. NULL: the function has replied with an error. */
+/* Returns a new reference to the value with this class and ref. NULL: the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
 /* Calls `visit` for every registered value of the class. `visit` must not read the bytes of the value, because they may
  * already be freed. */
@@ -68,9 +70,9 @@ void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable,
 void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
 
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
-/* Sets the key of a value that is not stored yet, so that the errors of its load can name the key. */
+/* Sets the name of the key of a value before it is stored, so that errors of its load can contain this name. */
 void runnable_expect_key(Runnable *runnable, RedisModuleString *name);
-/* For the event rename_to: if the key `name` has a value of this type, stores the new name in the value. */
+/* Handles the event rename_to: if the key `name` has a value of this type, stores the new name in the value. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
 /* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */
 int runnable_load(RedisModuleIO *io, Runnable *runnable);

@@ -1,4 +1,4 @@
-/* Arguments of commands: keywords, counted lists, a cursor over them, and a builder. */
+/* Arguments of commands: keywords, numbers, a cursor to read arguments, and a builder for lists of arguments. */
 #ifndef QA_ARGS_H
 #define QA_ARGS_H
 
@@ -12,7 +12,7 @@ int arg_is(RedisModuleString *argument, const char *word);
 /* Reads an integer from 0 to `max`. 0: the argument is not such an integer. */
 int arg_count(RedisModuleString *argument, long long max, long long *value);
 
-/* 1: argv[at] equals an earlier argument among argv[first], argv[first + step], argv[first + 2 * step] and so on. */
+/* 1: argv[at] equals one of the earlier arguments argv[first], argv[first + step], argv[first + 2 * step] and so on. */
 int arg_comes_twice(RedisModuleString **argv, int first, int step, int at);
 
 /* A position in argv. */
@@ -21,13 +21,13 @@ typedef struct Cursor {
     int argc, at;
 } Cursor;
 
-/* Moves past the next argument if it is `word`. 0: it is not, and the cursor has not moved. */
+/* Moves past the next argument if it is `word`. 0: it is another argument, and the cursor has not moved. */
 int cursor_accept(Cursor *cursor, const char *word);
-/* Moves past one argument and reads it as arg_count does. 0: the argument is missing or is not an integer from 0 to
+/* Moves past one argument and reads it like arg_count. 0: the argument is missing or is not an integer from 0 to
  * `max`. */
 int cursor_count(Cursor *cursor, long long max, long long *value);
 
-/* Writes an error line: `before`, then the argument, shortened and on one line. Returns `error`. */
+/* Writes an error line to `error`: `before`, and then the argument, shortened and on one line. Returns `error`. */
 const char *arg_error(char *error, size_t size, const char *before, RedisModuleString *argument);
 
 /* The arguments of a command for replicas or the AOF. */
@@ -38,7 +38,7 @@ typedef struct ArgList {
 
 ArgList arg_list_new(size_t room);
 void arg_list_add(ArgList *list, const char *text, size_t length);
-/* Adds a string and a reference to it. The caller keeps its own reference. */
+/* Adds a string, with a new reference. The caller still owns its reference. */
 void arg_list_hold(ArgList *list, RedisModuleString *string);
 void arg_list_word(ArgList *list, const char *word);
 void arg_list_number(ArgList *list, long long number);

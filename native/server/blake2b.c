@@ -1,5 +1,5 @@
-/* BLAKE2b as in RFC 7693: twelve rounds over sixteen 64-bit words, for each block of 128 bytes. A key is compressed
- * first, as a block of its own. tests/test_blake2b.c compares the results with the test vectors of the RFC and of the
+/* BLAKE2b as in RFC 7693: twelve rounds over sixteen 64-bit words, for each block of 128 bytes. A key is the first
+ * block, padded with zeros. tests/test_blake2b.c compares the results with the test vectors of the RFC and of the
  * authors. */
 #include "server/blake2b.h"
 
@@ -73,7 +73,7 @@ void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key
     hash->filled = BLOCK;
 }
 
-/* The last block is compressed differently from the others. So a full block stays in the buffer until more bytes
+/* The last block is compressed in another way than the others. So a full block stays in the buffer until more bytes
  * follow. */
 void blake2b_add(Blake2b *hash, const void *data, size_t length) {
     const uint8_t *at = data;

@@ -1,5 +1,5 @@
-/* The hash function BLAKE2b (RFC 7693), which is a message authentication code if it gets a key. This part does not
- * depend on the server. */
+/* The hash function BLAKE2b (RFC 7693). With a key, it is a message authentication code. This part does not depend on
+ * the server. */
 #ifndef QA_BLAKE2B_H
 #define QA_BLAKE2B_H
 
@@ -21,7 +21,7 @@ void blake2b_add(Blake2b *hash, const void *data, size_t length);
 /* Writes `out_length` bytes and clears the state. */
 void blake2b_end(Blake2b *hash, uint8_t *out);
 
-/* 1: the first `length` bytes are equal. The time depends only on `length`. */
+/* 1: the first `length` bytes are equal. Runs in constant time for each `length`. */
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
 
 #endif

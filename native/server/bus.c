@@ -1,16 +1,17 @@
-/* The bus delivers messages of every node that has met the cluster, and a node needs no password to meet it. Messages
- * between workers contain code. So the module accepts only messages that are signed with the cluster's key.
+/* The bus delivers messages of every node that has joined the cluster (CLUSTER MEET), and a node can join without a
+ * password. Messages between workers contain code. So the module accepts only messages that are signed with the
+ * cluster's key.
  *
- * THE KEYS are in bus_keys.c. Without a key, servers exchange no messages. The key KEY_USER works only for clusters on
- * one machine, because it differs on each machine.
+ * THE KEYS are in bus_keys.c. Without a key, servers exchange no messages. A key of the source KEY_USER works only for
+ * clusters on one machine, because each machine has another key.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
  * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).
- * So an attacker cannot redirect a message, and cannot claim another sender.
+ * So an attacker cannot send a message to another receiver or under another sender.
  *
  * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts a
- * message only if its sequence is above the last one of that sender and within WINDOW of the receiver's clock. The
- * window protects a receiver that does not know a sequence of the sender yet. The bus keeps the messages of a sender in
+ * message only if its sequence is above the last sequence of this sender and within WINDOW of the receiver's clock. The
+ * window protects a receiver that has no sequence of the sender yet. The bus delivers the messages of a sender in
  * order. */
 #include "server/bus.h"
 
@@ -82,9 +83,9 @@ static uint64_t next_sequence(void) {
     return last;
 }
 
-/* Returns the reason why the bus did not accept a message for a node, or NULL if the node is known. A known node may
- * have no link for a moment, for example just after it met the cluster. Its message is then lost, like a message in
- * flight when a link breaks. */
+/* Returns an error line if the node is unknown or down. NULL: the node is known. A known node may have no link for a
+ * moment, for example just after CLUSTER MEET. Then the message is lost, like a message in flight when a link
+ * breaks. */
 static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     static char error[128];
     int flags = 0;
@@ -100,8 +101,8 @@ static int is_on_this_host(const char *address, const char *own) {
     return !*address || !strncmp(address, "127.", 4) || !strcmp(address, "::1") || !strcmp(address, own);
 }
 
-/* Returns an error line if a node of the cluster is on another host, so that the key of the server's user cannot be the
- * key of all nodes. Asks the server at most once a second. */
+/* Returns an error line if a node of the cluster is on another host. Then not all nodes can have the key of the source
+ * KEY_USER. Asks the server at most once a second. */
 static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     static char error[320];
     static long long asked;
@@ -132,7 +133,7 @@ static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     return *error ? error : NULL;
 }
 
-/* Returns NULL, or an error line that says why the other servers cannot have the key of this server. */
+/* Returns NULL, or an error line if the other servers cannot have the key of this server. */
 static const char *fault_of_key(RedisModuleCtx *ctx, const char *self) {
     KeySource source = bus_key_source();
     if (source == KEY_USER) return fault_of_hosts(ctx, self);
@@ -171,8 +172,8 @@ static Sender *sender_of(const char *id) {
     return NULL;
 }
 
-/* If the table is full, the new sender replaces the sender whose last message is oldest. The messages of the replaced
- * sender are outside the window. */
+/* If the table is full, the new sender replaces the sender with the oldest last message. The last message of the
+ * replaced sender is outside the window, so its messages cannot be replayed. */
 static void remember(const char *id, uint64_t sequence) {
     Sender *sender = sender_of(id);
     if (!sender && sender_count < MAX_SENDERS) {
@@ -203,7 +204,7 @@ static int is_signed(const uint8_t *message, size_t length, const char *sender) 
     return found;
 }
 
-/* Returns NULL, or why the message is refused. */
+/* Returns NULL, or the reason to refuse the message. */
 static const char *fault_of(const uint8_t *message, size_t length, const char *sender, uint8_t kind) {
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";

@@ -1,13 +1,13 @@
-/* THE KEY comes from the first of these sources that exists:
+/* The module uses the first available source of the key:
  * 1. A line of the file `qa.bus-key-file`. If this setting names a file, the module uses no other source. The first key
- * of the file signs, and all keys of the file are accepted. To change the key, add the new key as the second line of
- * the file on every server. Then make it the first line on every server. Then remove the old line.
- * 2. `requirepass`, if it differs from `masterauth`. A server sends `masterauth` to each server that claims to be its
- * primary, and the cluster bus lets any server claim that. So `masterauth` must not be the key.
+ * of the file signs. A signature by any key of the file is valid. To change the key, add the new key as the second line
+ * of the file on every server. Then make it the first line on every server. Then remove the old line.
+ * 2. `requirepass`, if it differs from `masterauth`. A server sends `masterauth` to its primary, and through the
+ * cluster bus any server can claim to be the primary. So `masterauth` must not be the key.
  * 3. A file in the home folder of the server's user. The first server of this user creates it.
- * 4. A file in the folder of the server (`dir`), for a user without a home folder.
- * The module creates no file in a folder that another user can write to, and reads no file that another user can read.
- * It reads the files and passwords again at most once a second. */
+ * 4. A file in the folder of the server (`dir`), if the user has no home folder.
+ * The module creates a file only in a folder that no other user can write to. It reads a file only if no other user can
+ * read it. It reads the files and passwords again at most once a second. */
 #include "server/bus_keys.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static struct {
 } ring;
 
 static char own_paths[2][PATH_MAX]; /* paths of the user's file and the server's file; set at the first use, before a
-                                       client can CONFIG SET dir */
+                                     * client can change `dir` */
 
 static void make_key(uint8_t *key, const char *purpose, const char *text, size_t length) {
     Blake2b hash;
@@ -57,8 +57,8 @@ void bus_complain(const char *format, const char *detail) {
     RedisModule_Log(server_ctx(), "warning", format, detail);
 }
 
-/* Reads the keys of a file. 0: the file cannot be read, or has no key that is long enough. The ring of keys is then
- * unchanged. */
+/* Reads the keys of a file. 0: the file cannot be read, or has no key of sufficient length. Then the ring of keys does
+ * not change. */
 static int read_keys(int file, KeySource source) {
     char text[MAX_FILE + 1];
     uint8_t keys[MAX_KEYS][BUS_KEY_BYTES];
@@ -143,7 +143,8 @@ static void find_own_paths(void) {
     RedisModule_FreeString(NULL, dir);
 }
 
-/* Writes a random key into a new file. link() fails if another server has created the file meanwhile. */
+/* Writes a random key into a new file. If another server has created the file meanwhile, link() fails, and that file is
+ * used. */
 static void create_own(const char *path) {
     static const char DIGITS[] = "0123456789abcdef";
     char fresh[PATH_MAX], text[2 * OWN_BYTES + 1];
@@ -189,7 +190,7 @@ static int read_own(const char *path, KeySource source) {
 
 /* ---- The ring ---- */
 
-/* A child process of the server uses the keys of its parent, unless qa.bus-key-file names a file. */
+/* A child process of the server uses its parent's keys, except with qa.bus-key-file. */
 static void refresh(void) {
     if (*config.bus_key_file) {
         long long now = RedisModule_Milliseconds();

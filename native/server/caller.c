@@ -1,4 +1,4 @@
-/* Functions that ask the server about the caller of the current command. They keep no state between commands. */
+/* These functions ask the server about the caller of the current command. They store nothing between commands. */
 #include "server/caller.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@ int caller_tracks_keys(RedisModuleCtx *ctx) {
            info.flags & REDISMODULE_CLIENTINFO_FLAG_TRACKING;
 }
 
-/* Redis 7.0 crashes if a module asks for the user of a client that has no user. A lookup by client id does not find the
- * client of a script. */
+/* Redis 7.0 crashes if a module asks for the user of a client without a user. So this looks up the client by id. A
+ * script's client is not found by id. */
 RedisModuleString *caller_name(RedisModuleCtx *ctx) {
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
@@ -44,8 +44,8 @@ static RedisModuleUser *acting;
 
 void caller_act_as(RedisModuleUser *user) { acting = user; }
 
-/* If the caller may run CONFIG RESETSTAT, it counts as an administrator. The lookup by name does not find users that
- * modules created, so such users are refused. */
+/* A caller that may run CONFIG RESETSTAT counts as an administrator. The lookup by name does not find users that
+ * modules have created, so these users are refused. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *found = !acting && name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

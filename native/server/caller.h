@@ -4,8 +4,8 @@
 
 #include "server/module_api.h"
 
-/* 1: the command comes from this replica's primary or from the AOF. Both repeat commands that a primary has accepted.
- */
+/* 1: the command comes from this replica's primary or from the AOF. These commands were accepted by a primary
+ * before. */
 int caller_is_log(RedisModuleCtx *ctx);
 
 /* The reply of the AI.* commands to a client that cannot be blocked. */
@@ -22,17 +22,17 @@ int caller_tracks_keys(RedisModuleCtx *ctx);
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
 /* Returns 1 if the caller may run administrator commands. For AI.* commands, the worker may too. Otherwise replies with
- * an error and returns 0. Refuses a primary and the AOF, because no such command is replicated.
- * This check is needed on Redis 7.0, where commands of modules are in no ACL category. There, a user without
- * administrator rights could run every command that no rule denies by name. */
+ * an error and returns 0. Refuses a primary and the AOF, because administrator commands are never replicated.
+ * Redis 7.0 needs this check, because its ACL categories do not include commands of modules. Without the check, a user
+ * without administrator rights could run every command that no rule denies by name. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
 /* Like caller_require_admin, but checks on every server version. For commands that need an administrator only with some
  * arguments. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command);
 
-/* Tells this part that QA.AS now runs a command with the rights of `user`. NULL: the command has ended. The server does
- * not give this information to the command. */
+/* Call it when QA.AS runs a command with the rights of `user`, and with NULL when the command has ended. The server
+ * does not pass this user to the command. */
 void caller_act_as(RedisModuleUser *user);
 
 #endif

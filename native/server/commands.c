@@ -7,8 +7,8 @@
 
 #include "server/links.h"
 
-/* The server puts the commands of modules into no category, whatever their flags are. So the module derives the
- * categories from the flags. Otherwise users could run commands that they must not run. */
+/* The server does not add commands of modules to ACL categories. So the module derives the categories from the flags.
+ * Otherwise, rules for categories would not restrict these commands. */
 static void derive_categories(const char *flags, char *to, size_t size) {
     snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "",
              strstr(flags, "write") ? "write " : "", strstr(flags, "readonly") ? "read " : "",

@@ -51,7 +51,7 @@ enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
 /* ---- Texts ---- */
 
-/* NULL, or an error (to be freed). */
+/* Returns NULL, or an error (to be freed). */
 static RedisModuleString *check_command(const char *text, size_t length) {
     (void)length;
     int count;
@@ -95,7 +95,7 @@ static RedisModuleString *check_bulk_users(const char *text, size_t length) {
 
 static int loaded; /* 1: the configuration file has been read */
 
-/* A primary must not be able to turn this on with a replicated CONFIG SET. */
+/* CONFIG SET must not turn this setting on, because a hostile primary may replicate a CONFIG SET. */
 static RedisModuleString *check_adopt(const char *text, size_t length) {
     (void)length;
     if (!strcmp(text, "no") || (!strcmp(text, "yes") && !loaded)) return NULL;
@@ -110,11 +110,11 @@ typedef struct TextSetting {
     unsigned flags;
     char **value;
     RedisModuleString *(*check)(const char *text, size_t length);
-    RedisModuleString *shown; /* the server reads this string after get_text has returned it */
+    RedisModuleString *shown; /* the string that get_text returned; the server reads it later */
 } TextSetting;
 
-/* These settings are immutable. A client that could change them could run programs as the server's user, make workers
- * read or write any file, or give the server's passwords to functions. */
+/* These settings are immutable. With a changed setting, a client could run programs as the server's user, make workers
+ * read or write any file, or pass the server's passwords to functions. */
 static TextSetting TEXTS[] = {
     {"worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, &config.worker_command, check_command, NULL},
     {"bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, &config.bus_key_file, check_path, NULL},

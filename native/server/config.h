@@ -56,14 +56,14 @@ extern Config config;
 /* Registers and loads the settings. */
 int config_on_load(RedisModuleCtx *ctx);
 
-/* Replies with the names and values of all qa.* settings, alternating. Returns the number of elements. For QA.HELLO. */
+/* For QA.HELLO: replies with alternating names and values of all qa.* settings. Returns the number of elements. */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
 /* 1: the user does bulk work (qa.bulk-users). */
 int config_is_bulk_user(const char *name, size_t length);
 
-/* Splits a worker command into words. Spaces separate words, double quotes group them, and a backslash escapes a
- * character.
+/* Splits a worker command into words. Spaces separate words, double quotes enclose a word with spaces, and a backslash
+ * escapes a character.
  * NULL with *count 0: the command is empty. NULL with *count -1: a quote is not closed. The result is one allocation,
  * which the caller frees with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);

@@ -22,7 +22,8 @@ KeyState keyspace_read(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
     return look(ctx, name, type, value, REDISMODULE_READ);
 }
 
-/* On Redis 7.0, opening a missing key only for reading signals a miss. So this function also asks for write access. */
+/* On Redis 7.0, opening a missing key only for reading sends a keymiss event. So this function also asks for write
+ * access. */
 KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void **value) {
     return look(ctx, name, type, value, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
@@ -49,9 +50,9 @@ void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", name);
 }
 
-/* Tests whether this server still serves the key: its slot may have moved, or may be migrating. The module API of Redis
- * 7.0 has no function for this test, but a call with the key fails. The call is OBJECT, because it is the only read
- * that signals no miss. */
+/* 1: this server still serves the key. 0: the key's slot has moved, or is migrating. The module API of Redis 7.0 has no
+ * function for this test, so the test calls a command with the key. The command is OBJECT, because it is the only read
+ * that sends no keymiss event. */
 static int is_served(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "OBJECT", "cs", "ENCODING", name);
     if (!reply) return 0;

@@ -1,4 +1,5 @@
-/* The server tells the module when a link closes or changes its user. When a worker dies, all its links end. */
+/* The server notifies the module when a link closes or changes its user. When a worker dies, the module closes all its
+ * links. */
 #include "server/links.h"
 
 #include <stdio.h>
@@ -78,8 +79,8 @@ void link_allow_command(const char *name) {
     RedisModule_DictReplaceC(allowed, (void *)name, strlen(name), (void *)name);
 }
 
-/* The internal commands are administrator commands, so that other users cannot run them. The worker's user is no
- * administrator, so it is allowed to run each of them by name. */
+/* The internal commands are administrator commands, so that other users cannot run them. The worker's user is not an
+ * administrator. So it gets the right to each internal command by name. */
 int link_create_user(RedisModuleCtx *ctx) {
     static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};
     user = RedisModule_CreateModuleUser(LINK_USER_NAME);

@@ -1,8 +1,8 @@
-/* The worker's links: its connections to the server. Also the user whose rights the links have
- * (docs/worker-protocol.md, section 2).
+/* The worker's links, which are its connections to the server, and the user of the links (docs/worker-protocol.md,
+ * section 2).
  *
- * A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until it closes,
- * authenticates as another user, or the worker dies. The module stores only its client id. qa_commands.c has the
+ * A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until it closes or
+ * authenticates as another user, or until the worker dies. The module stores only the client id. qa_commands.c has the
  * commands that links send. Main thread only. */
 #ifndef QA_LINKS_H
 #define QA_LINKS_H
@@ -24,21 +24,21 @@ int link_create_user(RedisModuleCtx *ctx);
 /* `name` must live as long as the module. */
 void link_allow_command(const char *name);
 
-/* 1: the worker's user may run this command of the module, whatever its categories are. These are the AI.* and QA.*
- * commands, and the commands with which functions manage registrations. A user that may store a function may run the
- * last group too. */
+/* 1: the worker's user may run this command of the module, regardless of its categories: AI.* and QA.* commands, and
+ * the commands for registrations in functions. A user with the right to store a function may also run the commands for
+ * registrations. */
 int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);
 
-/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let the client change
- * its user. */
+/* Makes the calling client a link with the rights of the worker's user. 0: the server does not allow the change of the
+ * client's user. */
 int link_add(RedisModuleCtx *ctx);
 
 /* 1: the calling client is a link of the current worker. 0: the function has replied NOPERM. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
-/* An atomic block of the worker starts (1) or ends (0) a command. */
+/* Call it when an atomic block of the worker starts (1) or ends (0) a command. */
 void link_set_in_block(int in_block);
 int link_in_block(void);
 

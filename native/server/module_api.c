@@ -8,7 +8,7 @@ REDISMODULE_REQUIRED_FUNCTIONS(DEFINE)
 REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
 #undef DEFINE
 
-/* The first field of a module's context is a pointer to the function that finds all other API functions. The other
+/* The first field of a module's context is a pointer to the function that looks up all other API functions. The other
  * fields may change between server versions. */
 const char *module_api_load(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *) = NULL;

@@ -210,8 +210,8 @@ typedef struct RedisModuleTypeMethods {
     RedisModuleTypeAuxSaveFunc aux_save2;
 } RedisModuleTypeMethods;
 
-/* The positions of keys among the arguments of a command, and what the command does with them. An entry without
- * begin_search_type ends the list. */
+/* The positions of keys in the arguments of a command, and the use of these keys. An entry without begin_search_type
+ * ends the list. */
 typedef struct RedisModuleCommandKeySpec {
     const char *notes;
     uint64_t flags;
@@ -231,7 +231,7 @@ typedef struct RedisModuleCommandKeySpec {
     } fk;
 } RedisModuleCommandKeySpec;
 
-/* The sizes of the structures that this header declares. A command must leave the fields of other structures NULL. */
+/* The sizes of the structures that this header declares. Fields with other structures must be NULL. */
 typedef struct RedisModuleCommandInfoVersion {
     int version;
     size_t sizeof_history_entry, sizeof_key_spec, sizeof_argument;
@@ -462,7 +462,7 @@ REDISMODULE_REQUIRED_FUNCTIONS(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL_FUNCTIONS(REDISMODULE_DECLARE)
 #undef REDISMODULE_DECLARE
 
-/* Finds every function. Returns NULL, or the name of a required function that the server does not have. */
+/* Finds all functions. Returns NULL, or the name of a required function that is missing in the server. */
 const char *module_api_load(RedisModuleCtx *ctx);
 
 #endif

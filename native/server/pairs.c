@@ -1,4 +1,4 @@
-/* Names are constants that end with a NUL. Texts are given with their length, and may contain any bytes. */
+/* Names are constants that end with a NUL. Texts have a length, and may contain any bytes. */
 #include "server/pairs.h"
 
 void pair_number(RedisModuleCtx *ctx, const char *name, long long value) {

@@ -1,5 +1,5 @@
-/* Reads one token at a time and never reads beyond the end of the buffer. It tracks nesting with a counter for each
- * level, not by recursion, so a hostile buffer costs no stack. */
+/* The parser reads one token at a time and never reads beyond the end of the buffer. It has a counter for each level of
+ * nesting and no recursion. So a hostile buffer cannot overflow the stack. */
 #include "server/resp.h"
 
 #include <limits.h>
@@ -7,7 +7,7 @@
 
 #define MAX_BULK ((long long)2 << 30)
 
-/* Returns the end of the line after the type byte, without CRLF. NULL: the line is incomplete. */
+/* Returns the end of the line, which is before its CRLF. NULL: the line is incomplete. */
 static const char *line_end(const RespReader *reader) {
     const char *from = reader->at;
     while (from < reader->end) {
@@ -103,8 +103,7 @@ int resp_next(RespReader *reader, RespToken *token, unsigned flags) {
     return got;
 }
 
-/* `left[d]` is the number of elements of nesting level d that are still to be read. Level 0 has one element: the value
- * itself. */
+/* `left[d]` is the number of unread elements on nesting level d. Level 0 has one element: the whole value. */
 int resp_valid(const char *buffer, size_t length, unsigned flags) {
     RespReader reader = {buffer, buffer + length};
     RespToken token;

@@ -1,7 +1,7 @@
-/* A strict RESP parser over a buffer. It does not depend on the server, so its tests need no server.
+/* A strict RESP parser for a buffer. It does not depend on the server, so its tests run without a server.
  *
- * It accepts RESP2. With RESP_3 it also accepts those RESP3 types that a reply of a read command can contain. It limits
- * the depth, the number of elements and all lengths, checks for overflow, and allocates no memory. */
+ * It accepts RESP2. With RESP_3 it also accepts the RESP3 types in replies of read commands. It limits the depth, the
+ * number of elements and all lengths, checks for overflow, and allocates no memory. */
 #ifndef QA_RESP_H
 #define QA_RESP_H
 
@@ -31,8 +31,8 @@ int resp_next(RespReader *reader, RespToken *token, unsigned flags);
 /* 1: the buffer is exactly one complete, valid value. */
 int resp_valid(const char *buffer, size_t length, unsigned flags);
 
-/* Returns the length in bytes of the command at the start of `buffer`. A command is an array of bulk strings, none of
- * them null. 0: the command is incomplete. -1: the buffer does not start with a command, or the command is larger than
+/* Returns the length in bytes of the command at the start of `buffer`. A command is an array of bulk strings without
+ * nulls. 0: the command is incomplete. -1: the buffer does not start with a command, or the command is larger than
  * max_bytes or max_args. */
 long long resp_command_length(const char *buffer, size_t length, size_t max_bytes, long long max_args);
 

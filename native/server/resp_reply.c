@@ -1,12 +1,12 @@
-/* Replies token by token, without a buffer. This is possible because aggregates nest in RESP in the same way as in the
- * reply API. */
+/* Replies token by token, without a buffer. This is possible because aggregates in the reply API nest like aggregates
+ * in RESP. */
 #include "server/resp_reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static void reply_line(RedisModuleCtx *ctx, const RespToken *token) {
-    size_t length = token->length < 4095 ? token->length : 4095; /* a status or error line cannot carry bulk data */
+    size_t length = token->length < 4095 ? token->length : 4095; /* longer status and error lines are cut */
     char line[4096];
     memcpy(line, token->text, length);
     line[length] = '\0';

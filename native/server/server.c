@@ -1,11 +1,11 @@
-/* Roles and settings change while the server runs, so the module asks for them each time. Only whether the server is
- * Valkey is read once, at load time. */
+/* The module asks the server for its role and settings each time, because they may change. The only value stored at
+ * load time is whether the server is Valkey. */
 #include "server/server.h"
 
 #include <string.h>
 
 static RedisModuleCtx *detached;
-static int is_valkey; /* some flags have a meaning only in Valkey */
+static int is_valkey; /* some context flags exist only in Valkey */
 
 static int find_valkey(RedisModuleCtx *ctx) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "INFO", "c", "server");

@@ -11,10 +11,10 @@
 /* Sets the name and options of the module, and creates the context of server_ctx. Call it before all other parts. */
 int server_on_load(RedisModuleCtx *ctx);
 
-/* A context without a client, for work in event loop callbacks. It lives as long as the module. */
+/* Returns a context without a client, for work in event loop callbacks. The context exists as long as the module. */
 RedisModuleCtx *server_ctx(void);
 
-/* Returns a setting of the server, or "" if the server does not have it. The caller frees the result with
+/* Returns a setting of the server, or "" if the server has no such setting. The caller frees the result with
  * RedisModule_FreeString(NULL, ..). */
 RedisModuleString *server_setting(RedisModuleCtx *ctx, const char *name);
 int server_setting_is(RedisModuleCtx *ctx, const char *name, const char *expected);
@@ -22,7 +22,7 @@ int server_setting_is(RedisModuleCtx *ctx, const char *name, const char *expecte
 /* 1: this server is a primary and is not loading its data set. */
 int server_is_active_primary(RedisModuleCtx *ctx);
 
-/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS moves to this server. Clients do not see these keys
+/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS moves to this server. Clients cannot read these keys
  * yet. */
 int server_is_importing(RedisModuleCtx *ctx);
 

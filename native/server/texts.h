@@ -1,4 +1,5 @@
-/* Saves, loads and measures texts and lists of names, which values of the module's types contain. */
+/* Texts and lists of names, which are parts of the module's values: saves them, loads them and measures their
+ * memory. */
 #ifndef QA_TEXTS_H
 #define QA_TEXTS_H
 

@@ -1,11 +1,12 @@
 /* Measures the index on a random corpus with Zipf's law: bench_index [sentences [sentences per document [questions]]],
  * where `questions` is the number of questions with a vector.
  *
- * A term of rank r is drawn with a probability proportional to 1 / (r + 50)^1.4, of 600,000 terms. In its frequent
- * terms this resembles a million sentences of Debian's documentation; it has a third more rare terms. A sentence has 8
- * terms on average, a document 20 sentences. A natural question has 4 to 6 terms of one sentence, so that they belong
- * together. The six common terms are among the 40 most frequent. Times are the CPU time of the process, because other
- * processes use the machine too. The memory of a sentence is the whole index without the documents' ids. */
+ * The corpus has 600,000 terms. The probability of a term of rank r is proportional to 1 / (r + 50)^1.4. The frequent
+ * terms are distributed as in a million sentences of Debian's documentation, but there are a third more rare terms. A
+ * sentence has 8 terms on average, and a document has 20 sentences. A natural question has 4 to 6 terms of one
+ * sentence, because such terms often occur together. The six common terms are among the 40 most frequent. Times are the
+ * CPU time of the process, because other processes use the machine too. The memory of a sentence is the memory of the
+ * index without the documents' ids, divided by the number of sentences. */
 #include "index/index.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ static void make_vocabulary(void) {
     for (unsigned i = 0; i < VOCABULARY; i++) {
         sum += pow(i + 50.0, -1.4);
         cumulated[i] = sum;
-        /* Terms have the length of stems: 3 to 12 letters; rare terms are longer. */
+        /* Terms have the length of stems: 3 to 12 letters. Rare terms are longer. */
         int length = 3 + (int)(next() % 4) + (i > 1000 ? (int)(next() % 3) : 0) + (i > 30000 ? (int)(next() % 3) : 0);
         unsigned number = i;
         for (int j = 0; j < length; j++, number /= 26) names[i][j] = (char)('a' + (number ? number % 26 : next() % 26));
@@ -100,7 +101,8 @@ static unsigned questions = QUESTIONS;
 static bool no_words;
 static IndexVector *vector; /* NULL: rank by words */
 
-/* A vector with about the length 1: a topic of some dimensions and noise, so that cosines differ as those of texts. */
+/* Draws a vector with a length of about 1: a topic of some dimensions, plus noise. So the cosines vary as for real
+ * texts. */
 static float draw_vector(int8_t *values) {
     static int8_t topics[64][DIMS];
     static bool made;
@@ -115,7 +117,7 @@ static float draw_vector(int8_t *values) {
     return (float)(1 / sqrt(sum));
 }
 
-/* Attaches a passage for every five sentences of all documents. */
+/* Attaches one passage for every five sentences of all documents. */
 static void embed(Index *index, unsigned documents, unsigned each) {
     static uint8_t packed[1000 * (12 + DIMS)];
     uint32_t total = each / PASSAGE;

@@ -1,5 +1,6 @@
-/* Compares BLAKE2b with the vector of RFC 7693, appendix A, with those of its authors (keyed, key 00 01 .. 3f, messages
- * 00 01 ..), and with CPython's hashlib for messages around the size of a block, added in pieces of every size. */
+/* Compares BLAKE2b with test vectors: RFC 7693 (appendix A), the authors' vectors (keyed, key 00 01 .. 3f, messages 00
+ * 01 ..), and CPython's hashlib. The messages for hashlib have about the size of a block, and are added in pieces of
+ * every size. */
 #include "server/blake2b.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ enum { LONGEST = 1000 };
 
 static uint8_t key[64], message[LONGEST];
 
-/* The hash in hex of `length` bytes that are added in pieces. */
+/* Returns the hash of `length` bytes in hex. Adds the bytes in pieces of the given size. */
 static const char *hex_of(const uint8_t *data, size_t length, size_t out_length, size_t key_length, size_t piece) {
     static char hex[2 * BLAKE2B_MAX_OUT + 1];
     uint8_t out[BLAKE2B_MAX_OUT];

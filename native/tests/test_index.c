@@ -50,7 +50,7 @@ static void test_a_document_is_found_when_it_is_committed(void) {
     CHECK(ask(index, "pear", &frequency, NULL) == 0 && frequency == 0 && index_counts(index).sentences == 0);
     CHECK(index_commit(pending) == INDEX_OK);
     CHECK(ask(index, "pear", &frequency, &hit) == 2 && frequency == 2);
-    CHECK(hit.document_length == 1 && hit.sentence == 1 && hit.score > 0); /* the shorter sentence */
+    CHECK(hit.document_length == 1 && hit.sentence == 1 && hit.score > 0); /* the shorter sentence is best */
     IndexPending *other = begin(index, "b");
     add(other, "pear", NULL);
     index_abort(other);
@@ -171,14 +171,15 @@ static void test_a_cursor_survives_changes(void) {
     for (char id[2] = "a"; *id <= 'f'; ++*id) CHECK(index_commit(begin(index, id)) == INDEX_OK);
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 2 && *(const char *)found[1].id == 'b');
     CHECK(index_remove(index, "b", 1) == INDEX_OK && index_remove(index, "c", 1) == INDEX_OK);
-    CHECK(index_commit(begin(index, "b")) == INDEX_OK); /* written again: at the end */
+    CHECK(index_commit(begin(index, "b")) == INDEX_OK); /* a document that is written again moves to the end */
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 2 && *(const char *)found[0].id == 'd');
     CHECK(index_list(index, &cursor, NULL, 1, found, 2) == 1 && *(const char *)found[0].id == 'f' && cursor);
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 1 && *(const char *)found[0].id == 'b' && !cursor);
     index_free(index);
 }
 
-/* A document with more distinct terms than one call counts. Searches find all of it at once; its frequencies follow. */
+/* A document has more distinct terms than one call counts. Searches find the whole document at once. Its frequencies
+ * follow in steps. */
 static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     enum { TERMS = 20000 };
     Index *index = index_new(ALLOCATOR, KEY);
@@ -197,7 +198,7 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(index_counts(index).sentences == 0 && ask(index, text, &frequency, NULL) == 0);
     int steps = 0;
     while (index_maintain(index, 500)) steps++;
-    /* Removing a term from the dictionary costs its hash, 10 units, and the hashes of its neighbors. */
+    /* Removing a term from the dictionary costs 10 units for its hash, and more for the hashes of its neighbors. */
     CHECK(steps > (2 * (TERMS - 2 * 4096) + 10 * TERMS) / 500);
     for (int i = 0; i < TERMS; i++) {
         snprintf(text, sizeof text, "t%d", i);
@@ -209,7 +210,7 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(held == 0);
 }
 
-/* The index does not grow if its documents change their words again and again. */
+/* The index does not grow while its documents change their words repeatedly. */
 static void test_what_is_gone_leaves_no_memory(void) {
     Index *index = index_new(ALLOCATOR, KEY);
     size_t after[8];

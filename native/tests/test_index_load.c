@@ -1,5 +1,6 @@
-/* Damaged payloads: test_index_load [rounds]. Loading survives any payload and leaks no memory, and an accepted index
- * is usable. The test damages bits, bytes and whole varints, cuts and inserts, from a fixed seed. */
+/* Damaged payloads: test_index_load [rounds]. The loader handles any payload without a crash or a leak, and an accepted
+ * index is usable. The damage is random with a fixed seed: changed bits, bytes and varints, truncations and
+ * insertions. */
 #include "index/index.h"
 
 #include <stdio.h>
@@ -84,7 +85,7 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
     if (index_commit(pending) != INDEX_OK) exit(1);
 }
 
-/* Passages of two sentences, in two parts if there are many; `most`: not more passages than this. */
+/* Attaches passages of two sentences. Many passages are in two parts. `most`: the maximum number of passages. */
 static void embed(Index *index, const char *id, unsigned sentences, unsigned most) {
     enum { DIMS = 5, EACH = 12 + DIMS };
     uint8_t passages[100 * EACH];
@@ -198,7 +199,7 @@ static void damage(Payload *payload) {
     }
 }
 
-/* Breaks each rule once, next to valid payloads. */
+/* Each invalid payload breaks one rule. Valid payloads are mixed in. */
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
 #define OPEN "o\0\1\1\1x\0"
@@ -283,7 +284,7 @@ static void test_every_rule(void) {
     }
 }
 
-/* An index without free ids that was used can be saved and loaded again. */
+/* An index that has used all ids can be saved and loaded again. */
 static void test_the_last_ids(void) {
     static const char LAST[] = "QAINDEX2o\0\1\1\1x\0n\xff\xff\xff\xff\xff\xff\x3f"
                                "e";
@@ -334,7 +335,8 @@ int main(int argc, char **argv) {
     index_free(index);
     CHECK(held == 0);
 
-    /* The whole payload loads in pieces of all sizes. Loading refuses every truncation of it and an additional byte. */
+    /* The whole payload loads in pieces of all sizes. The loader refuses each truncation of the payload, and the
+     * payload with an additional byte. */
     for (whole.piece = 1; whole.piece < 70000; whole.piece = whole.piece * 3 + 1) {
         whole.at = 0;
         index = index_load(ALLOCATOR, KEY, read_payload, &whole);
@@ -364,8 +366,10 @@ int main(int argc, char **argv) {
         }
         CHECK(held == 0);
     }
-    /* The reader needs 200 kB; the rest is proportional to the payload, for any numbers in it. */
+    /* The reader needs 200 kB. The remaining memory is proportional to the size of the payload, for all numbers in
+     * it. */
     CHECK(most_held < 300000 + 64 * whole.length);
-    CHECK(accepted > rounds / 100 && accepted < rounds); /* some damage is refused and some is harmless */
+    CHECK(accepted > rounds / 100 && accepted < rounds); /* the loader refuses some damaged payloads and accepts
+                                                          * others */
     return 0;
 }

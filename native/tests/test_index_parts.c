@@ -1,4 +1,4 @@
-/* The single parts of the index: codes, blocks, postings with ids of every size, tables, runs. */
+/* Tests of parts of the index: codes, blocks, postings with ids of every size, tables, runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void test_blocks_of_every_width(void) {
     index_free(index);
 }
 
-/* Tests all forms of postings; some differences between ids are `leap`. */
+/* Tests all forms of postings. Some differences between ids are `leap`. */
 static void test_postings(uint64_t leap) {
     enum { COUNT = 1500 };
     static uint64_t ids[COUNT];
@@ -146,7 +146,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
     return item == key->length;
 }
 
-/* A table of equal hashes is slow, but contains all items, and does not split forever. */
+/* A table of equal hashes is slow. But it contains all items, and it stops splitting segments. */
 static void test_equal_hashes(void) {
     Index *index = new_index();
     Table table;

@@ -1,4 +1,4 @@
-/* Packed sentences: the index gets the same sentences, and the check refuses invalid bytes. */
+/* Packed sentences: the index contains the same sentences as without packing, and the check refuses invalid bytes. */
 #include "index/memory.h"
 
 #include <stdio.h>
@@ -34,7 +34,8 @@ static bool check(const uint8_t *bytes, size_t length, IndexPacked *packed) {
     return valid;
 }
 
-/* Packs sentences of ascending terms, as many as `terms` says, or at random for 0. Returns the length. */
+/* Packs sentences of ascending terms. `terms` is the number of terms of a sentence; 0: a random number. Returns the
+ * length. */
 static size_t pack(uint8_t *bytes, unsigned sentences, unsigned terms) {
     uint8_t *at = bytes;
     for (unsigned i = 0; i < sentences; i++) {

@@ -1,4 +1,4 @@
-/* The index behind plain functions for tests/index: nested arguments are one string of bytes. */
+/* Plain functions for tests/index, which call the index. Each nested argument is one string of bytes. */
 #include "index/dot.h"
 #include "index/index.h"
 
@@ -69,7 +69,7 @@ static void parse_terms(IndexTerm *parsed, const uint8_t *terms, size_t count) {
     }
 }
 
-/* Copies ids to `ids`, 64 bytes each. Returns the number of hits; negative: an
+/* Copies ids to `ids`, 64 bytes each. Returns the number of hits, or a negative error.
  * error. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
@@ -110,8 +110,8 @@ static IndexVector parse_vector(const uint8_t *digest, const uint8_t *packed, ui
     return vector;
 }
 
-/* The vector: f32 scale, then a byte for each dimension. Numbers are: weight, missing, the maximum of bytes to scan.
- * Writes for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage. */
+/* `vector`: f32 scale, then a byte for each dimension. `numbers`: weight, missing, the maximum of bytes to scan. Writes
+ * for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage. */
 EXPORT int shim_rank_by_both(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                              const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,
                              const double numbers[3], int distinct, char *ids, double *scores, uint32_t *places,
@@ -149,7 +149,7 @@ EXPORT void shim_dot(int portable, const int8_t *query, const int8_t *vectors, s
     (portable ? dot_portable : dot_function())(query, vectors, count, bytes, out);
 }
 
-/* Ids have 64 bytes as above. */
+/* Copies ids to `ids`, 64 bytes each. */
 EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count,
                         char *ids) {
     IndexDocument *documents = calloc(count + 1, sizeof *documents);
@@ -211,7 +211,7 @@ EXPORT Index *shim_again(const Index *index, uint64_t key) {
 static char dropped[1 << 16];
 static size_t dropped_length;
 
-/* Many questions are reported as `*` and their number. */
+/* Records dropped questions. A report without a name is recorded as `*` and the number of questions. */
 static void note_dropped(void *context, const void *name, size_t length, size_t count) {
     (void)context;
     if (name) memcpy(dropped + dropped_length, name, length);
@@ -225,7 +225,7 @@ EXPORT IndexWatch *shim_watch_new(uint64_t key) {
 }
 EXPORT void shim_watch_free(IndexWatch *watch) { index_watch_free(watch); }
 
-/* The dropped names since the last call, one on a line. */
+/* Returns the names dropped since the last call, one per line. */
 EXPORT size_t shim_watch_dropped(char *names) {
     size_t length = dropped_length;
     memcpy(names, dropped, length);

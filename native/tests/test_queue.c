@@ -1,4 +1,4 @@
-/* The fair queue alone, under the sanitizers. */
+/* Tests of the fair queue, with sanitizers. */
 #include "jobs/queue.h"
 
 #include <stdio.h>
@@ -113,7 +113,7 @@ static void test_turns_are_by_cost(void) {
     queue_free(queue);
 }
 
-/* A user that was absent has saved no turns. */
+/* A user gets no extra turns for the time without items. */
 static void test_a_newcomer_begins_where_the_others_stand(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item items[30] = {0}, late[10] = {0};
@@ -127,7 +127,7 @@ static void test_a_newcomer_begins_where_the_others_stand(void) {
     queue_free(queue);
 }
 
-/* A thousand connections, or a thousand names, count only as their one user. */
+/* A user with a thousand connections or a thousand names has the share of one user. */
 static void test_users_take_turns_and_not_their_connections(void) {
     for (int by_name = 0; by_name < 2; by_name++) {
         Queue *queue = clients_queue(1000000, 1000000, 0);
@@ -175,7 +175,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     send(queue, &one[0], 0, 8, 0, 99, 1);
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[0].node.hold);
-    CHECK(pop(queue) == &one[0]); /* and not the ninth item of the other flow, which has seven outstanding */
+    CHECK(pop(queue) == &one[0]); /* not the ninth item of the other flow, which has seven outstanding items */
     for (int i = 1; i < 7; i++) {
         queue_release(queue, &many[i].node.hold);
         CHECK(!queue_ready(queue));
@@ -183,7 +183,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_release(queue, &many[7].node.hold);
     CHECK(pop(queue) == &many[8] && !pop(queue));
     queue_release(queue, &one[0].node.hold);
-    queue_tick(queue, 9); /* it is empty, but only since now */
+    queue_tick(queue, 9); /* the flow became empty at this moment */
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[8].node.hold);
     CHECK(pop(queue) == &many[9] && !pop(queue));
@@ -201,8 +201,8 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_free(queue);
 }
 
-/* A user with small items may have as much outstanding as a neighbor with one large item. Otherwise it would get less
- * in a first-come order behind the queue. */
+/* A user with small items may have the same outstanding cost as a neighbor with one large item. Otherwise, a first-come
+ * order behind the queue would disadvantage the user. */
 static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item large[2] = {0}, small[20] = {0};
@@ -249,7 +249,7 @@ static void test_one_that_went_another_way_counts_as_out(void) {
     CHECK(queue_flows(queue, QUEUE_LEVELS) == 0);
     send(queue, &waits, 0, 8, 0, 9, 1);
     for (int i = 0; i < 2; i++) {
-        CHECK(!queue_ready(queue)); /* more is outstanding than the whole limit */
+        CHECK(!queue_ready(queue)); /* the outstanding cost is above the whole limit */
         queue_release(queue, &held[i].node.hold);
     }
     CHECK(pop(queue) == &waits);
@@ -294,7 +294,7 @@ static void test_rival_has_most(void) {
     QueuePlace new_user = {{0, 9, 0, 0}}, same_name = {{0, 7, 1, 1}}, other_name = {{0, 7, 5, 0}};
     CHECK(queue_rival(queue, &new_user) ==
           &a[2].node); /* the newest item of the longest connection of the longest name */
-    CHECK(queue_rival(queue, &other_name) == &a[2].node); /* within the user */
+    CHECK(queue_rival(queue, &other_name) == &a[2].node); /* a rival of the same user */
     CHECK(!queue_rival(queue, &same_name));
     CHECK(queue_flow_length(queue, &same_name, 1) == queue_length(queue) && !queue_flow_length(queue, &new_user, 2));
     for (int i = 0; i < 2; i++) send(queue, &b[i], 0, 8, 0, 0, 1);
@@ -311,7 +311,7 @@ static void test_rival_has_most(void) {
     queue_free(queue);
 }
 
-/* Users with equal shares: within each, one connection must not keep the others out. */
+/* Users with equal shares: one connection of a user must not block the other connections of this user. */
 static void test_rival_below_a_flow_that_has_its_share(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item items[2][4] = {0};
@@ -325,8 +325,8 @@ static void test_rival_below_a_flow_that_has_its_share(void) {
     queue_free(queue);
 }
 
-/* Compares with a plain count for each key: the queue loses no item, returns no item twice, keeps the order within a
- * flow, and serves no flow twice in a row while another flow waits. */
+/* Compares the queue with a plain count for each key. The queue loses no item, returns no item twice, preserves the
+ * order within a flow, and serves no flow twice in a row while another flow waits. */
 static void test_random_operations(unsigned seed) {
     enum { ITEMS = 2000, KEYS = 300 };
     static Item items[ITEMS];
@@ -361,8 +361,8 @@ static void test_random_operations(unsigned seed) {
     queue_free(queue);
 }
 
-/* All operations on all levels: the outstanding cost is counted and never exceeds the limit (except for one large
- * item), ready items can be popped, and no item waits while nothing is outstanding. */
+/* Runs all operations on all levels. The outstanding cost is correct and never exceeds the limit (except for one large
+ * item). Ready items can be popped. No item waits without outstanding items. */
 static void test_random_operations_with_limits(unsigned seed) {
     enum { ITEMS = 500, WHOLE = 24, LARGEST = 9 };
     static Item items[ITEMS];

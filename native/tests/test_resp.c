@@ -1,5 +1,5 @@
-/* The RESP parser alone, under the sanitizers. Every buffer is a heap block of its exact size, so that a read beyond it
- * is detected. */
+/* Tests of the RESP parser, with sanitizers. Every buffer is a heap block of its exact size, so that a sanitizer
+ * detects a read beyond its end. */
 #include "server/resp.h"
 
 #include <stdio.h>
@@ -109,7 +109,7 @@ static void test_commands(void) {
     CHECK(command(big, sizeof big - 1) == -1);
 }
 
-/* The parser detects damage to a valid value, or the value is still valid. It reads nothing outside. */
+/* The parser refuses a damaged value, or the damaged value is still valid. It reads nothing outside the buffer. */
 static void test_damage(void) {
     const char *text = "*3\r\n$5\r\nhello\r\n*2\r\n:12\r\n+OK\r\n-ERR bad\r\n";
     size_t length = strlen(text);

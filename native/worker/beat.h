@@ -8,7 +8,7 @@
 
 typedef enum { BEAT_OF_WORKER, BEAT_OF_INFERENCE } BeatSection;
 
-/* Reads pairs of a name and a value. A name that is missing keeps its last value. 0: a name is unknown or a value is
+/* Reads pairs of a name and a value. A value without a pair does not change. 0: a name is unknown or a value is
  * invalid. Then no value changes, and `error` has an error line. */
 int beat_read(RedisModuleString **argv, int argc, char *error, size_t size);
 
@@ -18,7 +18,7 @@ void beat_reset(void);
 /* Adds the values of a section to INFO. */
 void beat_add_info(RedisModuleInfoCtx *info, BeatSection section);
 
-/* The resident memory of the worker, now and at most. */
+/* The current and the maximum resident memory of the worker. */
 long long beat_rss_bytes(void);
 long long beat_peak_rss_bytes(void);
 

@@ -1,9 +1,9 @@
-/* The environment variables of a server often contain passwords, such as QA_CLUSTER_PASSWORD. The worker would inherit
- * them, and so would its inference workers and every program that a function starts. So the worker gets only the
- * variables of a list, which programs and runtimes need. An administrator adds names with qa.worker-environment.
+/* The environment variables of a server often contain passwords, such as QA_CLUSTER_PASSWORD. The worker, its inference
+ * workers and every program that a function starts would inherit these passwords. So the worker gets only the variables
+ * of a list, which programs and runtimes need. An administrator adds names with qa.worker-environment.
  *
- * Some variables are left out on purpose. The module sends QA_* settings to the worker in QA.HELLO. LD_PRELOAD is meant
- * for the server. QA_TEST_* is in the list because tests use it to find processes that were left over. */
+ * The list does not include QA_*, because QA.HELLO sends these settings to the worker, or LD_PRELOAD, which applies to
+ * the server only. QA_TEST_* is in the list because tests use it to find remaining processes. */
 #include "worker/environment.h"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static int is_listed(const char *name, size_t length) {
     return 0;
 }
 
-/* 1: qa.worker-environment has the name. */
+/* 1: qa.worker-environment contains the name. */
 static int is_added(const char *name, size_t length) {
     for (const char *at = config.worker_environment; *at;) {
         size_t size = strcspn(at, ",");
@@ -48,8 +48,8 @@ static int is_added(const char *name, size_t length) {
     return 0;
 }
 
-/* Valkey loads modules with RTLD_DEEPBIND. Then the module's `environ` is a variable of libc that is NULL, because libc
- * uses the copy of the server program. So this function asks the program for its `environ`. */
+/* Valkey loads modules with RTLD_DEEPBIND. Then the module's `environ` is libc's own variable, which is NULL, because
+ * libc uses the variable in the server program. So this function looks up the `environ` of the program. */
 static char **variables_of_server(void) {
     extern char **environ;
     void *program = dlopen(NULL, RTLD_LAZY);

@@ -1,8 +1,8 @@
-/* Implements QA.INDEXING, and counts in `failures:{tag}`.
+/* Implements QA.INDEXING, and counts the ends of workers in `failures:{tag}`.
  *
- * The names of the documents are only in memory. If the server ends at the same time as the worker, nothing is counted,
- * because no document is the cause. While a slot migrates, the server may refuse to write a count. Then the document
- * may end one more worker. */
+ * The names of the documents are only in memory. If the server and the worker end at the same time, the module counts
+ * nothing, because no document is the cause. While a slot is migrating, the server may refuse the write of a count.
+ * Then the document may end one more worker. */
 #include "worker/indexing.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- The end of a worker ---- */
 
-/* Returns the count at the start of a value. Returns 0 for a document that was given up and has been written again
+/* Returns the count at the start of the stored value. Returns 0 if the document was skipped and has been written again
  * since. */
 static long long ends_before(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HGET", "ss", key, name);
@@ -86,8 +86,8 @@ static void add_end(RedisModuleCtx *ctx, const Document *document, const char *r
 }
 
 void indexing_worker_lost(RedisModuleCtx *ctx, const char *reason, int innocent) {
-    /* A server aborts if it replicates during a pause of writes (CLIENT PAUSE, a failover). So the end of a worker is
-     * not counted then. */
+    /* A server that replicates during a pause of writes (CLIENT PAUSE, a failover) aborts. So the end of a worker is
+     * not counted during a pause. */
     int paused = RedisModule_AvoidReplicaTraffic();
     int total = 0, may_count = !innocent && !paused && server_is_active_primary(ctx);
     if (may_count) RedisModule_SelectDb(ctx, 0);
@@ -101,7 +101,7 @@ void indexing_worker_lost(RedisModuleCtx *ctx, const char *reason, int innocent)
         clear(&batches[i]);
     }
     if (total > MAX_LOGGED)
-        RedisModule_Log(ctx, "warning", "the worker ended while it indexed %d documents more", total - MAX_LOGGED);
+        RedisModule_Log(ctx, "warning", "the worker ended while it indexed %d more documents", total - MAX_LOGGED);
 }
 
 int indexing_on_load(RedisModuleCtx *ctx) {

@@ -2,8 +2,8 @@
  * their own data: models, scripts, sessions, streams.
  *
  * If there is no job, QA.NEXT blocks the link. Links wait in the order of arrival. A job leaves the queue only when
- * QA_NEXT_Reply writes the reply. So a link that closes earlier takes no job with it. The module wakes one link at a
- * time. This link wakes the next link if there is another job. A Waiter belongs to its blocked client and exists until
+ * QA_NEXT_Reply writes the reply. So no job is lost if the link closes earlier. The module wakes one link at a time.
+ * The woken link wakes the next link if there is another job. A Waiter belongs to its blocked client and exists until
  * QA_NEXT_Free. */
 #include "worker/qa_commands.h"
 
@@ -30,7 +30,7 @@ typedef struct Waiter {
     RedisModuleBlockedClient *client;
     JobsCapacity capacity;
     RedisModuleTimerID timer;
-    int woken; /* QA_NEXT_Reply will write its reply soon */
+    int woken; /* 1: QA_NEXT_Reply will write its reply soon */
     struct Waiter *next;
     struct Waiter *previous;
 } Waiter;
@@ -40,8 +40,8 @@ static Waiter *last_waiter;
 
 /* ---- QA.HELLO, QA.BEAT ---- */
 
-/* Replies with a secret, in hex, from which only servers of this cluster can make digests. "": the servers share no
- * key. */
+/* Replies with the secret for the digests of answer names, in hex. Only servers of this cluster have this secret. "":
+ * the servers share no key. */
 static void reply_secret(RedisModuleCtx *ctx) {
     uint8_t secret[BUS_KEY_BYTES];
     char text[2 * BUS_KEY_BYTES + 1] = "";
@@ -104,7 +104,7 @@ static void remove_waiter(Waiter *waiter) {
     else last_waiter = waiter->previous;
 }
 
-/* QA_NEXT_Reply writes its reply in the next round of the event loop. */
+/* Wakes a waiting link. QA_NEXT_Reply writes the reply in the next round of the event loop. */
 static void wake(Waiter *waiter, int timer_is_over) {
     if (waiter->woken) return;
     waiter->woken = 1;
@@ -182,7 +182,7 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         return REDISMODULE_OK;
     }
     RedisModuleBlockedClient *client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
-    if (!client) { /* Valkey does not let a client with subscriptions wait */
+    if (!client) { /* Valkey does not block a client with subscriptions */
         reply_jobs(ctx, capacity);
         return REDISMODULE_OK;
     }
@@ -197,12 +197,13 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 
 /* ---- QA.READY, QA.DONE ---- */
 
-/* QA.READY [backend version]..: from now on links get jobs of all kinds. */
+/* QA.READY [backend version]..: after this command, links get jobs of all kinds. */
 static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
     if (argc % 2 == 0) return RedisModule_WrongArity(ctx);
     if (!supervisor_backends(argv + 1, argc - 1))
-        return RedisModule_ReplyWithError(ctx, "ERR backends are at most 8 plain names and versions");
+        return RedisModule_ReplyWithError(
+            ctx, "ERR QA.READY accepts at most 8 backends, each with a plain name and a plain version");
     supervisor_ready();
     wake_next();
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
@@ -265,12 +266,12 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* Drops a message if too many bytes are already waiting for the worker. The sender is not told: it relies on its own
+/* Drops a message if too many bytes are already pending for the worker. The sender gets no notice and relies on its own
  * deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",
-                        "message of %zu bytes dropped: %zu bytes wait for the worker, limit %d", length,
+                        "message of %zu bytes dropped: %zu bytes are pending for the worker, limit %d", length,
                         queued_message_bytes, MAX_QUEUED_MESSAGE_BYTES);
         return;
     }

@@ -1,5 +1,6 @@
-/* The commands that the worker sends over its links (docs/worker-protocol.md, sections 2 and 3). With them, the worker
- * introduces itself, fetches jobs, returns their results, and sends messages to other workers. Main thread only. */
+/* The commands that the worker sends over its links (docs/worker-protocol.md, sections 2 and 3). With these commands,
+ * the worker registers with the module, fetches jobs, returns results, and sends messages to other workers. Main thread
+ * only. */
 #ifndef QA_QA_COMMANDS_H
 #define QA_QA_COMMANDS_H
 

@@ -1,16 +1,15 @@
-/* Runs one worker at a time, which posix_spawn starts in its own process group.
+/* Runs one worker at a time. posix_spawn starts the worker in its own process group.
  *
  * Three things connect the worker to the server:
  * - The control socket. If it closes, the worker counts as dead.
  * - A pipe that copies the worker's output to the server's log.
- * - A token, new for every worker, which its connections must send.
+ * - A token. Each worker gets a new token, and its connections must send it.
  * A timer watches the worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that
  * ignores a cancellation (jobs/cancelled.c).
  *
- * Every death is handled in the same way. supervisor_control_closed schedules on_death in a timer, because ending jobs
+ * Every death has the same sequence. supervisor_control_closed schedules on_death in a timer, because ending jobs
  * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker, closes the
- * links and returns the jobs to the queue. If workers die repeatedly, the supervisor restarts them with growing delays.
- */
+ * links and returns the jobs to the queue. If workers die repeatedly, the delay before each restart grows. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -38,24 +37,25 @@ enum {
     TICK_MS = 50,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS =
-        800, /* the limit after a worker that was ready: shorter, because questions wait for the next worker */
+    MAX_READY_BACKOFF_MS = 800, /* the maximum delay after the death of a ready worker: shorter, because questions wait
+                                 * for the next worker */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
     STALE_MS = 500, /* changes of several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
-    START_LINE = 32768,   /* the worker accepts up to 65536 */
-    ON_TIME_MS = 100,     /* if a tick is later than this, a heartbeat may have arrived that the server has not read */
-    MAX_TICK_MS = 200,    /* a tick that is later than this counts as this long, because the server itself was late */
+    START_LINE = 32768,   /* the limit of the worker is 65536 */
+    ON_TIME_MS = 100,     /* after a later tick, the socket may contain an unread heartbeat */
+    MAX_TICK_MS = 200,    /* the most time that a tick adds to the worker's silence: a longer time is a delay of the
+                           * server */
     MISSED_BEAT_MS = 100, /* a worker sends a heartbeat every 100 ms */
-    BUSY_PERCENT = 10,    /* per cent of a processor: the threads of a hung worker that wait for the interpreter use a
-                             little processor time */
+    BUSY_PERCENT = 10,    /* per cent of a processor; a worker that uses less may hang: threads that wait for the
+                           * interpreter use little */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
-static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
+static char token[TOKEN_HEX + 1]; /* empty: no connection can become a link */
 static int control = -1;
 static const ControlUser *control_user;
 static int output = -1;
@@ -66,21 +66,20 @@ static int innocent_death;
 static char kill_reason[96]; /* empty: the module has not killed the worker */
 static long long backoff_ms;
 static long long started_ms, ticked_ms;
-static long long
-    silence_ms; /* the time since the last heartbeat during which the server's own event loop was on time */
+static long long silence_ms;        /* the time since the last heartbeat, without delays of the server's event loop */
 static long long active_ms, cpu_us; /* see watch_activity */
 static char line[MAX_LINE + 1];
 static size_t line_length;
 static char last_exit[64];
 static pid_t zombies[MAX_ZOMBIES];
-static int unreachable; /* the server has no address to which the worker could connect */
+static int unreachable; /* 1: the server has no address for connections of the worker */
 
 static void on_start(RedisModuleCtx *ctx, void *data);
 static void on_tick(RedisModuleCtx *ctx, void *data);
 
 static long long now_ms(void) { return (long long)(RedisModule_MonotonicMicroseconds() / 1000); }
 
-/* Records that the worker has sent a sign of life. */
+/* Records a sign of life of the worker. */
 static void heard(void) {
     silence_ms = 0;
     active_ms = now_ms();
@@ -131,7 +130,7 @@ static void close_output(void) {
     output = -1;
 }
 
-/* Reads the output in small portions, so that a worker with much output does not block the server. */
+/* Reads one small portion of the output, so that a worker with much output does not block the server. */
 static void on_output(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
@@ -158,7 +157,8 @@ static void describe_exit(int status) {
     info.last_exit = last_exit;
 }
 
-/* 1: the process has ended. ECHILD also means that, because the server reaps child processes too. */
+/* 1: the process has ended. ECHILD also means that the process has ended, because the server reaps child processes
+ * too. */
 static int reap(pid_t pid) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
@@ -176,7 +176,7 @@ static void reap_later(pid_t pid) {
 
 static void kill_group(pid_t pid) {
     if (pid <= 0) return;
-    kill(-pid, SIGKILL); /* the worker leads a process group of its own */
+    kill(-pid, SIGKILL); /* the worker is the leader of its process group */
     kill(pid, SIGKILL);
 }
 
@@ -202,7 +202,7 @@ static void on_death(RedisModuleCtx *ctx, void *data) {
     if (output >= 0) on_output(output, NULL, 0);
     close_output();
     if (now_ms() - started_ms >= STABLE_MS) backoff_ms = 0;
-    RedisModule_Log(ctx, "warning", "worker %lld (pid %d) is gone: %s", info.number, (int)pid, info.last_exit);
+    RedisModule_Log(ctx, "warning", "worker %lld (pid %d) has ended: %s", info.number, (int)pid, info.last_exit);
     int was_ready = info.state == WORKER_READY;
     set_state(WORKER_BACKOFF);
     link_close_all(ctx);
@@ -317,7 +317,7 @@ static int is_unreachable(RedisModuleCtx *ctx) {
     return !has_socket && !listening_port(ctx, "port") && !listening_port(ctx, "tls-port");
 }
 
-/* Chooses the address to which the worker connects: the first address of `bind`, or 127.0.0.1 if that is a wildcard. */
+/* Chooses the address for the worker's connections: the first address of `bind`, or 127.0.0.1 for a wildcard. */
 static void choose_host(const char *bind, char *host, size_t size) {
     snprintf(host, size, "127.0.0.1");
     char word[64];
@@ -330,7 +330,7 @@ static void choose_host(const char *bind, char *host, size_t size) {
     }
 }
 
-/* The first line on the control socket, while it is being built. `overflow` is set if it becomes too long. */
+/* A builder for the first line on the control socket. `overflow` is set if the line is too long. */
 typedef struct StartLine {
     char text[START_LINE];
     size_t length;
@@ -368,8 +368,8 @@ static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, co
     RedisModule_FreeString(NULL, value);
 }
 
-/* Adds the data for a TLS connection: the authorities that the server trusts, and the certificate with which the server
- * connects to other servers. */
+/* Adds the data for a TLS connection: the certificate authorities that the server trusts, and the certificate of the
+ * server as a client. */
 static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
     char text[48];
     RedisModuleString *own = server_setting(ctx, "tls-client-cert-file");
@@ -480,9 +480,9 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
 
 /* ---- Watching ---- */
 
-/* Records when a silent worker was last active. A worker that is only slow is active: its threads use processor time,
- * or wait for a processor or a disk. If the tick is late, a heartbeat may have arrived that the server has not read
- * yet. */
+/* Records the last time when a silent worker was active. A slow worker is active: its threads use processor time, or
+ * wait for a processor or a disk. After a late tick, the worker counts as active, because an unread heartbeat may have
+ * arrived. */
 static void watch_activity(long long now, long long since) {
     long long before_us = cpu_us;
     int is_late = since > ON_TIME_MS, is_silent = silence_ms >= MISSED_BEAT_MS;
@@ -501,8 +501,8 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     if (!info.pid) return;
     silence_ms += since < MAX_TICK_MS ? since : MAX_TICK_MS;
     watch_activity(now, since);
-    /* When sessions have arrived by replication or from a file, the supervisor starts a new worker, which reads all
-     * sessions. On a replica it does so at once, not at the promotion, so that the worker is already warm then. */
+    /* After sessions have arrived by replication or from a file, the supervisor starts a new worker, which reads all
+     * sessions. A replica does this at once, so that the worker is already warm at the promotion. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the loaded sessions", 1);

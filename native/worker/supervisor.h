@@ -18,7 +18,7 @@ typedef struct WorkerBackend {
 typedef struct WorkerInfo {
     WorkerState state;
     const char *state_name;
-    long long number; /* the number of started workers, and so the number of the current one */
+    long long number; /* the number of workers started so far, which is also the number of the current worker */
     pid_t pid;        /* 0: there is no worker */
     unsigned long long restarts, killed;
     const char *last_exit;
@@ -27,7 +27,7 @@ typedef struct WorkerInfo {
 
 enum { TOKEN_HEX = 64 };
 
-/* The version of docs/worker-protocol.md. A worker of another version is refused. */
+/* The version of docs/worker-protocol.md. Workers with another version are refused. */
 enum { WORKER_PROTOCOL = 9 };
 
 int supervisor_on_load(RedisModuleCtx *ctx);
@@ -37,7 +37,7 @@ const WorkerInfo *supervisor_info(void);
  * this error. */
 const char *supervisor_refusal(void);
 
-/* 1: `token` is the token of the current worker. The comparison takes the same time wherever the tokens differ. */
+/* 1: `token` is the token of the current worker. Compares in constant time. */
 int supervisor_check_token(const char *token, size_t length);
 
 /* Call it when the worker has sent a sign of life. */
@@ -45,13 +45,13 @@ void supervisor_hello(void);
 void supervisor_beat(void);
 void supervisor_ready(void);
 /* Sets the runtimes of the current worker from alternating names and versions. 0: there are more than WORKER_BACKENDS
- * runtimes, or a text is empty, too long or not plain. */
+ * runtimes, or a text is empty, too long or contains special characters. */
 int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
-/* Returns the milliseconds since the worker's last heartbeat, without the time in which the server itself was late. */
+/* Returns the milliseconds since the worker's last heartbeat, without delays of the server's event loop. */
 long long supervisor_silence_ms(void);
-/* Returns how many milliseconds at the end of the silence the worker was inactive: no thread ran, or waited for a
- * processor or a disk. An inactive worker is stopped or hangs. 0: the worker is active, or nothing is known. */
+/* Returns the milliseconds since a silent worker was last active. A worker is inactive if no thread runs or waits for a
+ * processor or a disk. An inactive worker is stopped or hangs. 0: the worker is active, or its state is unknown. */
 long long supervisor_inactive_ms(void);
 
 /* The functions of the part that reads the control socket (scripts/gears/atomic.c). */
@@ -65,7 +65,7 @@ typedef struct ControlUser {
 void supervisor_attach_control(const ControlUser *user);
 /* Returns the server's end of the control socket. -1: there is no worker. */
 int supervisor_control_socket(void);
-/* Call it when the control socket is closed, or its bytes make no sense. The worker then counts as dead. */
+/* Call it when the control socket is closed, or its bytes are invalid. The worker then counts as dead. */
 void supervisor_control_closed(void);
 
 /* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death does not count against the

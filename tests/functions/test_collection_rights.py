@@ -250,7 +250,7 @@ def test_a_writer_cannot_write_documents_of_other_collections(
             users.run("writes", own, *arguments[:place], value, *arguments[place + 1 :])
         return str(refused.value)
 
-    assert "the id must be that of the key" in tried(3, "secret")
+    assert "the id must match the name in the key" in tried(3, "secret")
     assert "metadata must be a JSON object" in tried(5, 40 * '{"a":' + "1" + 40 * "}")
     assert "the version must be 16 hexadecimal digits" in tried(6, "x")
     assert "the length must be a number" in tried(7, "-1")

@@ -236,7 +236,7 @@ GB('ShardsIDReader').map(start).run()
         execute(shard, "RG.PYEXECUTE", "import gc\ngc.collect()")
         log = shard.log.read_text()
         others = all(f"awaited it: ERR {text}" in log for text in ("lost", "ValueError: in a loop of its own"))
-        return log.count("has not awaited it: ERR ValueError: forgotten") >= 2 and others
+        return log.count("and the work failed: ERR ValueError: forgotten") >= 2 and others
 
     eventually(told)
     assert "was never retrieved" not in shard.log.read_text()

@@ -66,7 +66,7 @@ def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: s
     eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
     name = execute(first, "CLUSTER", "MYID")
     assert reasons(second, execution) == [
-        f"ERR shard {name} no longer leads this run: it has ended there, or its worker was replaced"
+        f"ERR shard {name} no longer leads this run: the run has ended there, or the worker was replaced"
     ]
     eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
     assert second.field("worker_pid") == worker, "the worker was not replaced"

@@ -95,7 +95,7 @@ def test_the_source_is_run_again_for_a_payload_of_an_older_format() -> None:
 @pytest.mark.parametrize("gone", [b"cqa_cluster.gears.sessions\nStored\n.", b"cqa_cluster.gears.worker\nNothing\n."])
 def test_a_payload_that_uses_missing_names_is_not_loaded(gone: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert load(stored_sessions._PREFIX + gone) is None
-    assert "its source is run again" in caplog.text
+    assert "its source is executed again" in caplog.text
 
 
 NAMES = {

@@ -259,7 +259,7 @@ def test_a_full_queue_evicts_from_the_user_with_the_most_jobs(server_binary: Pat
             eventually(lambda number=number: server.field("queued_clients") == number + 1)
         his = [send("bob"), send("bob")]
         refusal = (
-            b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), and others have fewer in it, try again later"
+            b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), and others have fewer jobs, try again later"
         )
         assert [hers[number].reply().strip() for number in (3, 2)] == [refusal] * 2
         eventually(lambda: server.field("queue_pushed_out") == 2)
@@ -289,7 +289,7 @@ def test_a_full_queue_evicts_from_the_longest_ordered_queue(server_binary: Path)
         assert send("alice", "order").reply().strip() == plain
         his = send("bob", CALL)
         refusal = (
-            b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), and others have fewer in it, try again later"
+            b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), and others have fewer jobs, try again later"
         )
         assert hers[4].reply().strip() == refusal
         server.let_go("go")

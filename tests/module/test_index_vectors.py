@@ -317,7 +317,10 @@ ONE = Vector(1.0, (1, 2, 3, 4)).packed()
         (["VECTOR", DIGEST, 1, 0, b"\0\0\xc0\x7f" + ONE], "the vector has the scale nan, it must be a finite number"),
         (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\x7f" + ONE], "the vector has the scale inf, it must be a finite number"),
         (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\xbf" + ONE], "the vector has the scale -1, it must be a finite number"),
-        (["VECTOR", DIGEST, 1, 0, ONE], "the vector has 4 dimensions, those of this encoder in the index have 96"),
+        (
+            ["VECTOR", DIGEST, 1, 0, ONE],
+            "the vector has 4 dimensions, the index has vectors of 96 dimensions from this encoder",
+        ),
         (["DISTINCT"], "DISTINCT needs VECTOR before it"),
         (["DISTINCT", "VECTOR", DIGEST, 1, 0, ONE], "DISTINCT needs VECTOR before it"),
         (["VECTOR", DIGEST, 1, 0, ONE, "FILTER", "x"], "syntax error: TERMS is missing, or in another place"),

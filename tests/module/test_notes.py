@@ -244,7 +244,7 @@ def test_a_damaged_key_of_notes_is_replaced(noting: Server, client: redis.Redis,
     client.set(KEY, "Text.")
     assert notes(client) == {"d": 1, "": 1}
     assert client.hgetall(layout) == {"splitter": "1"}, "the next sweep scans the partition"
-    assert re.search(rf"removed {re.escape(HASH)}, which had a value of a wrong type", noting.output())
+    assert re.search(rf"removed the key {re.escape(HASH)}: its value had a wrong type", noting.output())
     noting.stop(signal.SIGKILL)
     noting.start()
     with noting.client() as again:

@@ -1,8 +1,8 @@
 """Reads sentences for the trigger `qa.read`, and when a client GETs a `bertqa...` key that is missing.
 
 The model reads a sentence once, even if several clients ask for the same key at once (single flight). The worker stores
-an answer only if the document still has the version that was read. If the document has changed, and clients asked after
-the read had started, the worker reads the new version for them.
+an answer only if the document still has the version that was read. If the document has changed, the worker reads the
+new version for clients that asked after the read had started.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .timing import CallTimes
 
 OPTIONS_AGE_SECONDS = 10.0
 MAX_ATTEMPTS = 8
-# How long a client's GET waits while the slot of its sentence is migrating.
+# The time that a client's GET waits while the slot of its sentence is migrating.
 MIGRATION_SECONDS = 5.0
 MIGRATION_POLL_SECONDS = 0.02
 
@@ -65,7 +65,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A sentence (None if it is missing), and as many neighbours as this reader needs."""
+    """A sentence (None if it is missing), and the neighbours that this reader needs."""
 
     record: SentenceRecord | None
     reader: Reader
@@ -81,7 +81,7 @@ class SentenceAnswers:
         self._readers = readers
         self._passages = passages
         self._portions = portions
-        # The running reads, by the key of their answer; and the keys of the reads that a second client has joined.
+        # The running reads by the key of their answer, and the keys of reads with a second client.
         self._running: dict[str, asyncio.Task[_Read]] = {}
         self._joined: set[str] = set()
         self._ttl_seconds = SENTENCE_ANSWER_TTL_SECONDS
@@ -101,14 +101,15 @@ class SentenceAnswers:
         self._portions.note_short()
         try:
             return await self._read_despite_migration(sentence, within_limit(question), model)
-        except Exception as error:  # otherwise the client would get a nil reply instead of the error
+        except Exception as error:  # without this, the client would get nil instead of the error
             self._commands.log(f"answer: {error}", "warning")
             return _error_text(error)
 
     async def _read_despite_migration(self, sentence: SentenceRef, question: str, model: str) -> bytes | None:
         """Read a sentence.
 
-        While its slot is migrating, wait, because an ordinary client would be redirected back and forth.
+        While the slot is migrating, wait for its end, because the servers would redirect an ordinary client back and
+        forth.
         """
         deadline = time.monotonic() + MIGRATION_SECONDS
         while True:
@@ -128,8 +129,8 @@ class SentenceAnswers:
         JSON.
 
         `model` is an id or ``id@revision``; empty means the default reader. If this reader is missing, the whole
-        trigger fails. A sentence is ``<doc>:{tag}:<i>``. A call with more than `SHORT_SENTENCES` sentences is read in
-        portions. With a `traceparent`, the last reply has the times of the call.
+        trigger fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES`
+        sentences in portions. With a `traceparent`, the last item of the reply has the times of the call.
         """
         times = CallTimes.begin(call)
         arguments = call.arguments if times is None else call.arguments[:-1]
@@ -201,7 +202,7 @@ class SentenceAnswers:
         return (done.value[:-1] + b',"cache":"miss"}').decode()
 
     def _cached(self, question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-        """Return the valid cached answers by sentence. If a sentence is on another shard, its value is an error."""
+        """Return the valid cached answers by sentence. The value for a sentence on another shard is an error."""
         reader = self._readers.named(model)
         commands: list[tuple[str, ...]] = []
         name, key_model = self._names.name_of(question), self._readers.key_model(model, reader)
@@ -222,7 +223,7 @@ class SentenceAnswers:
     def _fetch(
         self, question: str, sentences: list[SentenceRef], model: str
     ) -> dict[SentenceRef, _Fetched | Exception]:
-        """Return the sentences with their neighbours. If a sentence is on another shard, its value is an error."""
+        """Return the sentences with their neighbours. The value for a sentence on another shard is an error."""
         reader = self._readers.named(model)
         key_model = self._readers.key_model(model, reader)
         replies = self._commands.run_scripts(
@@ -249,11 +250,11 @@ class SentenceAnswers:
     def _read_once(
         self, sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
     ) -> asyncio.Future[_Read]:
-        """Have a model read a sentence, and store the answer. If the same answer is already being read, join that read.
+        """Have a model read a sentence, and store the answer. Join a running read of the same answer.
 
-        `fetched` is the sentence if it has just been fetched. The script that stores the answer checks that the
-        sentence has not changed since. The read runs in its own task, because the first client may disconnect while
-        others still wait.
+        `fetched` is the sentence if the caller has already fetched it. The script that stores the answer checks that
+        the sentence has not changed since. The read runs in its own task, because the first client may disconnect while
+        other clients still wait.
         """
         key = answer_key(sentence, question, model)
         task = self._running.get(key)
@@ -270,8 +271,8 @@ class SentenceAnswers:
             del self._running[key]
             self._joined.discard(key)
         if not task.cancelled():
-            # If all clients have disconnected, asyncio would report that the exception was never retrieved. So it is
-            # retrieved here.
+            # Retrieves the exception. Otherwise, asyncio reports an unretrieved exception if all clients have
+            # disconnected.
             task.exception()
 
     async def _read(
@@ -287,7 +288,7 @@ class SentenceAnswers:
             if record is None:
                 return _Read(None)
             if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
-                # Another read stored the answer after the client had sent its request.
+                # Another read has stored the answer since the client sent its request.
                 return _Read(record.answer.encode())
             passage = passage_of(record, reader)
             reading = await self._passages.read(sentence, record, passage, question, reader)
@@ -303,8 +304,8 @@ class SentenceAnswers:
             )
             call = self._store_call(sentence, question, key_model, record, value)
             if key not in self._joined:
-                # All clients asked before the sentence was fetched. So the answer is right for them, even if it cannot
-                # be stored.
+                # All clients asked before the sentence was fetched. So the answer is correct for these clients, even if
+                # it is not stored.
                 self._commands.run_script_later(call)
                 return _Read(value, reading.runs)
             if self._commands.run_script(call) == 1:
@@ -330,7 +331,7 @@ class SentenceAnswers:
         )
 
     def _option(self, name: str) -> int:
-        """Return a number from the module's settings; 0 if it is unset or not a number."""
+        """Return a number from the module's settings; 0 if the setting is missing or not a number."""
         value = self._commands.config_get(name)
         return int(value) if value is not None and value.isdigit() else 0
 

@@ -1,7 +1,7 @@
 """Builds the passage of a sentence from the stored sentences and tokens, and lets a model read the passage.
 
-Two sentences may have the same passage. The model then reads it once for both, even if the second request comes later,
-in another wave.
+Two sentences may have the same passage. The model then reads the passage once for both, even if the second request is
+in a later wave.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
 
 N_BEST = 3
-"""The most spans that a reading of a passage keeps."""
+"""The maximum number of spans in the reading of a passage."""
 MAX_RECENT = 256
 MAX_SOURCE_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader. The
-# number of a sentence is not enough, because another splitter divides the same version differently.
+# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader. A
+# sentence number instead of the starts would be ambiguous, because another splitter divides the same version
+# differently.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
@@ -53,7 +54,7 @@ class PassageReading:
 
 
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
-    """Build the passage of a sentence. Tokens that are missing, or from another tokenizer, are computed now."""
+    """Build the passage of a sentence. Compute tokens that are missing or from another tokenizer."""
     stored = _StoredTokens(record, reader)
     own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))
@@ -75,7 +76,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
 
 
 def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSentence]:
-    """Return the neighbours on one side that may fit into `space` tokens, because a word has at least one token."""
+    """Return the neighbours on one side that may fit into `space` tokens, if each word has one token."""
     for count, each in enumerate(side):
         space -= len(each.text.split())
         if space < 0:
@@ -92,7 +93,7 @@ class _StoredTokens:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """Return a function that gives the tokens of a sentence by its position in `sentences`."""
+        """Return a function from a position in `sentences` to the tokens of this sentence."""
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
@@ -105,8 +106,8 @@ class _StoredTokens:
         if position >= len(self._blocks[block]):
             return None
         tokens = self._blocks[block][position]
-        # These are copies. The sentences of a block share its arrays, so one sentence would keep the whole block in
-        # memory.
+        # Copies, because the sentences of a block share its arrays. Without a copy, one sentence would keep the whole
+        # block in memory.
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
@@ -115,15 +116,15 @@ class PassageReader:
 
     def __init__(self, readers: ShardReaders) -> None:
         self._readers = readers
-        # Readings that are finished or running. The least recently used reading comes first.
+        # Finished and running readings. The least recently used reading is first.
         self._recent: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = OrderedDict()
-        # Stored tokens by document, partition and version. The least recently used entry comes first.
+        # Stored tokens by document, partition and version. The least recently used entry is first.
         self._source_maps: OrderedDict[tuple[str, str, str], SourceMap] = OrderedDict()
 
     async def read(
         self, sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
     ) -> PassageReading:
-        """Let the reader read a passage, or return its earlier reading of the same passage."""
+        """Return the reader's reading of a passage, or its cached reading of the same passage."""
         section = self._section(sentence, record) if reader.manifest.passage_prefix else ""
         if not passage.breaks:
             return await self._read(passage, question, reader, reader.prefix(record.title, section))
@@ -131,7 +132,7 @@ class PassageReader:
         key = (*document, passage.text, section, question, reader.arrival)
         task = self._recent.get(key)
         if task is None:
-            # The reading has its own task, because the first client may disconnect while others still wait.
+            # The reading has its own task, because the first client may disconnect while other clients still wait.
             reading = self._read(passage, question, reader, reader.prefix(record.title, section))
             task = asyncio.get_running_loop().create_task(reading)
             self._recent[key] = task
@@ -179,10 +180,10 @@ class PassageReader:
         """Run a window in a batch with other windows; return its start logits, its end logits, and the times of the
         run.
         """
-        arrays = reader.pairs.batch([window], length_step=1)  # the device queue pads the inputs of a batch
+        arrays = reader.pairs.batch([window], length_step=1)  # the device queue adds the padding of a batch
         if reader.model is None:
             raise ModelError(
-                f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
+                f"no model on this shard: it has only tokenizer and manifest of {reader.manifest.model_id!r}"
             )
         try:
             outputs, times = await reader.model.run_measured([arrays[name] for name in reader.manifest.inputs])

@@ -25,10 +25,10 @@ from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 from .passage import PassageReader
 from .portions import Portions
 
-# The limit in code points, both for one request and for all requests together. A prepared code point takes about 10 to
-# 60 bytes.
+# The limit in code points, for one request and also for the sum of all requests. A prepared code point takes about 10
+# to 60 bytes.
 MAX_CHARS = 16_000_000
-# The limit of a request in characters of JSON. JSON may write a character as six characters.
+# The limit of a request in characters of JSON. JSON may encode one character as six characters.
 MAX_JSON_CHARS = 2 * MAX_CHARS
 # Tokenizing takes about a microsecond for each code point. Longer texts are tokenized on a thread, not on the event
 # loop.
@@ -46,8 +46,8 @@ class PipelineRequests:
         self._chars = 0
 
     async def on_pipeline(self, call: TriggerCall) -> str:
-        """Trigger ``qa.pipeline model request``: return a JSON object with ``model`` (its name) and ``results`` (by
-        pair).
+        """Trigger ``qa.pipeline model request``: return a JSON object with ``model`` (the name of the reader) and
+        ``results`` (one for each pair).
 
         `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in `POST
         /models/{id}`.
@@ -98,7 +98,7 @@ class PipelineRequests:
     async def _results(self, reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
         """Return the results of all pairs.
 
-        All pairs are prepared before the model runs, so that an invalid pair fails early.
+        Prepares all pairs before the model runs, so that an invalid pair fails early.
         """
         preparer = Preparer(reader.tokenizer, reader.manifest)
         prepared = []

@@ -1,10 +1,11 @@
-"""Divides long work into portions, so that a short question waits for one portion at most.
+"""Divides long work into portions, so that a short question waits for at most one portion.
 
-The shard's queue lets users take turns, but only by whole jobs. A job can have up to 256 sentences, or a whole article.
-So the functions read such a job portion by portion, and all long work shares one queue. A portion is about two batches.
+In the shard's queue, users take turns, but only by whole jobs. A job can have up to 256 sentences, or a whole article.
+So the functions divide a long job into portions. The portions of all long jobs share one queue. A portion is about two
+batches.
 
-While short questions arrive, a portion is one sentence. The reason: a run of the model cannot be interrupted, and a
-client that asks one question after the other always meets a run that has just started.
+While short questions arrive, a portion is one sentence. A run of the model cannot be interrupted. So a client with
+successive questions would wait for a whole run of long work before each question.
 
 If the shard can run several batches at once (`qa.inference-workers`, `qa.threads-per-queue`), it reads the same number
 of portions at once. While short questions arrive, it reads one portion at a time.
@@ -22,13 +23,13 @@ from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.reading.plan import WAVES
 
 SHORT_SENTENCES = max(WAVES)
-"""The most sentences that a question reads at once; a request for more is long work."""
+"""The maximum number of sentences that a question reads at once. A request for more sentences is long work."""
 SHARED_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """How much is read in one turn."""
+    """The size of one portion."""
 
     sentences: int
     tokens: int
@@ -45,7 +46,7 @@ class Portions:
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # The module uses the same number of runs to limit the jobs that it sends in advance.
+        # The module uses the same number to limit the jobs that it sends ahead of time.
         found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
         threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
         self._runs = asyncio.Semaphore(threads * workers)
@@ -53,7 +54,7 @@ class Portions:
         self._short_at = -SHARED_SECONDS
 
     def note_short(self) -> None:
-        """Record that a short question has arrived: portions are small for the next `SHARED_SECONDS`."""
+        """Record that a short question has arrived, so that portions are small for `SHARED_SECONDS`."""
         self._short_at = time.monotonic()
 
     @property
@@ -66,7 +67,7 @@ class Portions:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Portion]:
-        """Wait for a turn, first come, first served; yield the size of the portion that may be read."""
+        """Wait for a turn, first come, first served; yield the size of the next portion."""
         async with self._runs:
             if (portion := self._size()) is ALONE:
                 yield portion

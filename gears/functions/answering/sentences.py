@@ -1,4 +1,4 @@
-"""Returns the sentences of a document to clients that do not know its stored form: the trigger `qa.sentences`."""
+"""The trigger `qa.sentences`: returns the sentences of a document, so that clients need not read its stored form."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qa_cluster.shard_functions import MAX_SHOWN_SENTENCES, SENTENCES_TRIGGER
 
 
 async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:
-    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences, in order, from number
-    `first` on.
+    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences in order, starting with
+    number `first`.
 
-    If a ``SET`` has just changed the text and it is not indexed yet, its sentences are left out.
+    Returns no sentences if a ``SET`` has changed the text and the new text is not indexed yet.
     """
     wanted = list(call.arguments[:4])
     known = 1 <= len(wanted) <= 3 and isinstance(wanted[0], str) and len(wanted[0]) <= MAX_NAME_CHARS

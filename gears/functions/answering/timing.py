@@ -1,8 +1,8 @@
 """Measures a traced call of `qa.read` on this shard. The last item of the reply has the times.
 
-A call is traced if its last argument is a `traceparent`, which names the caller's step. Other calls are not measured. A
-call may join a read of the same sentence that another call has started. Then the report counts the model run only from
-when this call joined.
+A call is traced if its last argument is a `traceparent`, which identifies the caller's span. Other calls are not
+measured. A call may join a running read of the same sentence. Then the report counts only the part of the model run
+after this call has joined.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class CallTimes:
             self._steps.append((name, self._since(begun), self._since(time.monotonic())))
 
     def add(self, runs: Sequence[RunTimes]) -> None:
-        """Add model runs, which several sentences may share. Runs that ended before the call started are ignored."""
+        """Add model runs. Several sentences may share a run. Ignore runs that ended before the call started."""
         for run in runs:
             if run.batch is not None and run.batch.ended > self._begun:
                 self._runs[id(run)] = run
 
     def report(self) -> dict[str, Any]:
-        """Return the times up to now, in the form that `ShardTimes.parse` reads."""
+        """Return the times up to now, in the format of `ShardTimes.parse`."""
         by_run: dict[int, list[RunTimes]] = {}
         for run in self._runs.values():
             by_run.setdefault(id(run.batch), []).append(run)

@@ -1,1 +1,1 @@
-"""This room computes vectors: of questions when they are asked, and of documents' passages in the background."""
+"""This room computes vectors: for each question, and in the background for the passages of documents."""

@@ -1,9 +1,9 @@
 """Embeds all documents of this shard that lack vectors, in the background.
 
-The work starts when documents were indexed, when an encoder or a partition has arrived, and every `CHECK_SECONDS`. The
-index of each collection lists the documents without complete vectors of the encoder (``QA.INDEX.UNEMBEDDED``). So no
-other state is needed: after a restart, a failover or a migration, the owner of the partition continues. If another
-encoder is loaded, no document has vectors with its digest, so all documents are embedded again.
+The work starts after documents were indexed, after an encoder or a partition has arrived, and every `CHECK_SECONDS`.
+The index of each collection lists the documents without complete vectors of the encoder (``QA.INDEX.UNEMBEDDED``). So
+no other state is needed: after a restart, a failover or a migration, the owner of the partition continues. After a
+change of the encoder, no document has vectors with the new digest, so all documents are embedded again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .passages import Name
 from .quarantine import Quarantine
 
 CHECK_SECONDS = 30.0
-# After it was woken, the task waits, so that documents that are indexed at the same time share runs of the encoder.
+# The delay of the task after a wake-up, so that documents that are indexed at about the same time share runs of the
+# encoder.
 SETTLE_SECONDS = 0.1
 DOCUMENTS_PER_STEP = 64
 COUNT_SECONDS = 2.0
@@ -36,7 +37,7 @@ OnEmbedded = Callable[[int, Mapping[Name, QAError]], None]
 
 
 class BackgroundEmbedding:
-    """The background task, and the number of documents that wait for vectors.
+    """The background task, and the number of documents without vectors.
 
     Attributes:
         waiting: the number of documents of this shard without vectors of its encoder, at the last count. Any thread may
@@ -58,14 +59,14 @@ class BackgroundEmbedding:
         self.waiting = 0
 
     def wake(self) -> None:
-        """Make the task look for documents without vectors soon. The first call starts the task."""
+        """Make the task search for documents without vectors soon. The first call starts the task."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
     def indexed(self, names: Sequence[Name]) -> None:
-        """Handle documents that were just indexed: end their quarantine, count them as waiting for vectors, and wake
-        the task.
+        """Handle newly indexed documents: end their quarantine, count them as documents without vectors, and wake the
+        task.
         """
         self._quarantine.forget(names)
         if self._readers.encoder() is not None:
@@ -83,19 +84,19 @@ class BackgroundEmbedding:
             self._wake.clear()
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                # documents without vectors are counted even if background embedding is off
+                # the count is needed even if background embedding is off
                 await (self.embed_all() if self._is_on else self._count())
                 self._last_error = ""
-            except Exception as error:  # no other code awaits this task, and it must not end
+            except Exception as error:  # no other code awaits this task, so it must log its errors and continue
                 if str(error) != self._last_error:
                     self._last_error = str(error)
                     self._commands.log(f"embedding: {error!r}", "warning")
 
     async def embed_all(self, collection: str = "", on_step: OnEmbedded = lambda documents, failed: None) -> None:
-        """Embed all documents without vectors: of one collection, or of all.
+        """Embed all documents without vectors, of one collection or of all collections.
 
         Args:
-            on_step: is called after each step with the number of embedded documents, and with the failed ones.
+            on_step: called after each step with the number of embedded documents, and with the failed documents.
         """
         encoder = self._readers.encoder()
         if encoder is None:
@@ -108,7 +109,7 @@ class BackgroundEmbedding:
                     async with self._locks.held(f"embed:{tag}:{each}"):
                         await self._embed_index(tag, each, encoder, on_step)
                 except GearsError as error:
-                    if not is_redirect(error):  # otherwise the new owner of the slot continues
+                    if not is_redirect(error):  # after a redirect, the new owner of the slot continues
                         problem = error  # a damaged index must not stop the other partitions
                 if self._readers.encoder() is not encoder:
                     self._wake.set()
@@ -145,8 +146,8 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """Return the number of documents without vectors of the shard's encoder: of one collection, or of all. 0
-        without an encoder.
+        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. 0 if
+        there is no encoder.
         """
         encoder = self._readers.encoder()
         if encoder is None:
@@ -173,7 +174,7 @@ class BackgroundEmbedding:
 
 
 def lacking_vectors(reply: object, digest: bytes) -> int:
-    """Return how many documents have no complete vectors of an encoder, from the reply to ``QA.INDEX.INFO``."""
+    """Return the number of documents without complete vectors of an encoder, from the reply to ``QA.INDEX.INFO``."""
     if not isinstance(reply, list):  # the index is missing, or on another shard
         return 0
     facts = dict(zip(reply[::2], reply[1::2], strict=False))

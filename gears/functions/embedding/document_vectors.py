@@ -1,7 +1,7 @@
-"""Embeds documents: reads them, cuts them into passages, runs the encoder, and stores the vectors in the index.
+"""Embeds documents: reads documents, divides them into passages, runs the encoder, and stores the vectors in the index.
 
 While one batch of documents is encoded, the next batch is read. A script stores vectors in portions, but only if the
-document still has the version that was read. Otherwise the document is stale, and its new version is embedded later.
+document still has the version that was read. Otherwise the outcome is `STALE`, and the new version is embedded later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qa_cluster.vectors.packing import PassageVector, pack_passages
 from .pace import Pace
 from .passages import Name, PassageInputs, passage_inputs
 
-# The number of passages that are encoded together and then stored: some 25 kB.
+# The number of passages that are encoded together and then stored: about 25 kB.
 PORTION = 64
 MAX_IN_FLIGHT = 2
 
@@ -42,8 +42,8 @@ class DocumentVectors:
     ) -> dict[Name, Outcome]:
         """Embed documents with an encoder; return `EMBEDDED`, `STALE` or an error for each.
 
-        `on_embedded` is called for each document when all its passages are stored. GearsError if the shard refuses a
-        command, for example because the slot of the documents is migrating.
+        `on_embedded` is called for each document after all its passages are stored. Raises GearsError if the shard
+        refuses a command, for example because the slot of the documents is migrating.
         """
         outcomes: dict[Name, Outcome] = {}
         batch: list[PassageInputs] = []
@@ -95,7 +95,7 @@ class DocumentVectors:
             try:
                 await self._encode_portion(found, encoder, outcomes, on_embedded)
             except QAError:
-                for part in found:  # alone, so that one bad document harms no other
+                for part in found:  # each document alone, so that an invalid document fails no other document
                     try:
                         await self._encode_portion([part], encoder, outcomes, on_embedded)
                     except QAError as error:
@@ -130,7 +130,7 @@ class DocumentVectors:
                 on_embedded(document.name)
 
     async def _vectors(self, rows: Sequence[IntArray], encoder: ShardEncoder) -> list[bytes]:
-        """Return the packed vectors of inputs, in their order. Inputs of similar lengths share a run."""
+        """Return the packed vectors of inputs, in the same order. Inputs of similar lengths share a run."""
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]), reverse=True)
         found = [b""] * len(rows)
 
@@ -154,7 +154,7 @@ class DocumentVectors:
 
 
 def _take(order: list[int], rows: Sequence[IntArray], tokens: int) -> list[int]:
-    """Remove inputs from `order` for one run, the longest first, up to `tokens` padded tokens; return them."""
+    """Remove the inputs of one run from `order`, longest first, up to `tokens` padded tokens; return these inputs."""
     if not order:
         return []
     longest = padded_length(len(rows[order[0]]))

@@ -1,8 +1,9 @@
-"""Decides how fast documents are embedded, so that questions are not delayed, and indexing is delayed little.
+"""Limits the speed of embedding, so that it does not delay questions and only slightly delays indexing.
 
 A run of the encoder cannot be interrupted, and it shares the processor with the other shards and the service. While
-questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits, because a
-document must first be found by its words. It waits at most `INDEXING_SECONDS`, so steady writes do not stop it.
+questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits, because
+indexing has priority: questions must find a new document by its words first. Embedding waits at most
+`INDEXING_SECONDS`, so steady writes do not stop it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-# The padded tokens of one run: normally, and while questions arrive.
+# The maximum of padded tokens in one run: normally, and while questions arrive.
 RUN_TOKENS = 512
 SHARED_RUN_TOKENS = 128
-# While questions arrive, the pause after a run, as a multiple of the duration of the run.
+# The pause after a run while questions arrive, as a multiple of the duration of the run.
 PAUSES = 8
 INDEXING_SECONDS = 2.0
 POLL_SECONDS = 0.02
@@ -33,13 +34,13 @@ class Pace:
         self._is_indexing = is_indexing
 
     async def turn(self) -> int:
-        """Wait until a run may start; return how many padded tokens it may have."""
+        """Wait until a run may start; return the maximum of its padded tokens."""
         deadline = time.monotonic() + INDEXING_SECONDS
         while self._is_indexing() and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS)
         return SHARED_RUN_TOKENS if self._is_shared() or self._is_indexing() else RUN_TOKENS
 
     async def rest(self, run_seconds: float) -> None:
-        """Pause after a run that took this long."""
+        """Pause after a run with this duration, while questions arrive."""
         if self._is_shared():
             await asyncio.sleep(PAUSES * run_seconds)

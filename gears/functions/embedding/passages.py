@@ -1,4 +1,4 @@
-"""The passages of stored documents as the encoder reads them."""
+"""The passages of stored documents in the form that the encoder reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PassageInputs:
 
     Attributes:
         name: the document's name, and the tag of its partition.
-        version, splitter: the version and the splitter to which the vectors belong.
+        version, splitter: the version and the splitter of the document.
         spans: the sentences of each passage.
         rows: the input of each passage.
         stored: the number of passages whose vectors are already stored.
@@ -34,7 +34,7 @@ class PassageInputs:
 
 
 def passage_inputs(name: Name, document: DocumentSentences, encoder: ShardEncoder) -> PassageInputs:
-    """Cut a document, and make the inputs of its passages. This may take seconds for a long document."""
+    """Divide a document into passages, and make their inputs. A long document may take seconds."""
     record = document.record
     spans, rows = document_passages(
         record.title, record.metadata, document.sentences, encoder.manifest, encoder.tokenizer

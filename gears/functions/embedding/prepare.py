@@ -1,15 +1,15 @@
 """Stores the tokens and the vectors of all documents of this shard, and shows the progress.
 
-A script starts this on all shards (`gears/scripts/own_functions.py`). Each shard works on its own documents. Each step
-skips documents that already have its result, so a second run continues a run that was killed. The progress is in the
-hash `progress:{h}`:
+A script starts the preparation on all shards (`gears/scripts/own_functions.py`). Each shard prepares its own documents.
+Each step skips documents that already have the result of the step, so a second run continues a killed run. The progress
+is in the hash `progress:{h}`:
 
 - ``shard``, and ``state`` (running, done);
 - ``done`` and ``total``: documents with tokens, and all documents;
 - ``sentences``, ``tokenized``, ``failed``;
-- ``embedded`` and ``to_embed``: documents that got vectors, and documents that lacked vectors;
+- ``embedded`` and ``to_embed``: documents embedded so far, and documents that lacked vectors at the start;
 - ``started`` and ``updated``: seconds since 1970;
-- ``failures``: JSON with the first failed documents and the reasons, for people.
+- ``failures``: readable JSON with the first failed documents and the reasons.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .passages import Name
 SHOW_SECONDS = 0.25
 REGULAR_SECONDS = 2.0
 CONCURRENCY = 2
-# How many failed documents are listed. The number of failures has no limit.
+# The maximum number of failed documents in the list. The count of failures has no limit.
 MOST_NAMED = 20
 MAX_REASON_CHARS = 300
 
@@ -45,7 +45,7 @@ MAX_REASON_CHARS = 300
 class Preparation:
     """The running preparations of this shard.
 
-    It keeps references to their tasks, because asyncio may discard a task without references.
+    The object has references to their tasks, because asyncio may discard a task without references.
     """
 
     def __init__(
@@ -74,9 +74,8 @@ class Preparation:
     async def run(self, shard_id: str, *, force: bool, collection: str) -> str:
         """Prepare all documents; return the final progress as JSON.
 
-        Without `force`, documents that already have tokens from the current reader's tokenizer are skipped. With a
-        `collection`, documents of other collections are skipped. The shard's encoder computes the vectors, if there is
-        an encoder.
+        Without `force`, documents with tokens from the current reader's tokenizer are skipped. With a `collection`,
+        documents of other collections are skipped. Without an encoder on the shard, no vectors are computed.
         """
         async with self._locks.held("prepare"):
             if self._readers.if_loaded() is None:
@@ -140,7 +139,7 @@ class _Progress:
         self._show()
 
     def tokenized(self, status: str, sentences: int) -> None:
-        """Count one document whose tokens are stored, or have failed."""
+        """Count one document after its tokens were stored or have failed."""
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status == "tokenized":
@@ -171,7 +170,7 @@ class _Progress:
         self._show_often()
 
     async def show_regularly(self) -> None:
-        """Update the key regularly during long steps, because a program that watches the progress gives up without
+        """Update the key regularly, also during long steps, because a program that watches the progress expects
         updates.
         """
         while True:
@@ -181,7 +180,7 @@ class _Progress:
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
-        # The background task has embedded the other documents in the meantime.
+        # The background task has embedded the other documents meanwhile.
         self._values["to_embed"] = self._values["embedded"] + self._unembedded
         self._show()
         return orjson.dumps(self._values).decode()

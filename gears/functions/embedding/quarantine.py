@@ -1,7 +1,7 @@
-"""Puts documents whose embedding has failed into quarantine, so that they are not tried again at once.
+"""Puts documents whose embedding has failed into quarantine, so that the worker does not retry them at once.
 
-The quarantine ends after a pause, or when the document has a new version. The pause doubles with each failure. Nothing
-is stored, so a new worker tries the documents again.
+The quarantine ends after a pause, or when the document has a new version. The pause doubles with each failure. The
+quarantine is only in memory, so a new worker retries the documents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .passages import Name
 
 FIRST_SECONDS = 60.0
 MAX_SECONDS = 6 * 3600.0
-# If there are too many entries, the oldest are discarded, and their documents are tried again earlier.
+# Above this number, the oldest entries are discarded, and their documents are retried earlier.
 MAX_DOCUMENTS = 10_000
 
 
@@ -40,8 +40,8 @@ class Quarantine:
         while len(self._entries) > MAX_DOCUMENTS:
             self._entries.popitem(last=False)
         self._commands.log(
-            f"document {name[0][:100]!r} gets no vectors: {error}. The next try is in {pause:.0f} s, or when it is"
-            " written again",
+            f"document {name[0][:100]!r} gets no vectors: {error}. The next try is in {pause:.0f} s, or when the"
+            " document is written again",
             "warning",
         )
 

@@ -12,9 +12,7 @@ from qa_cluster.shard_functions import EMBED_TRIGGER
 
 
 class QuestionVectors:
-    """The trigger `qa.embed`. For each question, it calls `note_short`, so that long work is divided into small
-    portions.
-    """
+    """The trigger `qa.embed`. It calls `note_short` for each question, so that long work uses small portions."""
 
     def __init__(self, readers: ShardReaders, note_short: Callable[[], None]) -> None:
         self._readers = readers
@@ -23,9 +21,9 @@ class QuestionVectors:
     async def on_embed(self, call: TriggerCall) -> list[bytes | int | float]:
         """Trigger ``qa.embed question``: return digest, dimensions, packed vector, weight, missing cosine.
 
-        The digest (8 bytes) names the encoder. The packed vector has the form of `vectors.packing`. The ranking adds
-        the weight times the cosine to the BM25 score of a sentence. For a sentence without a vector, it uses the
-        missing cosine. ModelError if no encoder is loaded.
+        The digest (8 bytes) identifies the encoder. The packed vector has the format of `vectors.packing`. The ranking
+        adds the weight times the cosine to the BM25 score of a sentence. For a sentence without a vector, it uses the
+        missing cosine. Raises ModelError if no encoder is loaded.
         """
         if len(call.arguments) != 1:
             raise InvalidInput(f"{EMBED_TRIGGER} takes a question, got {len(call.arguments)} arguments")

@@ -1,4 +1,4 @@
-"""Deletes cached answers whose keys name questions in another form than `qa.answer-keys` now says."""
+"""Deletes cached answers whose keys do not have the form of the current `qa.answer-keys` setting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ForeignAnswers:
         self._postponed = postponed
 
     async def delete(self, tags: Collection[str]) -> int:
-        """Delete the foreign answers in the lists of these partitions; return how many values were deleted."""
+        """Delete the foreign answers in the lists of these partitions; return the number of deleted values."""
         deleted = 0
         for tag in tags:
             try:
@@ -56,7 +56,7 @@ class ForeignAnswers:
                 "ZSCAN", sentence_answer_list_key(tag), cursor, "COUNT", NAMES_PER_STEP
             )
             names = [name for name in found[::2] if isinstance(name, str)]
-            for first in range(0, len(names), NAMES_PER_STEP):  # the server returns a small set as a whole
+            for first in range(0, len(names), NAMES_PER_STEP):  # SSCAN returns a small set as a whole
                 yield names[first : first + NAMES_PER_STEP]
             if str(cursor) == "0":
                 return

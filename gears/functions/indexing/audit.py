@@ -1,10 +1,10 @@
-"""Audits all documents of partitions in the background, to find texts that an ordinary client has changed unnoticed.
+"""Audits all documents of partitions in the background, to find texts that a client has changed without a change note.
 
-If the module notes changes (`marks`), one audit scan of a partition is enough. Otherwise a scan follows every sweep. A
-scan reads texts in portions. After each portion it pauses for as long as the portion took. So it finds changes late,
-but no client waits for it.
+If the module writes change notes (`marks`), one audit scan of a partition is enough. Otherwise a scan follows every
+sweep. A scan reads texts in portions, and pauses after each portion for the duration of the portion. So it finds
+changes late, but no client waits for it.
 
-After every sweep, the answers of sentences without a document are deleted. This reads no document.
+After every sweep, the audit also deletes the answers of sentences without a document. For this, it reads no document.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running task, and the partitions (None: all) that the next task checks, for documents and for answers without
-    one.
+    """The running audit, and the partitions (None: all) that the next audit checks for changed documents, and for
+    answers without a document.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class DocumentAudit:
         self._loose: set[str] | None = set()
 
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
-        """Request the work that follows a sweep of the partitions `swept` (None: all), and an audit scan of the
-        partitions `unmarked`.
+        """Request an audit scan of the partitions `unmarked`, and the deletion of answers without a document in the
+        partitions `swept` (None: all).
 
-        A request while this work runs makes the task run once more.
+        The running task handles a new request after its current work.
         """
         self._marks.give_up(unmarked)
         self._tags, self._loose = _union(self._tags, unmarked), _union(self._loose, swept)
@@ -97,9 +97,10 @@ class DocumentAudit:
             self._task = None
 
     async def _audit(self, tags: Collection[str] | None) -> None:
-        """Scan partitions, and mark those that the scan has completed.
+        """Scan partitions, and mark the completed partitions.
 
-        If the text of a document is refused, the partition is still marked, because the text would be refused again.
+        A partition is also complete if the text of a document is refused, because the next scan would refuse the text
+        again.
         """
         local = set(await self._partitions.local_tags())
         chosen = local if tags is None else local & set(tags)
@@ -107,7 +108,7 @@ class DocumentAudit:
         counts, undone = await self.scan(tags, patient=True)
         if self._marks.is_noting() and (marked := self._marks.set_marks(chosen - undone)):
             names = ", ".join(marked)
-            self._commands.log(f"all documents of partitions {names} are checked: from now on their changes are noted")
+            self._commands.log(f"all documents of partitions {names} are checked: from now on, their changes are noted")
         if undone:
             self._commands.log(
                 f"{counts['failed'] + counts['moving']} of {counts.total()} documents could not be checked, in"
@@ -117,10 +118,10 @@ class DocumentAudit:
     async def scan(self, tags: Collection[str] | None, *, patient: bool = False) -> tuple[Counter[str], set[str]]:
         """Scan the documents of the partitions `tags` (None: all partitions) and index the outdated documents.
 
-        A patient scan sleeps half of the time, so that other work can run.
+        A `patient` scan sleeps half of the time, so that other work can run.
 
         Returns:
-            The numbers of documents by outcome, and the tags of partitions with documents to retry later.
+            The number of documents by outcome, and the tags of partitions with documents to retry later.
         """
         counts: Counter[str] = Counter()
         undone: set[str] = set()
@@ -151,8 +152,8 @@ class DocumentAudit:
         """Index documents, and continue after an error.
 
         Returns:
-            The numbers of documents by outcome. ``refused``: the text cannot be indexed as it is. ``failed`` and
-                ``moving``: the document may be indexed later. The second value has the tags of these later documents.
+            The number of documents by outcome, and the tags of partitions with ``failed`` or ``moving`` documents.
+                ``refused``: the text cannot be indexed. ``failed`` and ``moving``: the document may be indexed later.
         """
         counts: Counter[str] = Counter()
         undone: set[str] = set()
@@ -189,9 +190,9 @@ class DocumentAudit:
             await asyncio.sleep(0)
 
     async def _forward_untagged(self) -> None:
-        """Forward texts under keys without a tag if their documents do not exist; stop at the first failure.
+        """Forward texts under untagged keys if their documents do not exist; stop at the first failure.
 
-        Forwarding needs another shard. So after a failure, the next text would probably fail too.
+        Forwarding needs another shard, so after a failure the next text would probably fail too.
         """
         for key in scan(self._commands, PARAGRAPHS_PREFIX + "*"):
             if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:

@@ -1,11 +1,11 @@
 """Indexes documents: splits, analyses and writes pending documents, several at a time, off the event loop.
 
-One script writes a document, and first checks that its version is still current. So questions find the whole document
-or nothing. If a document is already pending, a new request joins the earlier request. If a document changes while it is
-being indexed, it is indexed again.
+One script checks that the version of a document is still current, and writes the document. So questions find the whole
+document or nothing. A request for a pending document joins the earlier request. If a document changes while it is being
+indexed, it is indexed again.
 
-If a worker ended while it indexed a document, the next worker indexes that document alone. After two such ends, the
-worker gives the document up (`failures`).
+If a worker ended while it indexed a document, the next worker indexes that document alone. After two ends, the worker
+marks the document as failed (`failures`).
 """
 
 from __future__ import annotations
@@ -55,15 +55,14 @@ from qa_cluster.scripts.calls import ScriptCall
 from . import parts
 from .failures import DocumentsInHand, Failures, Suspicion
 
-# How many batches run at once. While one batch waits for the server, the other computes. Questions use the same
-# processor.
+# The number of concurrent batches. While one batch waits for the server, the other computes. More batches would slow
+# down questions, which use the same processor.
 MAX_CONCURRENT = 2
 MAX_BATCH = 64
 MAX_BATCH_BYTES = 500_000
 MAX_PENDING = 1000
 MAX_ATTEMPTS = 5
-# A text within the limit of code points has at most this many bytes in UTF-8. A longer text is refused without reading
-# it.
+# The maximum size in UTF-8 of a text within the limit of code points. A longer text is refused and not read.
 MAX_TEXT_BYTES = 4 * MAX_TEXT_LENGTH
 
 # A document: its id and the tag of its partition.
@@ -75,7 +74,7 @@ class Indexer:
     """The pending documents in order of arrival, the documents that are being indexed, and the batches.
 
     Attributes:
-        on_indexed: is called with the documents of each batch whose text is new to the index.
+        on_indexed: called after each batch with the documents that have a new text in the index.
     """
 
     def __init__(self, shard: ShardContext, failures: Failures) -> None:
@@ -99,7 +98,7 @@ class Indexer:
     def start(self, document_id: str, tag: str) -> asyncio.Future[str]:
         """Start to index a document's current text; return a future.
 
-        Do not cancel it: other callers may wait for it too.
+        Do not cancel the future, because other callers may wait for it.
 
         The result is one of:
 
@@ -113,8 +112,7 @@ class Indexer:
         future = self._pending.get(name)
         if future is None:
             future = self._pending[name] = asyncio.get_running_loop().create_future()
-            # If all callers have gone, asyncio would report that the exception was never retrieved. So it is retrieved
-            # here.
+            # Retrieves the exception. Otherwise, asyncio reports an unretrieved exception if all callers have gone.
             future.add_done_callback(lambda done: done.exception())
             if len(self._batches) < MAX_CONCURRENT:
                 task = asyncio.get_running_loop().create_task(self._work())
@@ -165,7 +163,7 @@ class Indexer:
     def _index(self, names: Sequence[Name]) -> list[_Outcome]:
         """Index documents; return the outcome of each.
 
-        An attempt ends with a compare-and-set. If the text has changed by then, the attempt is repeated.
+        An attempt ends with a compare-and-set. If the text has changed meanwhile, the attempt is repeated.
         """
         outcomes: dict[Name, _Outcome] = {}
         left = list(names)
@@ -183,10 +181,10 @@ class Indexer:
         return [outcomes[name] for name in names]
 
     def _index_together(self, names: Sequence[Name], batch: int, outcomes: dict[Name, _Outcome]) -> list[Name]:
-        """Index documents in portions; return those that must be indexed alone.
+        """Index documents in portions; return the documents that must be indexed alone.
 
-        A document must be indexed alone if a worker ended while it indexed the document, or if an unexpected error
-        ended the work on its portion.
+        A document must be indexed alone if a worker ended while it indexed the document, or if its portion failed with
+        an unexpected error.
         """
         alone = []
         for portion in self._portions(names, outcomes):
@@ -204,7 +202,7 @@ class Indexer:
         return alone
 
     def _index_alone(self, name: Name, batch: int, outcomes: dict[Name, _Outcome]) -> None:
-        """Index one document that may end the worker. Give it up if it has ended enough workers."""
+        """Index one document that may end the worker. Mark it as failed if it has ended enough workers."""
         for portion in self._portions([name], outcomes):
             found = portion[name]
             if found.suspicion is not None and found.suspicion.is_enough:
@@ -220,7 +218,7 @@ class Indexer:
             self._failures.remove([name])
 
     def _portions(self, names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator[dict[Name, _Found]]:
-        """Yield what is stored of the documents, in portions of bounded size. Errors go to `outcomes`."""
+        """Yield the stored state of the documents, in portions of bounded size. Add errors to `outcomes`."""
         tags, entries = self._failures.commands_of(names)
         commands = [command for name in names for command in (("STRLEN", paragraphs_key(*name)), read_record(*name))]
         replies = self._commands.execute_many([*entries, *commands], keep_errors=True)
@@ -247,7 +245,7 @@ class Indexer:
             yield portion
 
     def _index_portion(self, portion: dict[Name, _Found], batch: int) -> dict[Name, _Outcome]:
-        # The change note is read first. If a client writes the text after that, the note no longer matches.
+        # Read the change note before the text. If a client writes the text after that, the note no longer matches.
         commands = [command for name, found in portion.items() for command in (read_note(*name), found.read(name))]
         replies = self._in_hand.begin(batch, portion, commands)
         outcomes: dict[Name, _Outcome] = {}
@@ -296,7 +294,7 @@ class Indexer:
         note = note if isinstance(note, str) else ""
         if isinstance(text, GearsError) and not is_wrong_type(text):
             return text
-        if not isinstance(text, str):  # if the text is missing or unreadable, it is not split anyway
+        if not isinstance(text, str):  # a missing or unreadable text is not split anyway
             gone = [forget_document(*name)] if text is None else _forgotten(name, found.record, note)
             self._commands.run_scripts(gone)
             return "deleted"
@@ -319,10 +317,10 @@ class Indexer:
         return error
 
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
-        """Return the scripts that index a text, or a string: the final outcome.
+        """Return the scripts that index a text, or the final outcome as a string.
 
-        For a text that is already indexed, the only script deletes its change note. A long document is indexed by this
-        method itself, one at a time, because an index allows few open documents. Then the result is the outcome.
+        For an indexed text, the only script deletes its change note. This method indexes a long document itself, one at
+        a time, because an index allows few open documents. It then returns the outcome.
         """
         if isinstance(text, GearsError):
             raise text
@@ -341,7 +339,7 @@ class Indexer:
         first = []
         if not is_same:
             first = [adopt_document(document, name[1], record.version if record is not None else "")]
-            note = str(len(text.encode()))  # the note that `adopt_document` writes, unless the text has changed by then
+            note = str(len(text.encode()))  # the note that `adopt_document` writes if the text is unchanged
         if not made.parts:
             return [*first, index_document(*name, document.version, made, fields, note=note)]
         # Adopting the document discards its open parts, so it must come before the new parts.
@@ -361,7 +359,7 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is stored of a document: its record, the size of its text in bytes, and whether it may end the worker."""
+    """The stored state of a document: its record, the size of its text in bytes, and whether it may end the worker."""
 
     record: DocumentRecord | None
     size: int
@@ -408,7 +406,7 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
 
 
 def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
-    """Return why a text that a client has written with SET cannot be indexed; None if the text is valid."""
+    """Return the error of a text that a client has written with SET; None if the text is valid."""
     what = f"of document {document_name(document).id[:100]!r}"
     if is_wrong_type(text):
         return InvalidInput(f"text {what} is not a string, but of another type: no question is answered from it")

@@ -1,11 +1,11 @@
-"""Gives up documents that have ended two workers, and tells the module which documents this worker is indexing.
+"""Marks documents that have ended two workers as failed, and sends the module the names of the documents in work.
 
-A text can end the worker that indexes it: it may use all memory, or hold the interpreter until the module kills the
-worker. The document would stay pending and end the next worker too. So the worker tells the module which documents it
-is indexing (`QA.INDEXING`). When the worker ends, the module counts the end for each of these documents in
-`failures:{tag}`. The next worker indexes a counted document alone. So if it ends again, only this document can be the
-cause. After `MAX_ENDS` ends, the document is marked as failed in its record, with the reason, until it is written
-again.
+A text can end the worker that indexes it: the indexing may use all memory, or block the interpreter until the module
+kills the worker. The document would stay pending and end the next worker too. So the worker sends the module the names
+of the documents that it is indexing (`QA.INDEXING`). When the worker ends, the module counts the end for each of these
+documents in `failures:{tag}`. The next worker indexes a counted document alone. So if this worker ends too, only this
+document can be the cause. After `MAX_ENDS` ends, the worker marks the document as failed in its record, with the
+reason, until it is written again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import DOCUMENT_PREFIX, document_name, failures_key, parse_tagged
 
 MAX_ENDS = 2
-# The numbers that the module accepts for batches.
+# The module accepts batch numbers below this limit.
 BATCHES = 8
 
 Name = tuple[str, str]
@@ -30,7 +30,7 @@ _FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """The entry of a document in `failures:{tag}`: how many workers ended while they indexed the document, and the last
+    """The entry of a document in `failures:{tag}`: the number of workers that ended while they indexed it, and the last
     reason.
 
     Attributes:
@@ -55,12 +55,12 @@ class Suspicion:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the worker must give the document up."""
+        """Whether the worker must mark the document as failed."""
         return self.ends >= MAX_ENDS
 
     def explained(self) -> str:
         """Return the reason for people."""
-        return f"{self.ends} workers ended while they indexed it (the last one: {_in_words(self.reason)})"
+        return f"{self.ends} workers ended while they indexed it (the last worker: {_in_words(self.reason)})"
 
 
 def _in_words(reason: str) -> str:
@@ -69,7 +69,7 @@ def _in_words(reason: str) -> str:
     >>> _in_words("signal 9")
     'it was killed, as when memory runs out'
     """
-    if reason in ("signal 9", "control socket closed"):  # the module may notice the end before its cause is known
+    if reason in ("signal 9", "control socket closed"):  # the module may report the end before it knows the cause
         return "it was killed, as when memory runs out"
     return reason
 
@@ -94,8 +94,8 @@ class Failures:
         return list(by_tag), [("HMGET", failures_key(tag), *found) for tag, found in by_tag.items()]
 
     def parse(self, names: Sequence[Name], tags: Sequence[str], replies: Sequence[Any]) -> dict[Name, Suspicion]:
-        """Return the entries by document, from the replies to `commands_of`. Documents without an entry are left out,
-        and failed commands are skipped.
+        """Return the entries by document, from the replies to `commands_of`. Skip documents without an entry, and
+        failed commands.
         """
         values = {
             tag: iter(() if isinstance(reply, GearsError) else reply) for tag, reply in zip(tags, replies, strict=True)
@@ -107,7 +107,7 @@ class Failures:
         return found
 
     def names_in(self, tag: str) -> list[Name]:
-        """Return all documents that have an entry in a partition. This also updates the number of failed documents."""
+        """Return all documents with an entry in a partition. Also update the number of failed documents."""
         reply = self._commands.execute("HGETALL", failures_key(tag))
         entries = dict(zip(reply[::2], reply[1::2], strict=True))
         self._set(tag, {name for name, value in entries.items() if Suspicion.parse(str(value)).given_up})
@@ -119,7 +119,7 @@ class Failures:
         return sorted(self._failed.get(tag, ()))
 
     def failed(self, name: Name) -> None:
-        """Count a document that was marked as failed."""
+        """Count a newly failed document."""
         self._failed.setdefault(name[1], set()).add(str(document_name(name[0])))
 
     def remove(self, names: Collection[Name]) -> None:
@@ -145,7 +145,7 @@ class Failures:
 
 
 class DocumentsInHand:
-    """Tells the module which documents each thread is indexing.
+    """Sends the module the names of the documents that each thread is indexing.
 
     Either several threads work at the same time, or one thread works alone.
     """
@@ -185,9 +185,7 @@ class DocumentsInHand:
             self._end(batch, alone=True)
 
     def begin(self, batch: int, names: Iterable[Name], commands: Sequence[Sequence[object]]) -> list[Any]:
-        """Tell the module the documents of a batch, then run commands; return their replies, where errors
-        are values.
-        """
+        """Send the module the documents of a batch, then run commands; return the replies, with errors as values."""
         return self._commands.indexing(batch, [(document_name(name), tag) for name, tag in names], commands)
 
     def _end(self, batch: int, *, alone: bool) -> None:

@@ -1,8 +1,8 @@
 """Marks of partitions. A marked partition needs no scan, because the module has noted every change since its last scan.
 
-The layout key of a partition names the layout, splitter and analyzer that made its documents. The mark is in this key,
-after the layout's number: the id of the shard that has scanned the partition. After a migration, the mark has the id of
-another shard, so the new shard scans the partition once. If the server cannot note changes (`INFO qa`:
+The layout key of a partition contains the layout, splitter and analyzer of its documents. The mark is in this key,
+after the layout's number. It is the id of the shard that has scanned the partition. After a migration, the mark has the
+id of another shard, so the new shard scans the partition once. If the server cannot write change notes (`INFO qa`:
 `qa_text_notes`), no partition is marked.
 """
 
@@ -23,7 +23,7 @@ from qa_cluster.ranking.terms import ANALYZER_VERSION
 from .postponed import PostponedWork
 
 LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
-"""How this version makes documents. The documents of a partition with other values are reindexed."""
+"""The layout of this version. The documents of a partition with other values are reindexed."""
 
 
 class PartitionMarks:
@@ -35,7 +35,7 @@ class PartitionMarks:
         self._scanned: set[str] = set()
 
     def is_noting(self) -> bool:
-        """Return whether the server notes changes of texts: Redis 7.0 cannot."""
+        """Return whether the server writes change notes of texts. Redis 7.0 cannot."""
         return "qa_text_notes:on" in str(self._commands.execute("INFO", "qa"))
 
     def unmarked(self, tags: Iterable[str]) -> list[str]:
@@ -48,12 +48,12 @@ class PartitionMarks:
         self._scanned = set(tags)
 
     def give_up(self, tags: Collection[str] | None) -> None:
-        """Prevent the running scan from marking these partitions (None: all), so that they are scanned again."""
+        """Prevent the running scan from marking these partitions (None: all), so that another scan reads them."""
         self._scanned = set() if tags is None else self._scanned - set(tags)
 
     def set_marks(self, tags: Collection[str]) -> list[str]:
-        """Mark the partitions that the running scan may mark, unless their slots are migrating; return the tags of
-        these partitions.
+        """Mark the partitions that the running scan may mark, and whose slots are stable; return the tags of the marked
+        partitions.
         """
         mark = self._mark()
         marked = []
@@ -63,7 +63,7 @@ class PartitionMarks:
         return marked
 
     def remove_marks(self, tags: Collection[str]) -> None:
-        """Remove the marks of partitions whose changes may not have been noted, so that the partitions are scanned
+        """Remove the marks of partitions that may have changed without a note, so that the partitions are scanned
         again.
         """
         self.give_up(tags)
@@ -72,8 +72,8 @@ class PartitionMarks:
                 self._set(tag, LAYOUT["layout"])
 
     def remove_marks_of_leaving(self, view: View, tags: Iterable[str]) -> None:
-        """Remove the marks of partitions whose slots are leaving, because the module cannot note every change during a
-        migration.
+        """Remove the marks of partitions whose slots migrate to another shard, because the module cannot note every
+        change during a migration.
         """
         leaving = [tag for tag in tags if slot(tag) in view.leaving]
         for tag in leaving:
@@ -82,9 +82,9 @@ class PartitionMarks:
             self.remove_marks(leaving)
 
     def repair(self, tag: str, error: GearsError) -> bool:
-        """Remove damaged internal keys of a partition; return whether there were any. The partition is then scanned.
+        """Remove damaged internal keys of a partition, so that it is scanned; return whether there were damaged keys.
 
-        If another key is damaged, the method only logs it, so that the work continues. Any other error is raised.
+        If another key is damaged, only log it, so that the work continues. Raise any other error.
         """
         if is_wrong_type(error) and self._commands.run_script(repair_partition(tag)):
             return True
@@ -92,7 +92,7 @@ class PartitionMarks:
         return False
 
     def log_wrong_type(self, tag: str, error: GearsError) -> None:
-        """Log that a key of a partition has the wrong type, and return, so that other work continues.
+        """Log that a key of a partition has the wrong type, so that other work continues.
 
         Raise any other error.
         """

@@ -15,8 +15,8 @@ from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name, index_key
 
-# A new word takes the index up to 2 microseconds on a busy machine. A part of this size in bytes has at most 3,000
-# words.
+# The size of a part in bytes. A part has at most 3,000 words, and a new word takes the index up to 2 microseconds on a
+# busy machine.
 PART_BYTES = 16_384
 # A document up to this size is sent as a whole, in one command with other documents.
 MAX_WHOLE_BYTES = 65_536

@@ -1,6 +1,6 @@
-"""Postpones work on partitions whose slots are migrating, until the slot is stable and on this shard.
+"""Postpones work on partitions whose slots are migrating, until each slot is stable and on this shard.
 
-A partition is complete before and after its migration. During the migration each shard has only a part of it.
+During the migration of a partition, each of the two shards has only a part of the partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PostponedWork:
         self._moved: set[str] = set()
 
     def add(self, tag: str, *, moved: bool = False) -> None:
-        """Postpone the work on a partition until its slot is stable. `moved`: the slot is or was migrating."""
+        """Postpone the work on a partition until its slot is stable. `moved`: the slot is migrating or has migrated."""
         self._tags.add(tag)
         if moved:
             self._moved.add(tag)
@@ -36,9 +36,9 @@ class PostponedWork:
         return tag in self._tags
 
     def take_due(self, view: View) -> tuple[set[str], set[str]]:
-        """Return the partitions on this shard whose work is due, and which of them have migrated.
+        """Return the partitions on this shard whose work is due, and the migrated partitions among these.
 
-        Partitions that are now stable on another shard are forgotten.
+        Remove the partitions that are now stable on another shard.
         """
         stable = {tag for tag in self._tags if not view.is_migrating(slot(tag))}
         moved = stable & self._moved
@@ -56,7 +56,7 @@ class PostponedWork:
         return True
 
     async def unless_migrating(self, tag: str, work: Awaitable[_T]) -> _T | str:
-        """Do the work of an event. If the partition's slot is migrating, postpone the work and return ``moving``."""
+        """Await the work of an event. If the partition's slot is migrating, postpone the work and return ``moving``."""
         try:
             return await work
         except GearsError as error:

@@ -1,13 +1,13 @@
-"""Sweeps: does the work that no event has started.
+"""Sweeps do the pending work of partitions that no event has started.
 
 A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a reader or
 a slot arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is
-indexed. The writing client, or the module, records this. If another splitter, analyzer or layout made a partition, the
-sweep reindexes all its documents. After a sweep, `audit` scans the partitions for which not every change was noted, in
-the background. A sweep also deletes cached answers:
+indexed. The writing client or the module records pending documents. If the documents of a partition have another
+splitter, analyzer or layout, the sweep reindexes all of them. After a sweep, `audit` scans the partitions that may have
+changes without a note, in the background. A sweep also deletes cached answers:
 
 - from another reader, or from another version of their document;
-- with keys that name questions in another form than this worker uses.
+- with keys in another form than this worker uses (`answer_names`).
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MAX_LOGGED = 5
 
 
 class Sweeps:
-    """The running sweep, and the requests for the next sweep: partitions (None: all), and a check of the cached
+    """The running sweep, and the requests for the next sweep: its partitions (None: all), and a check of cached
     answers.
 
-    In partitions that have migrated, the sweep has all documents scanned.
+    For migrated partitions, the sweep requests an audit scan of all documents.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Sweeps:
         self._last_error = ""
 
     def request(self, tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
-        """Request a sweep of the shard, or of some partitions. Requests during a sweep lead to one more sweep.
+        """Request a sweep of the shard, or of some partitions. Several requests during a sweep cause one further sweep.
 
-        `moved`: the partitions whose slots have migrated, so that not every change was noted.
+        `moved`: the migrated partitions, where changes may be without a note.
         """
         self._moved |= set(moved)
         if tags is None:
@@ -97,12 +97,12 @@ class Sweeps:
             self._task = asyncio.get_running_loop().create_task(self._sweep_until_settled())
 
     def request_answers(self) -> None:
-        """Request a check of the cached answers, because a reader was added, was removed, or became the default."""
+        """Request a check of the cached answers after a reader was added, was removed, or became the default."""
         self._answers = True
         self.request(set())
 
     def resume(self, view: View) -> None:
-        """Sweep the partitions whose postponed work is due. Also continue the work that an error has interrupted."""
+        """Sweep the partitions whose postponed work is due. Also continue work after an error."""
         due, moved = self._postponed.take_due(view)
         if due:
             self.request(due, moved)
@@ -127,7 +127,7 @@ class Sweeps:
                     self.request(tags, moved)
                     raise
             self._last_error = ""
-        except Exception as error:  # no other code awaits this task, so its error must be logged here
+        except Exception as error:  # no other code awaits this task, so it logs its errors
             if str(error) != self._last_error:
                 self._last_error = str(error)
                 self._commands.log(f"sweep failed: {error}", "warning")
@@ -157,7 +157,7 @@ class Sweeps:
             await self._reindex_old_layouts(tags)
 
     async def _unmarked(self, tags: Collection[str] | None) -> Collection[str] | None:
-        """Return the partitions of a sweep (None: all) that need an audit scan, because not every change was noted."""
+        """Return the partitions of a sweep (None: all) that need an audit scan because of missing change notes."""
         if not self._marks.is_noting():
             self._marks.remove_marks(await self._partitions.local_tags() if tags is None else tags)
             return tags
@@ -165,19 +165,19 @@ class Sweeps:
         unmarked = self._marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
         if tags is not None or len(unmarked) < len(local):
             return unmarked
-        # A document that is in no partition has no mark. Only a scan of all partitions includes such documents.
+        # Documents outside of partitions have no mark. Only a scan of all partitions includes these documents.
         return None if local or await self._partitions.count() or self._partitions.is_unset else ()
 
     def _pending_elsewhere(self, local: Collection[str]) -> list[str]:
-        """Return the tags, not in `local`, of partitions that have pending documents on this shard."""
+        """Return the tags of partitions that have pending documents on this shard, except the tags in `local`."""
         found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(self._commands, PENDING_PREFIX + "{*}"))
         return [tag for tag in found if tag not in local]
 
     async def _index_failures(self, tag: str) -> None:
         """Index the documents of a partition that may end the worker, and failed documents that have changed.
 
-        A failed document that is unchanged is only counted. These documents come first: if one of them ends the worker,
-        the other documents need not wait for it again.
+        An unchanged failed document is only counted. The risky documents are indexed before the other documents of the
+        partition: if a document ends the worker, the other documents wait for it only once.
         """
         found = self._failures.names_in(tag)
         for first in range(0, len(found), PENDING_PER_STEP):
@@ -204,7 +204,7 @@ class Sweeps:
                 return
 
     async def _reindex_old_layouts(self, tags: Collection[str] | None) -> None:
-        """Reindex the documents of partitions that have another layout than this version's."""
+        """Reindex the documents of partitions whose layout differs from this version's layout."""
         view = self._slots.current()
         chosen = await self._partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
         others: list[str] = []
@@ -232,9 +232,7 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers whose keys name questions in another form: when the worker starts, and in partitions that have
-        arrived.
-        """
+        """Delete answers with keys in another form: when the worker starts, and in partitions from another shard."""
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(
@@ -244,10 +242,10 @@ class Sweeps:
     async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
         """Delete cached answers from another reader or another version of their document.
 
-        A GET would return such answers.
+        Otherwise, a GET would return these answers.
 
-        The check runs when the worker cannot know that the answers are valid: at its start, in partitions from another
-        shard, and after a reader was added, was removed, or became the default.
+        The check is needed in three cases: when the worker starts, in partitions from another shard, and after a reader
+        was added, was removed, or became the default.
         """
         if self._readers.if_loaded() is None:
             return
@@ -255,7 +253,7 @@ class Sweeps:
         if known == revisions and not tags:
             return
         if known != revisions:
-            # After this wait, no previous reader stores answers any more.
+            # After this wait, no previous reader stores further answers.
             await self._commands.commands_sent()
         pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
         patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]

@@ -1,4 +1,4 @@
-"""Handles the events of texts: indexes a document, or forwards a text without a tag to its partition."""
+"""Handles the events of texts: indexes a document, or forwards a text under an untagged key to its partition."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ READ_REQUEST = "qa.untagged"
 ANSWER_SECONDS = 5.0
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
-# How long the handler of an event waits for its document. After this time the document stays pending, and the next
-# event is handled.
+# The time that an event handler waits for its document. After this time, the document stays pending, and the next event
+# is handled.
 EVENT_SECONDS = 5.0
 
 
@@ -47,7 +47,7 @@ class TextEvents:
         shard.commands.answer(READ_REQUEST, lambda _, key: self._read_here(key))
 
     async def on_text(self, key: Any) -> None:
-        """Handle a text that was written or removed. Its key is a document's key, or a key without a tag."""
+        """Handle a text that was written or removed, under a document's key or an untagged key."""
         if not isinstance(key, str) or len(key) == len(PARAGRAPHS_PREFIX):
             return
         found = parse_tagged(key, PARAGRAPHS_PREFIX)
@@ -60,7 +60,8 @@ class TextEvents:
     async def _index(self, document_id: str, tag: str) -> None:
         """Index a changed document.
 
-        If too many documents are pending, its indexing is postponed. After `EVENT_SECONDS`, the document stays pending.
+        If too many documents are pending, postpone the indexing. After `EVENT_SECONDS`, return and leave the document
+        pending.
         """
         if self._indexer.is_full():
             self._postponed.add(tag)
@@ -78,12 +79,12 @@ class TextEvents:
             self._commands.log(f"index: {error}", "warning")
 
     async def forward(self, key: str, *, only_new: bool = False) -> None:
-        """Send the text of a key without a tag, or its removal, to the partition of its document.
+        """Send the text of an untagged key, or its removal, to the partition of its document.
 
-        With `only_new`, an existing document does not change, because nothing shows which of the two texts is newer.
+        With `only_new`, an existing document does not change, because it is unknown which text is newer.
         """
         problem: Exception = ClusterError("the slot of the key has no owner")
-        # Only one text of a key is forwarded at a time, so that an older text cannot arrive after a newer one.
+        # For each key, forward one text at a time, so that an older text cannot arrive after a newer text.
         async with self._forwarding, self._locks.held(f"forward:{key}"):
             for _ in range(MAX_ATTEMPTS):
                 try:
@@ -108,12 +109,12 @@ class TextEvents:
         if owner is None:
             self._write(*body)
         else:
-            # The message is not repeated, because a repeated message could overwrite a newer text. The next attempt
-            # reads the text again.
+            # Do not resend this message, because it could overwrite a newer text. The next attempt reads the text
+            # again.
             await self._commands.ask(owner, WRITE_REQUEST, body, ANSWER_SECONDS, ANSWER_SECONDS)
 
     async def _read_untagged(self, key: str) -> Any:
-        """Return the text of a key without a tag. If the key's slot has migrated, ask the shard that has it now."""
+        """Return the text of an untagged key. If the key's slot has migrated, ask the current owner of the slot."""
         owner = self._slots.current().owner(slot(key))
         if owner is None:
             return self._read_here(key)
@@ -124,7 +125,7 @@ class TextEvents:
         return bytes(text) if isinstance(text, bytearray) else text
 
     def _write(self, key: str, text: str | None, only_new: bool) -> None:
-        """Write or remove the text of a document. The event of this change starts the indexing."""
+        """Write or remove the text of a document. The keyspace event of this change starts the indexing."""
         if only_new:
             if text is not None:
                 self._commands.execute("SET", key, text, "NX")
@@ -135,10 +136,10 @@ class TextEvents:
 
 
 def check_forwardable(key: str) -> None:
-    """Raise InvalidInput for a key without a tag that contains the name of a collection.
+    """Raise InvalidInput for an untagged key that contains the name of a collection.
 
-    Such a text would become a document of the default collection. A user who may write ``paragraphs:<collection>%/*``
-    must not be able to write to another collection.
+    The text would become a document of the default collection. A user with the right to write
+    ``paragraphs:<collection>%/*`` must not write to another collection.
     """
     name, separator, _ = key[len(PARAGRAPHS_PREFIX) :].partition(COLLECTION_END)
     if separator and is_collection(name):

@@ -1,6 +1,6 @@
-"""Stores the tokens of documents, and deletes outdated answers of sentences that clients store without a document.
+"""Stores the tokens of documents, and deletes outdated answers for sentences that clients store without a document.
 
-A sentence without stored tokens is tokenized when it is first read. This takes 0.1 ms, and the model then takes some
+A sentence without stored tokens is tokenized at its first read. This takes 0.1 ms, while the model takes some
 milliseconds. Stored tokens take 130 bytes a sentence. So only `prepare` stores tokens.
 """
 
@@ -21,9 +21,9 @@ from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 from .document_sentences import as_bytes, read_sentences
 from .postponed import PostponedWork
 
-# The maximum number of documents at once, because questions use the same processor.
+# The maximum number of concurrent documents. It is low because questions use the same processor.
 MAX_CONCURRENT = 2
-# Some 30 kB in a command, which block the shard for a fraction of a millisecond.
+# The number of blocks in one command: about 30 kB, which block the shard for a fraction of a millisecond.
 STEP_BLOCKS = 4
 
 
@@ -54,7 +54,7 @@ class SentenceTokens:
         """Store a document's tokens, if they are not stored yet.
 
         Returns:
-            ``tokenized``, ``current`` (the tokens were already stored), ``stale`` (the document is changing or is not
+            ``tokenized``, ``current`` (the tokens were already stored), ``stale`` (the document is changing or not
                 indexed) or ``waiting`` (no reader is loaded).
         """
         async with self._locks.held(f"tokenize:{tag}:{document_id}"), self._turn:
@@ -72,7 +72,7 @@ class SentenceTokens:
         if record is None or not record.tokenized or not record.analyzer:
             return "stale"
         blocks = -(-(record.sentences or 0) // BLOCK_SENTENCES)
-        # Blocks are stored from the last to the first. So if the first block exists, all blocks exist.
+        # The last block is stored first. So if the first block exists, all blocks exist.
         if count == blocks and not force and (not blocks or _is_of(reader, first)):
             return "current"
         return self._store(document_id, tag, record, blocks, reader)

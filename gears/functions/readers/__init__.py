@@ -1,1 +1,1 @@
-"""This room loads the readers of a shard from keys, keeps copies of them, warms them and reports them."""
+"""This room loads, copies, warms and reports the readers of a shard, which are stored in keys."""

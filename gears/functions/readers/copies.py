@@ -1,13 +1,14 @@
-"""Keeps a copy of every reader and encoder on this shard while slots migrate.
+"""Makes sure that this shard has a copy of every reader and encoder, also while slots migrate.
 
-The shard's own copies are in keys with the tag of its lowest slot. When this slot migrates, these keys migrate with it.
-Then the shard needs new copies:
+The shard's own copies are in keys with the tag of its lowest slot. These keys migrate with this slot. Then the shard
+needs new copies:
 
-- If a reader arrived with another slot, the shard copies it from there.
+- If a reader has arrived with another slot, the shard copies it from the keys of that slot.
 - Otherwise it copies a reader from another shard, piece by piece, in messages between the workers.
 
-A shard without slots keeps the readers of other shards in memory, so that they are warm when its first slot arrives. A
-copy under another tag is removed if it equals the shard's own copy. A reader that no shard has any more is dropped.
+A shard without slots loads the readers of other shards into memory, so that the readers are warm when its first slot
+arrives. A copy under another tag is removed if it equals the shard's own copy. A reader is dropped when no shard has it
+any more.
 
 The shard asks other shards for their readers in three cases:
 
@@ -15,10 +16,11 @@ The shard asks other shards for their readers in three cases:
 - its slots have changed;
 - periodically, one shard after the other.
 
-A removal does not reach all shards at once. So an unknown reader is copied only if it still exists after a short time.
+A removal does not reach all shards at once. So an unknown reader is copied only if another shard still has it after a
+short time.
 
 The model is sent as the server's dump of its key. So the copy is identical, and the server checks the dump when it
-restores the key. A copy never overwrites a value that a client has stored in the meantime.
+restores the key. A copy never overwrites a value that a client has stored meanwhile.
 """
 
 from __future__ import annotations
@@ -45,16 +47,17 @@ from .warming import Warming
 GIVE_UP_SECONDS = 2.0
 SETTLED_SECONDS = 1.5
 ASK_NEXT_SECONDS = 1.0
-# An unknown reader is copied if another shard still has it this long after it was first seen.
+# An unknown reader is copied if another shard still has it after this time.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# If keys exist but do not form a complete reader, they are not overwritten, because a client may still be storing them.
+# After this time, keys of an incomplete reader may be overwritten. Before that, a client may still be storing the
+# reader.
 RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a reader can be copied from: keys under a tag on this server, or another shard."""
+    """A source to copy a reader from: keys under a tag on this server, or another shard."""
 
     tag: str
     node: str
@@ -62,7 +65,7 @@ class _Origin:
 
 
 class ReaderCopies:
-    """Copies every reader to the shard's own tag, step by step."""
+    """Copies every reader to the shard's own tag, in steps."""
 
     def __init__(self, shard: ShardContext, stored: StoredReaders, readers: ShardReaders, models: ModelStore) -> None:
         self._commands = shard.commands
@@ -83,12 +86,12 @@ class ReaderCopies:
         self._turn = 0
 
     async def keep(self, view: View) -> None:
-        """Do the next step towards having all readers under the shard's own tag. `watch` calls this repeatedly."""
+        """Do the next step of copying all readers to the shard's own tag. `watch` calls this repeatedly."""
         if view != self._view:
             self._view, self._view_since, self._tidied, self._compared = view, time.monotonic(), False, False
             self._incomplete_at.clear()
-        # A rebalance migrates slot after slot, the lowest first. A copy during a rebalance would migrate with the next
-        # slot.
+        # A rebalance migrates the slots one after the other, lowest first. A copy during the rebalance would migrate
+        # with the next slot.
         settled = time.monotonic() - self._view_since > SETTLED_SECONDS and not view.leaving and not view.coming
         whole = view.tag is not None and self._readers.read_keys()
         self._warming.start_due()
@@ -112,7 +115,7 @@ class ReaderCopies:
             self._remove_surplus(view, view.tag)
 
     async def _load_into_memory(self, view: View) -> None:
-        """Load other shards' readers into memory, if this shard has no slot, or has no default reader while slots
+        """Load other shards' readers into memory if this shard has no slot, or lacks a default reader while slots
         migrate.
         """
         nodes = [node for node, _ in view.others]
@@ -147,7 +150,7 @@ class ReaderCopies:
         return reader
 
     async def _complete(self, view: View, tag: str, lacking: list[ShardModel], whole: bool) -> None:
-        """Copy the readers in `lacking`, or their missing parts, to the shard's keys.
+        """Copy the missing parts of the readers in `lacking` to the shard's keys.
 
         The default reader comes first.
         """
@@ -170,8 +173,8 @@ class ReaderCopies:
         fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
         same = [origin for origin in fitting if known is not None and origin.offer.name == known.name]
         defaults = [origin for origin in fitting if origin.offer.is_default]
-        # If the default reader was never in this shard's keys, it may be outdated. Then the other shards' default has
-        # precedence.
+        # A default reader that was never in this shard's keys may be outdated. Then the default reader of the other
+        # shards has precedence.
         in_memory_only = known is not None and known.model is not None and not known.model.has_key
         found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
         if found is not None:
@@ -216,7 +219,7 @@ class ReaderCopies:
         return all_answered, origins
 
     def _under_other_tags(self, view: View) -> list[_Origin]:
-        """Return the readers on this server under other tags than the shard's own. They arrived with slots."""
+        """Return the readers on this server that are not under the shard's own tag, because they arrived with slots."""
         tags = self._exchange.other_tags(view)
         return [_Origin(tag, "", offer) for tag in tags for offer in self._exchange.under(tag)]
 
@@ -232,7 +235,7 @@ class ReaderCopies:
             else:
                 tokenizer = await self._exchange.fetch(origin.node, offer, "tokenizer")
                 dump = await self._exchange.fetch(origin.node, offer, "dump")
-                # Fetching a large reader takes seconds. If it was removed in the meantime, it must not come back.
+                # Fetching a large reader takes seconds. A reader that was removed meanwhile must not be stored again.
                 if offer not in await self._exchange.offered(origin.node):
                     return
             if tokenizer is None or dump is None or self._slots.current(0).tag != tag:
@@ -254,7 +257,7 @@ class ReaderCopies:
         self._commands.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
     def _store(self, tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
-        """Write the keys that are missing; return whether any was missing.
+        """Write the missing keys; return whether any key was missing.
 
         The manifest is last, because it makes the reader complete.
         """
@@ -271,15 +274,16 @@ class ReaderCopies:
         return has_written or any(reply is not None for reply in replies)
 
     def _drop_if_missing(self, reader: ShardModel) -> None:
-        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`. This avoids dropping a reader that seems
-        missing only for a moment.
+        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`, because a reader may be missing only for a
+        moment.
         """
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
             del self._missing_since[reader.name]
             if self._readers.is_default(reader):
                 self._commands.log(
-                    "no shard has the default reader any more: questions fail until one is loaded", "warning"
+                    "no shard has the default reader any more: questions fail until a default reader is loaded",
+                    "warning",
                 )
             self._readers.drop(reader)
 
@@ -300,7 +304,7 @@ class ReaderCopies:
 
 
 def _distinct(origins: list[_Origin]) -> list[_Origin]:
-    """Return one origin for each reader, if possible one where it is the default reader."""
+    """Return one origin for each reader. Prefer an origin where it is the default reader."""
     found: dict[str, _Origin] = {}
     for origin in sorted(origins, key=lambda origin: not origin.offer.is_default):
         found.setdefault(origin.offer.name, origin)

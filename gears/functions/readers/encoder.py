@@ -1,4 +1,4 @@
-"""An encoder in the form that the functions use: it computes vectors of questions and of passages."""
+"""An encoder as the functions use it: it computes vectors of questions and of passages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .reader_model import ReaderModel
 from .shard_model import ShardModel
 
 MAX_QUESTIONS = 4096
-"""Questions whose vectors a worker remembers; a vector takes about 400 bytes."""
+"""The number of questions whose vectors a worker caches. A vector takes about 400 bytes."""
 
 
 class ShardEncoder(ShardModel):
@@ -52,7 +52,7 @@ class ShardEncoder(ShardModel):
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
         """Return the packed vectors of passages.
 
-        All vectors are computed in one run, after all pending questions. Each row comes from `document_passages`.
+        One run computes all vectors, after all pending questions. `document_passages` makes the rows.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))
@@ -66,12 +66,12 @@ class ShardEncoder(ShardModel):
     def _checked(self, vectors: Array, rows: int) -> FloatArray:
         if vectors.shape != (rows, self.manifest.dims):
             raise InferenceFailed(
-                f"encoder {self.name} returned vectors of the shape {list(vectors.shape)}, must be"
+                f"encoder {self.name} returned vectors of the shape {list(vectors.shape)}, not"
                 f" {[rows, self.manifest.dims]}"
             )
         return vectors.astype(np.float32, copy=False)
 
     def _model(self) -> ReaderModel:
         if self.model is None:
-            raise ModelError(f"no model on this shard: only tokenizer and manifest of encoder {self.name} are here")
+            raise ModelError(f"no model on this shard: it has only tokenizer and manifest of encoder {self.name}")
         return self.model

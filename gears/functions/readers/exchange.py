@@ -22,7 +22,7 @@ KEEP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReaderOffer:
-    """A complete reader that is in keys with some tag. `key_name` is empty if it is the default reader there."""
+    """A complete reader in keys with a hash tag. `key_name` is empty for the default reader of this tag."""
 
     name: str
     key_name: str
@@ -30,14 +30,14 @@ class ReaderOffer:
 
     @property
     def is_default(self) -> bool:
-        """Whether the reader is the default reader there, which reads questions that name no reader."""
+        """Whether it is the default reader of its tag, which reads questions that name no reader."""
         return not self.key_name
 
 
 class ReaderExchange:
     """Offers this shard's readers to other shards, and fetches readers from them.
 
-    A part is fetched piece by piece. So a part that another shard has requested stays in memory for `KEEP_SECONDS`.
+    A shard fetches a part in pieces. So a requested part stays in memory for `KEEP_SECONDS`.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders) -> None:
@@ -54,7 +54,7 @@ class ReaderExchange:
             try:
                 if item.ref is not None:
                     offers.append(ReaderOffer(parse_manifest(item.manifest).name, item.name, item.manifest))
-            except ModelError:  # `ShardReaders` reports it if these keys are the shard's own
+            except ModelError:  # for the shard's own keys, `ShardReaders` reports this error
                 continue
         return offers
 
@@ -88,10 +88,10 @@ class ReaderExchange:
                 return b"".join(pieces)
 
     async def _answer(self, _sender: str, asked: tuple[bytes, str, int] | None) -> Any:
-        """Answer a `REQUEST` of another shard: with the list of readers on this server, or with a piece of the
-        requested part.
+        """Answer a `REQUEST` of another shard with the list of readers on this server, or a piece of the requested
+        part.
 
-        In the list, the shard's own tag comes first, then the tags that came with slots. None: the part is missing.
+        The list starts with readers under the shard's own tag. The answer is None if the part is missing.
         """
         view = self._slots.current()
         tags = [tag for tag in (view.tag, *self.other_tags(view)) if tag is not None]

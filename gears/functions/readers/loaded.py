@@ -1,9 +1,9 @@
-"""The readers and encoders that are loaded on this shard: which is the default, and which one a name means.
+"""The loaded readers and encoders of this shard: finds the default reader, and the reader with a given name.
 
 One reader is the default. Requests name any other reader by its id or by ``id@revision``. Readers are loaded from the
-shard's keys (`stored`). When such a key changes, the next use reads the keys again. If the keys leave with their slot,
-the loaded readers stay in use. `copies` then stores them in the shard's keys again. A reader is dropped if no shard has
-it any more.
+shard's keys (`stored`). After a change of these keys, the next use reads the keys again. If the keys migrate with their
+slot, the loaded readers stay in use, and `copies` stores them in the shard's keys again. A reader is dropped when no
+shard has it any more.
 
 An encoder is stored, copied and dropped like a reader. But it is never the default, and it never reads a question.
 """
@@ -28,7 +28,7 @@ from .shard_model import ShardModel
 from .stored import StoredReader, StoredReaders
 
 READ_AGAIN_SECONDS = 1.0
-# A reader is dropped only if its keys have been missing for this long, because its slot may have just left.
+# A reader is dropped only if its keys have been missing for this time, because its slot may have just migrated.
 GONE_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.1
 
@@ -37,9 +37,9 @@ class ShardReaders:
     """The loaded readers and encoders.
 
     Attributes:
-        changes: how often models or the default have changed.
-        answers_checked_for: the value of `revisions` at the last check of this shard's cached answers; None: this
-            worker has not checked them yet.
+        changes: the number of changes of models and of the default reader.
+        answers_checked_for: the value of `revisions` at the last check of this shard's cached answers; None before the
+            first check.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders, models: ModelStore) -> None:
@@ -57,7 +57,7 @@ class ShardReaders:
         self._tag: str | None = None
 
     def current(self) -> Reader:
-        """Return the shard's default reader. ModelError says what is missing."""
+        """Return the shard's default reader, or raise ModelError with the missing part."""
         found = self.if_loaded()
         if found is None:
             tag = self._slots.current().tag
@@ -73,10 +73,10 @@ class ShardReaders:
         return self._default
 
     def named(self, model: str) -> Reader:
-        """Return the reader that `model` names: an id or ``id@revision``; empty means the default reader.
+        """Return a reader by its id or ``id@revision``; an empty name means the default reader.
 
-        If several revisions of an id are loaded, the default reader has precedence, then the revision that was exported
-        last. ModelError names the loaded readers.
+        If several revisions of an id are loaded, prefers the default reader, and then the newest export. Raises
+        ModelError with the names of the loaded readers.
         """
         if not model:
             return self.current()
@@ -96,9 +96,9 @@ class ShardReaders:
         return found
 
     def encoder(self) -> ShardEncoder | None:
-        """Return the encoder that computes vectors; None if none is loaded.
+        """Return the encoder for vectors; None if no encoder is loaded.
 
-        If there are several, all shards choose the newest.
+        Of several encoders, all shards choose the newest.
         """
         if self._may_be_stale:
             self.read_keys()
@@ -112,12 +112,12 @@ class ShardReaders:
         return [model for model in self._by_name.values() if isinstance(model, Reader)]
 
     def is_default(self, reader: ShardModel) -> bool:
-        """Return whether this is the default reader, which reads questions that name no reader."""
+        """Return whether this reader reads questions that name no reader."""
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
-        """Return the model's name in the keys of answers: empty for the default reader, even if `model` is its full
-        name.
+        """Return the model's name in the keys of answers. It is empty for the default reader, even if `model` is the
+        reader's full name.
         """
         return "" if model == reader.name and self.is_default(reader) else model
 
@@ -135,7 +135,7 @@ class ShardReaders:
         return [self._default, *others] if self._default is not None else others
 
     def revisions(self) -> dict[str, str]:
-        """Return the reading revision for every name of a reader; the default reader also has the empty name."""
+        """Return the reading revisions by reader name. The default reader also has the empty name."""
         found = {
             name: reader.manifest.reading_revision
             for name, reader in ((reader.name, reader) for reader in self._readers())
@@ -156,7 +156,7 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model instead of a model with the same name, until the shard's keys contain another."""
+        """Use this model, also instead of a model with the same name, until the shard's keys contain another model."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -180,7 +180,7 @@ class ShardReaders:
         self.changes += 1
 
     def read_keys(self) -> bool:
-        """Load the readers whose keys on this shard are consistent; return whether the default reader is complete."""
+        """Load the readers with consistent keys on this shard; return whether the default reader is complete."""
         self._read_at = time.monotonic()
         self._may_be_stale = False
         tag = self._slots.current().tag
@@ -191,7 +191,7 @@ class ShardReaders:
             return False
         self._problem = ""
         if tag != self._tag:
-            # The shard's slots have changed. A reader that is not under the new tag yet has not been removed.
+            # The shard's tag has changed. A reader that is missing under the new tag was not removed.
             self._tag = tag
             for known in self.all_models():
                 known.tag = None
@@ -214,19 +214,17 @@ class ShardReaders:
         return is_whole
 
     def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, ShardModel]) -> ShardModel | None:
-        """Return the model in these keys; None if the keys are inconsistent, or if `here` already has a model with this
-        name.
-        """
+        """Return the model in these keys; None for inconsistent keys, or if `here` already has a model of this name."""
         known = next((model for model in self._by_name.values() if model.manifest_text == item.manifest), None)
         manifest = known.manifest if known is not None else parse_manifest(item.manifest)
         if not item.name and isinstance(manifest, EncoderManifest):
-            self._problem = f"the keys of the default reader hold the encoder {manifest.name!r}"
+            self._problem = f"the keys of the default reader contain the encoder {manifest.name!r}"
             return None
         if item.name not in ("", manifest.name):
-            self._problem = f"the keys of {item.name!r} hold the manifest of {manifest.name!r}"
+            self._problem = f"the keys of {item.name!r} contain the manifest of {manifest.name!r}"
             return None
         if item.mark not in ("", manifest.name):
-            # A client has just replaced one of the keys. The event of its second key will cause another read.
+            # A client has replaced only one of the keys so far. The event of the second key causes another read.
             self._problem = (
                 f"the model of {item.key_of_model(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
             )
@@ -240,10 +238,10 @@ class ShardReaders:
         return known
 
     def _load_new(self, tag: str, item: StoredReader, manifest: AnyManifest) -> ShardModel | None:
-        """Load a new model or a model with a changed manifest; None if a part is missing or wrong."""
+        """Load a new model or a model with a changed manifest; return None if a part is missing or wrong."""
         before = self._by_name.get(manifest.name)
         if item.ref is None and (item.name or self._default is not None):
-            return None  # only the first default is loaded without its model: documents are tokenized with it
+            return None  # without its model, only the first default reader is loaded: documents need its tokenizer
         tokenizer = next(
             (r.tokenizer for r in self.all_models() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
         )
@@ -259,16 +257,14 @@ class ShardReaders:
         return made
 
     def _model(self, known: ShardModel | None, manifest: AnyManifest, ref: int) -> ReaderModel:
-        """Return the model with the reference `ref`. If its bytes are those of `known`, the compiled model stays in
-        use.
-        """
+        """Return the model with the reference `ref`. For the same bytes as `known`, reuse the compiled model."""
         if known is None or known.model is None:
             return ReaderModel(self._models, ref)
         if known.model.ref == ref:
             return known.model
         stored = ReaderModel(self._models, ref)
         if known.manifest.model_sha256 == manifest.model_sha256 and not stored.is_loaded:
-            # The key is a copy with the same bytes, from another shard or from the tag of another slot.
+            # The key is a copy with the same bytes, from another shard or from another slot.
             known.model.same_as(ref)
             return known.model
         known.model.release()

@@ -1,6 +1,4 @@
-"""A reader in the form that the functions use: manifest, tokenizer, model, and the tokens of recent questions and
-sentences.
-"""
+"""A reader as the functions use it: manifest, tokenizer, model, and cached tokens of questions and sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from .shard_model import ShardModel
 
 MAX_QUESTIONS = 4096
 MAX_SENTENCES = 8192
-"""Sentences whose tokens a worker remembers for each reader; a sentence takes about 1 kB."""
+"""The number of sentences whose tokens a worker caches for each reader. A sentence takes about 1 kB."""
 
 
 class Reader(ShardModel):
@@ -36,7 +34,7 @@ class Reader(ShardModel):
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes of every model, and the shape of one long window."""
+        """The shapes in which every model runs, and the shape of one long window."""
         return [*super().shapes, (1, self.manifest.window_tokens)]
 
     def question(self, text: str) -> QuestionTokens:
@@ -63,9 +61,9 @@ class Reader(ShardModel):
     def sentences(
         self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None
     ) -> list[TextTokens]:
-        """Return the tokens of sentences: cached, or from `stored`, or computed now.
+        """Return the tokens of sentences, from the cache, from `stored`, or computed.
 
-        `stored` returns the stored tokens of the sentence at a position of `texts`; None if they are missing.
+        `stored` returns the stored tokens for a position in `texts`; None if no tokens are stored.
         """
         found = [self._sentences.get(text) for text in texts]
         for number, tokens in enumerate(found):

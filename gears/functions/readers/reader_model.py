@@ -1,7 +1,7 @@
-"""The model of a reader or an encoder. It can run until its user releases it, even if its key was deleted.
+"""The model of a reader or an encoder. It can run until `release`, even if its key was deleted.
 
-A model's key may leave the shard with its slot. The worker's compiled model stays valid, so the reader continues to use
-it while a copy of the key is created. A model can also be compiled before the shard has a slot for its key.
+A model's key may migrate to another shard with its slot. The worker's compiled model stays valid, so the reader uses it
+until a copy of the key is created. A model can also be compiled before the shard has a slot for its key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_cluster.vectors.encoder_manifest import VECTOR_OUTPUT
 
 _WITHOUT_KEY = itertools.count(
     -1, -1
-)  # references of models without a key are negative; the module's references are positive
+)  # negative references: models without a key; the module's references are positive
 
 
 class ReaderModel:
@@ -30,7 +30,7 @@ class ReaderModel:
 
     @classmethod
     async def compiled(cls, models: ModelStore, blob: bytes) -> ReaderModel:
-        """Compile an ONNX file that is in no key of this shard."""
+        """Compile an ONNX file that is not in a key of this shard."""
         model = cls(models, next(_WITHOUT_KEY))
         model._served = await models.compile_reader(model.ref, "ONNX", "CPU", blob)
         return model
@@ -46,15 +46,15 @@ class ReaderModel:
         return self._served is not None or self._models.reader_ready(self.ref) is not None
 
     async def load(self) -> ServedModel:
-        """Return the compiled model. If it is not compiled yet, compile it now."""
+        """Return the compiled model. Compile it at the first call."""
         if self._served is None:
             self._served = await self._models.reader(self.ref)
         return self._served
 
     async def warm(self, shapes: Sequence[tuple[int, int]], *, vectors: bool = False) -> None:
-        """Compile the model and run it once in each shape (rows, tokens), while the device does other work in between.
+        """Compile the model and run it once in each shape (rows, tokens). Other work of the device runs in between.
 
-        ModelError if the model has the wrong kind: an encoder outputs `vectors`, a reader does not.
+        Raises ModelError for the wrong kind of model: an encoder outputs `vectors`, a reader does not.
         """
         model = await self.load()
         ports = (*model.compiled.inputs, *model.compiled.outputs)
@@ -74,7 +74,7 @@ class ReaderModel:
         await self._models.warm(model, shapes)
 
     def same_as(self, ref: int) -> None:
-        """Use the key's reference `ref` from now on, which has the same bytes. The model is not compiled again."""
+        """Use the reference `ref` of a key with the same bytes. The model is not compiled again."""
         self.release()
         self.ref = ref
 
@@ -89,6 +89,6 @@ class ReaderModel:
         return await self._models.queue_of(served).run_in_background(served, inputs)
 
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """Run the model in its device's queue; return the outputs, and how long the run waited and took."""
+        """Run the model in its device's queue; return the outputs, and the waiting time and duration of the run."""
         served = await self.load()
         return await self._models.queue_of(served).run_measured(served, inputs)

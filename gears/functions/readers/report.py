@@ -1,4 +1,4 @@
-"""Reports which readers this shard has: the triggers `qa.models` and `qa.reader`."""
+"""Reports the readers of this shard: the triggers `qa.models` and `qa.reader`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class ReaderReports:
 
         - ``kind``: ``reader`` or ``encoder``;
         - ``name``, ``id``, ``revision``, ``default``, ``precision``, ``context_tokens``;
-        - ``reading_revision``: changes when anything changes that its answers depend on; for an encoder, the digest of
-          its vectors;
+        - ``reading_revision``: changes with everything that the reader's answers depend on; for an encoder, the digest
+          of its vectors;
         - ``warm``: whether the model has run in every shape of its manifest;
         - ``bytes``: the size of its ONNX file;
-        - ``stored``: whether it is in keys with this shard's tag;
+        - ``stored``: whether the reader is in keys with this shard's tag;
         - ``settled``: whether all cached answers on this shard come from the readers that their keys name;
-        - ``problem``: why it cannot be loaded;
+        - ``problem``: the reason why the reader cannot be loaded;
         - ``manifest``: the text of its manifest, if requested.
         """
         asked = list(call.arguments)
         if asked not in ([], [WITH_MANIFESTS]):
             raise InvalidInput(f"{MODELS_TRIGGER} takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
-        self._readers.if_loaded()  # reads the keys again if they may have changed
+        self._readers.if_loaded()  # reads changed keys
         settled = self._readers.answers_are_settled()
         entries = [self._entry(reader, settled, manifest=bool(asked)) for reader in self._readers.all_models()]
         return orjson.dumps(entries).decode()
@@ -68,7 +68,7 @@ class ReaderReports:
     async def on_reader(self, _call: TriggerCall) -> str:
         """Trigger ``qa.reader``: return the manifest of the shard's default reader; empty if it is missing.
 
-        The reader may be only in memory, if its keys have left with their slot and the copy is not complete.
+        The reader may be only in memory, while its keys have migrated with their slot and the copy is not complete.
         """
         found = self._readers.if_loaded()
         return "" if found is None or found.model is None else found.manifest_text.decode()

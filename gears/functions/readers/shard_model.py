@@ -12,10 +12,10 @@ class ShardModel:
     """A loaded model.
 
     Attributes:
-        tag: the hash tag of its keys; None while this shard's keys do not contain it.
+        tag: the hash tag of its keys; None while this shard has no keys of the model.
         warm: whether the model has run in every shape of its manifest. If a run failed, `problem` says why.
-        gone_since: when its keys were first missing, by the monotonic clock.
-        arrival: a unique number, from 1, in the order in which models arrived at this worker.
+        gone_since: the monotonic time when its keys were first missing.
+        arrival: a unique number, from 1, in the order of arrival at this worker.
     """
 
     manifest: AnyManifest

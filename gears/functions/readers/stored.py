@@ -1,8 +1,8 @@
-"""Reads the readers in the keys of this shard, and remembers which models it saw last.
+"""Reads the readers in the keys of this shard, and stores the names of the models of the last read.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``. The keys of any other
-reader have ``@<name>`` before the brace. To change the default reader, one script renames six keys. All keys must be
-read before that script, or all after it. So the list of models is read at the start and again at the end, and both
+reader have ``@<name>`` before the brace. A change of the default reader is one script that renames six keys. A read
+must not mix keys from before and after this script. So the list of models is read at the start and at the end, and both
 lists must be equal.
 """
 
@@ -43,7 +43,7 @@ class StoredReader:
 
 
 class StoredReaders:
-    """Reads the readers in keys. For each hash tag, it remembers the name and the TAG of every model."""
+    """Reads the readers in keys. Stores the name and the TAG of every model for each hash tag."""
 
     def __init__(self, shard: ShardContext) -> None:
         self._commands = shard.commands
@@ -51,8 +51,7 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """Return the readers under a tag that have manifest and tokenizer; None while the tag's slot is not on this
-        shard.
+        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard.
 
         A named reader must also have its model. The default reader may lack its model.
         """
@@ -113,7 +112,7 @@ def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
     for key, mark in scan:
         try:
             parsed = parse_model_key(key) if isinstance(key, str) else None
-        except InvalidInput:  # a user's own model whose name only starts like a reader's
+        except InvalidInput:  # a user's model whose name starts like the name of a reader
             continue
         if parsed is not None:
             found.append((*parsed, str(mark)))

@@ -24,7 +24,7 @@ class Warming:
         self._failed_at: dict[str, float] = {}
 
     def start_due(self) -> None:
-        """Start to warm the readers that are not warm. After a failure, retry later, when more memory may be free."""
+        """Start to warm the readers that are not warm. Retry later after a failure, because more memory may be free."""
         for reader in self._readers.all_models():
             if reader.warm or reader.model is None or reader.name in self._tasks:
                 continue

@@ -1,1 +1,1 @@
-"""This room knows the slots, partitions and locks of the shard on which the functions run."""
+"""This room has the slots, partitions and locks of the shard."""

@@ -1,7 +1,7 @@
 """Checks the arguments of triggers before any work starts.
 
-Clients choose the arguments, and an argument can cost a shard far more memory than its size: 20,000 sentences with a
-question of one megabyte would need 20 GB of keys. So the number of sentences and the length of a question are limited.
+An argument of a client can cost a shard far more memory than its size. For example, 20,000 sentences with a question of
+one megabyte would need 20 GB of keys. So the number of sentences and the length of a question are limited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check_question(value: Any) -> str:
 
 
 def within_limit(value: Any) -> str:
-    """Return a question that may be empty. InvalidInput if it is not text, InputTooLong if it is too long."""
+    """Return a question, which may be empty. Raise InvalidInput if it is not text, InputTooLong if it is too long."""
     if not isinstance(value, str):
         raise InvalidInput("question is not valid UTF-8")
     if len(value) > MAX_QUESTION_CHARS:

@@ -1,8 +1,9 @@
-"""How the keys of cached answers name their questions: by the text, or by a digest (`qa.answer-keys`).
+"""The names of questions in the keys of cached answers: the text, or a digest (`qa.answer-keys`).
 
-A secret of the cluster's servers is part of the digest. So a client that can list keys, but does not know the secret,
-cannot test guessed questions against the names. A worker reads the setting and the secret at its start. If they have
-changed since, the answers with the previous names cannot be found any more, and the worker deletes them (`is_current`).
+The digest depends on a secret of the cluster's servers. So a client that can list keys, but does not have the secret,
+cannot test guessed questions against the names. A worker reads the setting and the secret at its start. After a change
+of either, answers with the previous names cannot be found any more, and the worker deletes these answers
+(`is_current`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class AnswerNames:
 
     @cached_property
     def _mark(self) -> str:
-        """The part that all digest names with this secret share; empty if names are texts."""
+        """The common part of all digest names with this secret; empty if names are texts."""
         by_digest = self._shard.setting(ANSWER_KEYS_SETTING) == DIGEST
         return self._shard.keyed_digest("the names of answers", _MARK_BYTES) if by_digest else ""
 
@@ -36,9 +37,9 @@ class AnswerNames:
         return digest_name(self._mark, self._shard.keyed_digest(f"question {question}", _DIGEST_BYTES))
 
     def is_current(self, name: str) -> bool:
-        """Return whether the name has the form that this worker uses: a text, or a digest with its secret."""
+        """Return whether the name has the current form: a text, or a digest with the current secret."""
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Return whether the name is a digest. A client that sends a digest has read it in a list of keys."""
+        """Return whether the name is a digest. A client can only get a digest from a list of keys."""
         return bool(self._mark) and parse_digest_name(name) is not None

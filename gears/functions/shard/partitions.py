@@ -1,9 +1,9 @@
 """The number of partitions, and the partitions on this shard.
 
-The tags of the partitions are computed from their number, which is in one key on one shard. The first use asks that
-shard, and concurrent uses wait for the same reply. Later the worker asks again every few seconds, because the number
-may change. While the number is unset, the tags that were seen in keys are used. The server's slot table shows which
-tags are on this shard.
+The number of partitions is in one key on one shard, and determines the tags of the partitions. The first use asks that
+shard, and concurrent uses wait for the same reply. Later, the worker asks again every few seconds, because the number
+may change. While the number is unset, the worker uses the tags of known keys. The server's slot table shows which tags
+are on this shard.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Partitions:
     """The partitions of the cluster and of this shard. A worker has one such object.
 
     Attributes:
-        is_unset: whether it is known that the number is unset. If the number is unknown instead, this shard may have
-            more partitions than the tags that were seen in keys.
+        is_unset: whether the number is known to be unset. While the number is unknown, this shard may have more
+            partitions than the tags of known keys.
     """
 
     def __init__(self, shard: ShardCommands, slots: Slots, locks: Locks) -> None:
@@ -46,7 +46,7 @@ class Partitions:
         shard.answer(REQUEST, self._answer)
 
     def note_tag(self, tag: str) -> None:
-        """Remember that a key with this tag is on this shard."""
+        """Record that a key with this tag is on this shard."""
         self._seen.add(tag)
 
     async def count(self) -> int | None:
@@ -58,7 +58,7 @@ class Partitions:
         return self._count
 
     async def follow(self) -> bool:
-        """Read the number of partitions again if the last read is too old; return whether the number has changed."""
+        """Read the number of partitions again after some seconds; return whether the number has changed."""
         if time.monotonic() - self._asked_at < FOLLOW_SECONDS:
             return False
         before = self._count
@@ -67,15 +67,15 @@ class Partitions:
         return self._count != before
 
     async def local_tags(self) -> tuple[str, ...]:
-        """Return the tags of the partitions on this shard; a replica has none."""
+        """Return the tags of the partitions on this shard; empty on a replica."""
         known = await self.count()
         view = self._slots.current()
         if not view.is_primary:
             return ()
         local_of = (view, known, len(self._seen))
         if local_of != self._local_of:
-            # A document under another tag is in no partition. No epoch would show that a cached whole answer about it
-            # is stale.
+            # Other tags are ignored. Their documents are in no partition, so no epoch would mark a stale cached answer
+            # about them.
             tags = partition_tags(known) if known else sorted(self._seen)
             self._local, self._local_of = tuple(tag for tag in tags if view.has(slot(tag))), local_of
         return self._local
@@ -96,14 +96,15 @@ class Partitions:
         return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
 
     async def _ask(self) -> None:
-        """Update the number from its key, or ask the shard that has the key. If there is no reply, the number stays."""
+        """Update the number from its key, or ask the shard that has the key. Without a reply, the number does not
+        change."""
         found = self._read()
         view = self._slots.current()
         owner = view.owner(slot(PARTITIONS_KEY))
         if found is None and owner is not None:
             found = await self._answer_of(owner)
         if found is None and self._count is None:
-            # If the shard with the key is down, other shards may remember the number.
+            # If the shard with the key is down, other shards may have the number.
             others = [node for node, _ in view.others if node != owner]
             answers = await asyncio.gather(*(self._answer_of(node) for node in others))
             found = next((answer for answer in answers if answer), None)
@@ -112,7 +113,7 @@ class Partitions:
             self._count, self.is_unset = found or None, not found
 
     async def _answer_of(self, node: str) -> int | None:
-        """Return the number that another shard knows; None if that shard does not answer."""
+        """Return the number from another shard; None if that shard does not answer."""
         try:
             return int(await self._shard.ask(node, REQUEST, None, ANSWER_SECONDS, RESEND_SOON_SECONDS))
         except GearsError as error:

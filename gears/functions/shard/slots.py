@@ -1,6 +1,6 @@
-"""Reads the role and the slots of this server: whether it is a primary, which slots it has, and which are migrating.
+"""Reads the state of this server in the cluster: its role, its slots, and its migrating slots.
 
-The reply to `CLUSTER NODES` has all of this. A replica has the slots of its primary.
+All of this is in the reply to `CLUSTER NODES`. A replica has the slots of its primary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster as this server sees it.
+    """The state of the cluster on this server.
 
     Attributes:
         leaving: slots of this shard that are migrating to another shard.
@@ -74,7 +74,7 @@ class Slots:
         return self._view
 
     def forget(self) -> None:
-        """Read the view again at its next use. Call this when the server has refused a command because of its slot."""
+        """Make the next use read the view again. Call this when the server refuses a command because of its slot."""
         self._read_at = -MAX_AGE_SECONDS
 
     def is_leaving(self, tag: str) -> bool:
@@ -83,7 +83,7 @@ class Slots:
         return view.tag != tag or slot(tag) in view.leaving
 
     def read(self, commands: Sequence[Sequence[object]]) -> list[Any]:
-        """Run commands that only read. This also works on a replica."""
+        """Run read commands. This also works on a replica."""
         return self._shard.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
 
     def _read(self) -> View:

@@ -2,7 +2,7 @@
 
 A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. They have the shape
 [batch, length] with both dimensions free, and the outputs have the same two dimensions. Its requests can be padded and
-batched together. An encoder is also a token model: its only output is one vector for each row (`vector`).
+batched together. An encoder is also a token model, but its only output is one vector for each row (`vector`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_token_model(model: CompiledModel) -> bool:
 
 
 def makes_vectors(model: CompiledModel) -> bool:
-    """Return whether the outputs of this model are those of an encoder."""
+    """Return whether this model has the outputs of an encoder."""
     return len(model.outputs) == 1 and model.outputs[0].is_vector
 
 
@@ -87,5 +87,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Return placeholder inputs for a token model. After a first run with them, later runs of this shape are fast."""
+    """Return placeholder inputs for a token model. A first run with these makes later runs of this shape fast."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

@@ -1,8 +1,8 @@
 """Chooses the runtime of a model. A runtime is imported only when it is needed.
 
 - OpenVINO runs ONNX files on a CPU if they are token models or have fixed shapes.
-- ONNX Runtime runs all other ONNX files. It also runs files that OpenVINO cannot load, int8 files on a processor
-  without int8 products, and all files if a memory limit is set or the device is a GPU.
+- ONNX Runtime runs all other ONNX files: files that OpenVINO cannot load, int8 files on a processor without int8
+  products, and all files if a memory limit is set or the device is a GPU.
 - torch runs TorchScript, if the worker's environment has torch.
 """
 
@@ -34,7 +34,7 @@ def backend_versions() -> list[str]:
 
 
 def import_ahead() -> None:
-    """Import the runtime that readers usually need, in a separate thread while the worker starts."""
+    """Import the usual runtime of readers in a separate thread while the worker starts."""
     name = "openvino" if has_int8_products() else "onnx"
     threading.Thread(target=_import, args=(name,), name="import", daemon=True).start()
 
@@ -59,14 +59,14 @@ def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits
         return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":
         raise ModelError(f"unsupported backend {backend}: convert the model to ONNX and store it with backend ONNX")
-    # only ONNX Runtime can enforce a memory limit
+    # OpenVINO cannot enforce a memory limit
     on_cpu = device.upper().startswith("CPU") and not limits.memory_mb
     if on_cpu and (has_int8_products() or not is_int8_file(file.path)):
         try:
             from .openvino import OpenVinoModel
 
             return OpenVinoModel(file, limits.threads, limits.compiled_folder)
-        except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime shows whether the model is bad
+        except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime reports an invalid model
             logger.info("OpenVINO cannot run the model, trying ONNX Runtime: %s", _one_line(error))
     from .onnx import OnnxModel
 

@@ -1,8 +1,8 @@
-"""Files of compiled models in a folder (`qa.model-cache-dir`), so that a restarted worker loads models sooner.
+"""Stores compiled models in files of a folder (`qa.model-cache-dir`), so that a restarted worker loads models faster.
 
-The name of a file is a hash of everything that its content depends on, so a file is never outdated. If a file is
-damaged, or cannot be read or written, the worker compiles the model. A worker refuses a folder that another user can
-write to, because the runtime would execute that user's code.
+The name of a file is a hash of all inputs of its content, so a file is never outdated. If a file is damaged, or cannot
+be read or written, the worker compiles the model. A worker refuses a folder that another user can write to, because the
+runtime executes code in the files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from qa_cluster.security.ownership import objection
 
 logger = logging.getLogger(__name__)
 SMALLEST_MODEL_BYTES = 1 << 20
-"""Smaller models are compiled faster than their file is read."""
+"""For smaller models, compiling is faster than reading a file."""
 MAX_FOLDER_BYTES = 1 << 30
 """Above this size of the folder, the least recently used files are deleted."""
 MAX_FILE_BYTES = MAX_FOLDER_BYTES // 4
 
 _SUFFIX = ".compiled"
 _PART = ".part"
-_PART_SECONDS = 3600.0  # an unfinished file that is older than this belongs to a worker that has died
+_PART_SECONDS = 3600.0  # an older unfinished file is from a dead worker
 _HEAD = struct.Struct("<8sII")  # magic, length of the facts, CRC-32 of the rest
 _MAGIC = b"qa-comp1"
 
@@ -61,7 +61,7 @@ class CompiledFiles:
         return found
 
     def write(self, name: str, facts: Mapping[str, Any], compiled: bytes | memoryview) -> None:
-        """Write a file atomically, unless it exists or would be too large."""
+        """Write a file atomically. Do nothing if it exists or would be too large."""
         packed = json.dumps(facts, separators=(",", ":")).encode()
         size = _HEAD.size + len(packed) + len(compiled)
         if size > MAX_FILE_BYTES or self.has(name):
@@ -99,7 +99,7 @@ class CompiledFiles:
         """Delete the least recently used files above `MAX_FOLDER_BYTES`, and old unfinished files."""
         found = []
         for path in self._folder.iterdir():
-            with contextlib.suppress(OSError):  # another process may remove it at the same time
+            with contextlib.suppress(OSError):  # another process may remove the file at the same time
                 status = path.stat(follow_symlinks=False)
                 if path.suffix == _SUFFIX:
                     found.append((status.st_mtime, status.st_size, path))

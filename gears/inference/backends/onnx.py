@@ -1,6 +1,6 @@
-"""ONNX models in ONNX Runtime: on a GPU, and on a CPU if `choose.py` does not choose OpenVINO.
+"""Runs ONNX models in ONNX Runtime: on a GPU, and on a CPU if `choose.py` does not choose OpenVINO.
 
-One thread watches all runs that have a time limit, and stops a run that exceeds its limit.
+One thread watches all runs with a time limit, and stops a run that exceeds its limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DTYPES = {
 
 def _port(argument: onnxruntime.NodeArg) -> Port:
     dtype = _DTYPES.get(argument.type)
-    # a scalar and an unknown rank both have no dimensions here; the runtime checks them
+    # ONNX Runtime lists no dimensions for a scalar and for an unknown rank; it checks both in a run
     shape = tuple(d if isinstance(d, int) else None for d in argument.shape) if argument.shape else None
     return Port(argument.name, np.dtype(dtype) if dtype else None, shape)
 
@@ -95,7 +95,7 @@ _arena: list[int] = []
 
 
 def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
-    """Let the session use one memory arena, which all sessions with a limit share in this process."""
+    """Make the session use the memory arena that all sessions with a limit in this process share."""
     if not _arena:
         info = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -123,7 +123,7 @@ class OnnxModel:
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
         if limits.memory_mb:
-            # the memory of the model's file is not in the arena
+            # the arena does not include the memory of the model's file
             if file.size > limits.memory_mb << 20:
                 raise ModelError(
                     f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"
@@ -131,11 +131,11 @@ class OnnxModel:
             _limit_arena(options, limits.memory_mb)
         self._session = _open(file.path, device, options)
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
-        # sequences and maps are no tensors: these outputs are left out
+        # skips outputs that are sequences or maps
         tensors = [argument for argument in self._session.get_outputs() if argument.type.startswith("tensor(")]
         if not tensors:
             kinds = ", ".join(f"{argument.name} {argument.type}" for argument in self._session.get_outputs())
-            raise ModelError(f"none of the model's outputs is a tensor: {kinds}")
+            raise ModelError(f"the model has no tensor among its outputs: {kinds}")
         self.outputs = tuple(_port(argument) for argument in tensors)
         self._asked = [port.name for port in self.outputs]
 

@@ -1,11 +1,11 @@
-"""ONNX models in OpenVINO on a CPU, if their shapes can be checked before a run.
+"""Runs ONNX models in OpenVINO on a CPU, if their shapes can be checked before a run.
 
-If a run fails because shapes do not match, later runs of the graph read wrong memory. So only two kinds of models run
-here: models whose shapes are all fixed, and token models. All inputs of a token model have the same shape, and the
-loader determines their maximum length.
+After a run that fails because of wrong shapes, later runs of the graph read wrong memory. So this module accepts only
+models with fixed shapes, and token models. All inputs of a token model have the same shape, and the loader determines
+their maximum length.
 
 With a folder for compiled models (`compiled_files.py`), a model is checked and compiled once for each kind of
-processor. The stored file contains the compiled model and the results of the checks.
+processor. The file contains the compiled model and the results of the checks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _onnx() -> FrontEnd:
 
 
 def _read(file: ModelFile) -> openvino.Model:
-    # only the ONNX frontend may try the file, because TensorFlow's frontend reads any text, slowly, and prints errors
+    # tries only the ONNX frontend, because TensorFlow's frontend slowly reads any text and prints errors
     if not _onnx().supported(file.path):
         raise RuntimeError("the file is not an ONNX file")
     return _core().read_model(file.path)
@@ -69,7 +69,7 @@ def _accepts(model: openvino.Model, length: int) -> bool:
 
 
 def _find_longest(model: openvino.Model) -> int:
-    """Return the maximum length of a row of a token model. Usually this is the size of its table of positions."""
+    """Return the maximum row length of a token model, usually the size of its table of positions."""
     if _accepts(model, _ANY_LENGTH):
         return _ANY_LENGTH
     most, too_many = 0, _ANY_LENGTH
@@ -105,27 +105,25 @@ def _settings(threads: int, precision: str | None) -> dict[str, Any]:
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": threads,
         **openvino_settings(precision),
-        # with pinning, all workers of the host would use the same cores
+        # off, because with pinning all workers of the host would use the same cores
         "ENABLE_CPU_PINNING": False,
     }
 
 
 @cache
 def _processor() -> str:
-    """Return the processor features on which OpenVINO's kernels depend, because a folder can be moved to another
-    machine.
-    """
+    """Return the processor features that determine OpenVINO's kernels. A folder may be moved to another machine."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    # features have the name flags on x86 and Features on ARM
+    # the line of features is named flags on x86 and Features on ARM
     told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
     return "\n".join([platform.machine(), _core().get_property("CPU", "FULL_DEVICE_NAME"), *told])
 
 
 def _name(file: ModelFile, threads: int) -> str:
-    """Return the file name for a compiled model: a hash of everything that the file's content depends on."""
+    """Return the file name for a compiled model: a hash of all inputs of its content."""
     digest = hashlib.blake2b(digest_size=20)
     for part in (openvino.get_version(), _processor(), str(threads)):
         digest.update(f"{len(part)} {part}".encode())
@@ -155,7 +153,7 @@ class OpenVinoModel:
         self._lock = threading.Lock()
 
     def _compile(self, file: ModelFile, threads: int) -> str | None:
-        """Check and compile the model; return its precision. RuntimeError if it cannot run here."""
+        """Check and compile the model; return its precision. Raise RuntimeError if OpenVINO cannot run it."""
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
             raise RuntimeError("the model has a loop, which may never end, and only ONNX Runtime can stop runs")
@@ -193,7 +191,7 @@ class OpenVinoModel:
         try:
             exported = self._compiled.export_model()
             same = _ports(self._compiled) == (self.inputs, self.outputs)
-        except (RuntimeError, MemoryError) as error:  # the model can run without its file
+        except (RuntimeError, MemoryError) as error:  # the compiled model can run without a file
             logger.warning("the compiled model is not stored: %s", error)
             return
         if same:
@@ -203,16 +201,16 @@ class OpenVinoModel:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model once.
 
-        Inputs and outputs are copied, so that no array refers to the request's memory after the run.
+        Copies inputs and outputs, so that no array refers to the request's memory after the run.
 
-        InferenceFailed if a row is too long, or if OpenVINO fails.
+        Raises InferenceFailed if a row is too long, or if OpenVINO fails.
         """
         if self._longest is not None and arrays[0].shape[1] > self._longest:
             raise InferenceFailed(f"the model reads rows of up to {self._longest} tokens, got {arrays[0].shape[1]}")
         with self._lock:
             try:
-                # With INFERENCE_NUM_THREADS 1, `infer` loses errors and returns the outputs of the previous run. These
-                # outputs may belong to another client.
+                # With INFERENCE_NUM_THREADS 1, `infer` hides an error and returns the outputs of the previous run,
+                # which may be another client's.
                 self._request.start_async(list(arrays), share_inputs=False)
                 self._request.wait()
             except RuntimeError as error:

@@ -1,6 +1,6 @@
-"""TorchScript models in torch. Import this module only when it is needed: torch belongs to the extra `torch`.
+"""Runs TorchScript models in torch. Import this module only when needed: torch is in the extra `torch`.
 
-The file format does not contain types or shapes of inputs. So torch rejects unsuitable inputs only when the model runs.
+The file format has no types or shapes of inputs. So torch refuses wrong inputs only in the run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from ..tensors import Array
 from .base import Port, RuntimeLimits
 
 MAX_ERROR_TEXT = 500
-# operators that reach outside the model: a stored model must not use them
+# operators that access files, which a stored model must not use
 REFUSED_OPERATORS = ("aten::save", "aten::from_file")
-# A model file must not use operators that only scripts may use, because the model would run with the rights of the
-# calling script. Its operators must not access memory by address or without index checks, and must not reach other
-# processes.
+# A model must not use operators for scripts, because it would run with the rights of the calling script. It must not
+# use operators that access memory by address or without index checks, or that contact other processes.
 _REFUSED_WORDS = re.compile(
     rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
     rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
 )
-# An operator whose name is computed. torch itself writes `getattr` only for parts of modules.
+# Finds operators with computed names. torch itself writes `getattr` only for parts of modules.
 _NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
 _RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
 _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
@@ -47,7 +46,7 @@ def torch_error(error: BaseException) -> str:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the torch device of a queue's name; ModelError if this environment does not have the device."""
+    """Return the torch device with a queue's name. Raise ModelError if this environment does not have the device."""
     kind, _, number = name.upper().partition(":")
     if kind == "CPU":
         return torch.device("cpu")
@@ -120,7 +119,7 @@ def _input_ports(schema: Any) -> tuple[Port, ...]:
 
 
 def _check_code(path: str) -> None:
-    """Raise ModelError if the code of a file uses forbidden names. Loading the file would already run some code."""
+    """Raise ModelError if the code of a file uses forbidden names. Call this before loading: loading runs code."""
     reader = torch._C.PyTorchFileReader(path)
     records = reader.get_all_records()
     if "model.json" in records:  # in this format, any record can contain code

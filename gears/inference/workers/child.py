@@ -1,8 +1,8 @@
 """The program of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
 
 The shard's worker starts this program. Its standard input is the connection to the worker. The program loads and runs
-models, and has no access to the shard, keys or scripts. The main thread reads frames. Other threads load models (one
-thread), run models, and send heartbeats (one thread). The process ends when the connection closes or the worker dies.
+models, and has no access to the shard, keys or scripts. The main thread reads frames. One thread loads models, one
+thread sends heartbeats, and several threads run models. The process ends when the connection closes or the worker dies.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class InferenceChild:
                 self._models.pop(head["model"], None)
             else:
                 self._other(head, arrays)
-            # release the memory of the frame before the next frame arrives
+            # releases the memory of the frame before the next frame arrives
             del head, arrays
 
     def _other(self, head: Head, arrays: Sequence[Array]) -> None:
-        """Handle a frame of another kind. This class ignores such frames."""
+        """Handle a frame of another kind. This class ignores it."""
 
     def _beat(self) -> None:
         pause = threading.Event()
@@ -108,7 +108,7 @@ class InferenceChild:
             if not descriptors:  # the kernel drops descriptors beyond the limit of the process
                 raise GearsError("ERR the inference worker has no free file descriptor for the model")
             file = file_of_descriptor(descriptors[0], head["size"])
-            if self._own_memory_mb:  # the memory that the runtime itself uses does not count
+            if self._own_memory_mb:  # the memory of the runtime itself does not count
                 import_runtimes(head["backend"])
                 limit_memory((data_bytes() >> 20) + self._own_memory_mb, self._spare_mb)
             check_fits("model", file.size, RUNTIME_COPIES)
@@ -148,9 +148,10 @@ _KINDS: dict[type[Exception], str] = {  # a class comes before its base
 
 def _prepare_process() -> None:
     if sys.platform == "linux":
-        # the death signal depends on the thread that started this process, and that thread lives as long as the worker
+        # the kernel sends this signal when the thread that started this process ends, so this thread runs until the
+        # worker ends
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides when this process ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the worker ends this process
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")
 
 
@@ -174,7 +175,7 @@ def main(child: type[InferenceChild] = InferenceChild) -> int:
         child(connection, last_request, start).serve()
     except (ConnectionClosed, OSError):
         pass
-    except BaseException:  # a normal exit would wait for runs, and the process would send heartbeats meanwhile
+    except BaseException:  # a normal exit would wait for runs, and heartbeats would continue meanwhile
         logging.exception("an inference worker cannot continue")
         logging.shutdown()
         os._exit(1)

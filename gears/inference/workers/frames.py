@@ -1,10 +1,10 @@
 """The frames between a shard's worker and an inference worker: a JSON head, and tensors as raw bytes.
 
-They never contain code.
+Frames never contain code.
 
-A frame starts with 12 bytes: the length of the rest (8 bytes) and the length of the head (4 bytes). Then come the head
-and the bytes of the tensors. In the head, `tensors` has their types and shapes. The file of a model is sent as a
-descriptor with a frame, so all processes share its memory.
+A frame starts with 12 bytes: the length of the rest (8 bytes) and the length of the head (4 bytes). The head and the
+bytes of the tensors follow. In the head, `tensors` lists the types and shapes of the tensors. The file of a model is
+sent as a descriptor with a frame, so all processes share the memory of the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConnectionClosed(Exception):
 
 
 def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> None:
-    """Send a frame; OSError if it cannot be sent within the connection's timeout."""
+    """Send a frame. Raise OSError if it cannot be sent within the connection's timeout."""
     blobs = [_bytes_of(array) for array in arrays]
     described = [[_type_of(array), list(array.shape), len(blob)] for array, blob in zip(arrays, blobs, strict=True)]
     packed = json.dumps({**head, "tensors": described}, separators=(",", ":")).encode()
@@ -70,7 +70,7 @@ def receive(connection: socket.socket, *, descriptors: bool = False) -> tuple[He
         raise ConnectionClosed(f"a frame has {whole} bytes with a head of {head_bytes}")
     if whole <= _BIG_FRAME:
         return *_receive_rest(connection, whole, head_bytes), passed
-    # if memory is missing for a frame, the process ends; if it is missing for a run, only the run fails
+    # gives more memory while a frame arrives: without memory for a frame, the process would end
     begin_receiving()
     try:
         return *_receive_rest(connection, whole, head_bytes), passed

@@ -1,16 +1,16 @@
 """A process for each model and TorchScript that is not a reader, with limits on its memory and time.
 
-A file that a client stores may crash a runtime, compute for hours or take all memory. Because it has its own process,
-this process can be ended without any effect on questions, readers or other models.
+The file of a client may crash a runtime, compute for hours or take all memory. In a separate process, this has no
+effect on questions, readers or other models.
 
-*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. If one more
-is needed, the least recently used process without a run ends, and its model is loaded again at its next use.
+*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. If another
+process is needed, the least recently used process without a run ends, and its model is loaded again at its next use.
 
-*Limits.* The kernel limits the memory (RLIMIT_DATA). A load and a run have deadlines. A process that exceeds a limit is
-ended. If a process ends during a run without exceeding a limit, the run is repeated once.
+*Limits.* The kernel limits the memory (RLIMIT_DATA). Loads and runs have deadlines. A process that exceeds a limit is
+killed. If a process ends during a run within its limits, the run is repeated once.
 
-*Trials.* The module counts the failures of each model (`Trials`). After `REFUSED_AFTER` failures in a row, the model is
-refused until it is stored again.
+*Trials.* The module counts the failures of each model (`Trials`). After `REFUSED_AFTER` consecutive failures, the model
+is refused until it is stored again.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from .remote import ports
 
 logger = logging.getLogger(__name__)
 CommandAnswer = Callable[[InferenceProcess, int, list[Array]], None]
-"""Answers a command of a running script: its process, the number of the call, and the arrays of the command."""
+"""Answers a command of a running script. Arguments: the process, the number of the call, the command's arrays."""
 REFUSED_AFTER = 2
 FILE_COPIES = 4
-"""A process may use this multiple of the size of its file in addition to `qa.model-memory-mb`."""
+"""In addition to `qa.model-memory-mb`, a process may use this multiple of the size of its file."""
 
-NICENESS = 5  # while questions compute, these processes get about a third of the processor time of the worker
-GRACE_SECONDS = 1.0  # ONNX Runtime ends a run at its limit itself; the process is ended only after this time
+NICENESS = 5  # while questions are computed, these processes get about a third of the worker's processor time
+GRACE_SECONDS = 1.0  # ONNX Runtime itself stops a run at its limit; after this additional time, the process is killed
 _POLL_SECONDS = 1.0
-_NUMBER = 1  # of the only model of a process
+_NUMBER = 1  # the number of the only model in a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class IsolationLimits:
     """The limits of the processes.
 
     Attributes:
-        processes: how many may exist at the same time.
-        memory_mb: the memory of each process, in addition to its runtime and to `FILE_COPIES` of its file; 0: no limit.
+        processes: the maximum number of processes.
+        memory_mb: the memory of each process, without its runtime and `FILE_COPIES` times its file; 0: no limit.
         spare_mb: additional memory while a process receives tensors.
         load_ms, run_ms: the time limits of a load and of a run.
         start_seconds: the time limit from the start of a process to its first frame.
-        run_threads: how many runs of a model may be concurrent.
+        run_threads: the maximum number of concurrent runs of a model.
     """
 
     processes: int
@@ -73,8 +73,8 @@ class IsolationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the module stores about a model: its key, its failures in a row, the reason of the last failure, and whether
-    it ever passed.
+    """The module's record of a model: its key, its consecutive failures, the reason of the last failure, and whether it
+    has ever passed.
     """
 
     key: str
@@ -133,10 +133,9 @@ class IsolatedProcesses:
         return total
 
     def acquire(self, model: IsolatedModel) -> None:
-        """Give a model the right to use a process, until `release`. If necessary, an idle process of another model
-        ends.
+        """Let a model use a process until `release`. If necessary, end an idle process of another model.
 
-        QueueFull if all processes stay busy for the time limit of a load.
+        Raises QueueFull if all processes stay busy for the time limit of a load.
         """
         deadline = time.monotonic() + self.limits.load_ms / 1000
         with self._changed:
@@ -159,7 +158,7 @@ class IsolatedProcesses:
     def release(self, model: IsolatedModel) -> None:
         """End the use of a process.
 
-        If the model is closed or its process has ended, another model may start a process.
+        If the model is closed or its process has ended, another model can then start a process.
         """
         with self._changed:
             model.busy -= 1
@@ -169,14 +168,14 @@ class IsolatedProcesses:
             self._changed.notify_all()
 
     def close(self, model: IsolatedModel) -> None:
-        """End the process of a model that is no longer needed, after its runs."""
+        """Close a model: end its process after its runs."""
         with self._changed:
             model.closed = True
             if not model.busy and model in self._running:
                 self._remove(model)
 
     def report_end(self, model: IsolatedModel, process: InferenceProcess) -> bool:
-        """Remove a failed process from its model. Return True only for the first report of this failure."""
+        """Remove a failed process from its model; return whether this is the first report of the failure."""
         with self._changed:
             if model.process is process:
                 model.process = None
@@ -199,12 +198,12 @@ class IsolatedProcesses:
 
 
 class IsolatedModel:
-    """A model or script in a process of its own. The process starts again when it is needed.
+    """A model or script in a separate process, which starts again when needed.
 
     Attributes:
         busy: the number of its runs and loads (under the lock of `IsolatedProcesses`).
-        process: its process, if it has one.
-        closed: whether it is not needed any more.
+        process: its process; None if it has no process.
+        closed: whether it was closed.
     """
 
     def __init__(
@@ -268,11 +267,11 @@ class IsolatedModel:
     ) -> list[Array]:
         """Send a request and return the arrays of its reply.
 
-        If the process dies during the request, one more process tries.
+        If the process dies during the request, another process repeats the request once.
 
         Args:
-            answer: answers, on this thread, the commands that a script sends while it runs.
-            resets: whether a success resets the failures.
+            answer: answers the commands of a running script, on this thread.
+            resets: whether a success resets the count of failures.
         """
         self._check_refused()
         self._processes.acquire(self)
@@ -325,7 +324,7 @@ class IsolatedModel:
     ) -> Exception:
         """End the process, count the failure and return the error for the client.
 
-        If several requests fail with one process, only the first is counted.
+        If several requests fail with the same process, only the first failure counts.
         """
         process.kill()
         is_first = self._processes.report_end(self, process)
@@ -356,14 +355,14 @@ class IsolatedModel:
         )
 
     def _check_refused(self) -> None:
-        """Raise Refused if the model has failed too often. Call this first, so that no process of another model ends
-        for it.
+        """Raise Refused if the model has failed too often. Call this before another model's process is ended for this
+        model.
         """
         if self.process is None and (trial := self._processes.trials.of(self._ref)).failures >= REFUSED_AFTER:
             raise self._refused(trial)
 
     def _ready(self) -> InferenceProcess:
-        """Return the process with the loaded model; start it if necessary."""
+        """Return the process with the loaded model. Start the process if necessary."""
         with self._starting:
             process = self.process
             if process is None or process.has_ended:
@@ -411,8 +410,8 @@ class IsolatedModel:
         }
         started: Future[InferenceProcess] = Future()
         up = threading.Event()
-        # The kernel ends a process when the thread that started it ends. So the process is started on a thread that
-        # lives as long as the process.
+        # The kernel ends a process when the thread that started it ends. So a thread that runs as long as the process
+        # starts it.
         threading.Thread(target=self._serve, args=(start, started, up), name="model-process", daemon=True).start()
         process = started.result()
         if not up.wait(limits.start_seconds):
@@ -439,7 +438,7 @@ def _answer_commands(
     answer: CommandAnswer,
     deadline: float,
 ) -> None:
-    """Answer the commands of a script until its reply has arrived or its time is up."""
+    """Answer the commands of a script until its reply arrives or its time is over."""
     while (left := deadline - time.monotonic()) > 0:
         try:
             command = commands.get(timeout=left)

@@ -1,7 +1,8 @@
-"""A model that all inference workers load: which process loads it, what the loads returned, and when the next retry is.
+"""The state of a model in the inference workers: the loading process, the results of loads, and the next retry.
 
-The pool holds its lock during all calls. A bad file can kill a process that loads it. So until one process has loaded
-the model, only one process at a time tries. The same is true after a process has died while it used the model.
+The pool holds its lock during all calls. An invalid file can kill the process that loads it. So until one process has
+loaded the model, only one process at a time tries. The pool does the same after a process has died while it used the
+model.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ class PooledModel:
     """A model of the pool.
 
     Attributes:
-        served: whether `load` has returned the model. Before that, a failure is reported to the client. After that, the
-            model is known to be good, and a process that fails to load it retries later.
-        proven: whether a process has loaded it, and no process has died because of it since.
-        trial_process: the only process that loads it while it is not proven.
-        deaths: how many processes in a row have died while they loaded it.
-        no_load_before: no process loads it before this time (monotonic seconds), because too many have died.
-        error: the reason of a failure before it was served.
+        served: whether `load` has returned the model. Before that, the client gets the error of a failed load. After
+            that, the model is valid, and a process that fails to load it retries later.
+        proven: whether a process has loaded it, and since then no process has died because of it.
+        trial_process: the only process that may load it while it is not proven.
+        deaths: the number of consecutive processes that died while they loaded it.
+        no_load_before: the earliest time of the next load (monotonic seconds) after too many deaths.
+        error: the error of a failed load before it was served.
         shapes: the shapes (rows, length) that every process warms.
-        senders: how many threads are about to send its file.
+        senders: the number of threads that are about to send its file.
     """
 
     number: int
@@ -82,7 +83,7 @@ class PooledModel:
         process.refused.pop(self.number, None)
 
     def refused(self, process: InferenceProcess, error: Exception, now: float) -> float:
-        """Record that a process failed to load the model; return the seconds until its retry, 0: no retry."""
+        """Record that a process failed to load the model; return the seconds until its retry (0: no retry)."""
         self._over(process)
         if not self.served:
             self.error = error
@@ -106,7 +107,7 @@ class PooledModel:
     def unavailable_reason(self, processes: list[InferenceProcess], now: float) -> str:
         """Return why no process can run this served model now.
 
-        Return "" if a process can run it, or is about to load it.
+        Return "" if a process can run the model or is about to load it.
         """
         if not processes or any(
             self.number in process.loaded or process.loading == self.number for process in processes

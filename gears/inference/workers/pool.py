@@ -1,18 +1,18 @@
-"""The pool of inference workers: keeps the processes running, loads each model into all, and runs each batch in one.
+"""The pool of inference workers: restarts processes, loads each model into all processes, and runs each batch in one.
 
-*Processes.* Each process has a thread in this process. The thread starts it, reads its replies, and replaces it when it
-ends. The delay before a replacement starts at `qa.worker-backoff-ms` and doubles each time. A new process loads all
-models and warms their shapes before it accepts batches.
+*Processes.* Each inference worker is a process with a thread in this process. The thread starts the process, reads its
+replies, and replaces it when it ends. The delay before a replacement starts at `qa.worker-backoff-ms` and doubles each
+time. A new process loads all models and warms their shapes before it accepts batches.
 
 *Batches.* A batch goes to the least busy process. If this process dies, another process gets the batch. After two
 deaths the batch fails. If no process is ready, batches wait for a limited time.
 
-*Models.* One process loads a model first, then the others load it (`models.py`). If a new process cannot load a model
-that was served before, it still serves its other models. Batches then go to processes that have the model, and fail at
-once if no process has it. The process retries after 1 s, then after twice the delay each time.
+*Models.* One process loads a model first, and then the other processes load it (`models.py`). If a new process cannot
+load a model that was served before, it still serves its other models. Batches then go to processes with the model, and
+fail at once if no process has it. The process retries after 1 s, and doubles the delay each time.
 
-*Files.* The processes drop a model when nothing refers to its `RemoteModel` any more. Until then, the file stays in
-shared memory, once for all processes. It is needed because a process may restart after the model's key was deleted.
+*Files.* The processes drop a model when its `RemoteModel` has no references any more. Until then, the file stays in
+memory that all processes share, because a process may restart after the model's key was deleted.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 5.0
 MAX_READY_BACKOFF_SECONDS = 0.8
 STABLE_SECONDS = 30.0
-_POLL_SECONDS = 1.0  # waiting batches check this often whether a model can be loaded again
+_POLL_SECONDS = 1.0  # the interval of the checks of waiting batches whether a model can be loaded again
 WARM_FIRST_TOKENS = 512
-"""A new process warms larger shapes only after it is ready, while it is idle."""
+"""A new process warms shapes with more tokens only after it is ready, while it is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class WorkerOptions:
         run_threads: concurrent runs in one process.
         start_seconds: the timeout from the start of a process to its first frame.
         silence_seconds: the timeout between two frames.
-        wait_seconds: how long a batch waits if no process is up.
-        backoff_seconds: the first delay before a process is replaced.
-        memory_mb, spare_mb: limits of each process, as for the worker (`limit_memory`).
+        wait_seconds: the time that a batch waits if no process is ready.
+        backoff_seconds: the first delay before the replacement of a process.
+        memory_mb, spare_mb: the limits of each process, as for the worker (`limit_memory`).
         ahead: whether a process imports OpenVINO at its start.
     """
 
@@ -79,8 +79,8 @@ class WorkerCounts:
     """The counts of the inference workers since the worker started, for `QA.BEAT`.
 
     Attributes:
-        missing: how many models ready processes could not load again, summed over the processes.
-        file_bytes: the shared memory of the model files. No process's resident memory includes it.
+        missing: the number of models that a ready process could not load again, summed over all ready processes.
+        file_bytes: the shared memory of the model files. The resident memory of the processes does not include it.
     """
 
     configured: int = 0
@@ -94,7 +94,7 @@ class WorkerCounts:
 
 
 class InferenceWorkers:
-    """All inference workers. Any thread may call it. Its lock is never held during a send or a wait for a reply."""
+    """All inference workers. Any thread may call it. No thread holds its lock during a send or a wait for a reply."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
@@ -102,12 +102,12 @@ class InferenceWorkers:
         self._processes: list[InferenceProcess | None] = [None] * options.count
         self._models: dict[int, PooledModel] = {}
         self._numbers = itertools.count(1)
-        self._unused: deque[int] = deque()  # finalizers append to it, even while the lock is held
+        self._unused: deque[int] = deque()  # finalizers append to it without the lock
         self._stop = threading.Event()
         self._restarts = 0
         self._batches = 0
         self._retries = 0
-        self._progress = time.monotonic()  # when a process last became ready or loaded a model
+        self._progress = time.monotonic()  # the last time when a process became ready or loaded a model
         self._threads = [
             threading.Thread(target=self._supervise, args=(place,), name=f"inference-{place + 1}", daemon=True)
             for place in range(options.count)
@@ -137,7 +137,7 @@ class InferenceWorkers:
 
     @property
     def counts(self) -> WorkerCounts:
-        """The present counts."""
+        """The current counts."""
         with self._changed:
             processes = [process for process in self._processes if process is not None]
             up, models = self._up(), list(self._models.values())
@@ -147,10 +147,10 @@ class InferenceWorkers:
         return WorkerCounts(self._options.count, *numbers, sum(map(_resident, processes)), missing, files)
 
     def load(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> RemoteModel:
-        """Load a model into one process, then into the others; return it when all ready processes have it.
+        """Load a model into one process, and then into the others; return the model when all ready processes have it.
 
         Raises:
-            WorkerLost: no process is ready in time, or two have died while they loaded the model.
+            WorkerLost: no process is ready in time, or two processes have died while they loaded the model.
             Exception: the error of a process that cannot load the model.
         """
         file, size = memory_file(parts)
@@ -170,7 +170,7 @@ class InferenceWorkers:
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model in the least busy process.
 
-        WorkerLost if no process is ready in time, or two processes died during the run.
+        Raises WorkerLost if no process is ready in time, or two processes have died during the run.
         """
         deaths = tries = 0
         while True:
@@ -180,7 +180,7 @@ class InferenceWorkers:
             except ProcessLost as lost:
                 deaths += lost.begun
                 tries += 1
-                if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # a run can kill a process before it has started it
+                if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # a process can die before it starts the run
                     raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
                     process.has_ended = True  # its thread also notices the end
@@ -243,8 +243,8 @@ class InferenceWorkers:
     def _await_loaded(self, model: PooledModel) -> None:
         """Wait until all ready processes have the model.
 
-        If no process is ready, the wait ends `start_seconds` after the last progress of the pool. All models share this
-        time, so if no process can be started, only the first model waits.
+        If no process is ready, the wait ends `start_seconds` after the last progress of the pool. This time is common
+        to all models, so if no process can be started, only the first model waits.
         """
         with self._changed:
             while True:
@@ -264,13 +264,13 @@ class InferenceWorkers:
     # ---- The life of a process ----
 
     def _supervise(self, place: int) -> None:
-        """Start a process, and replace it whenever it ends, until `stop`."""
+        """Start a process, and replace it after each end, until `stop`."""
         delay = 0.0
         while not self._stop.is_set():
             began, was_ready = time.monotonic(), False
             try:
                 was_ready = self._run_process(place)
-            except Exception as error:  # after any error, another process is started
+            except Exception as error:  # the loop starts another process after any error
                 logger.error("inference worker %d cannot be started: %s", place + 1, error_line(error))
             limit = MAX_READY_BACKOFF_SECONDS if was_ready else MAX_BACKOFF_SECONDS
             if time.monotonic() - began >= STABLE_SECONDS:
@@ -313,7 +313,7 @@ class InferenceWorkers:
         return process.ready
 
     def _record_death(self, process: InferenceProcess) -> None:
-        """Record the death in the model that the process was loading."""
+        """Record the death of a process in the model that it was loading."""
         model = self._models.get(process.loading) if process.loading is not None else None
         if model is None or self._stop.is_set():
             return
@@ -363,7 +363,7 @@ class InferenceWorkers:
                 model.forget()
 
     def _next_shape(self, process: InferenceProcess) -> tuple[PooledModel, int, int] | None:
-        """Return a shape that the process must warm; a large shape only while it is ready and idle."""
+        """Return a shape that the process must warm. Return a large shape only while the process is ready and idle."""
         for model in self._models.values():
             if not model.served or model.number not in process.loaded:
                 continue
@@ -375,7 +375,7 @@ class InferenceWorkers:
         return None
 
     def _skip_warming(self, number: int, rows: int, length: int) -> None:
-        """Do not warm this shape again, because it failed or a process died during its run."""
+        """Do not warm this shape again, because its run failed or killed a process."""
         with self._changed, contextlib.suppress(KeyError, ValueError):
             self._models[number].shapes.remove((rows, length))
 
@@ -414,12 +414,12 @@ class InferenceWorkers:
                     logger.error(told, process.pid, model.number, pause, error_line(error))
             self._changed.notify_all()
         if error is None:
-            self._advance_all()  # processes that waited for the first load
+            self._advance_all()  # the other processes have waited for the first load
 
     def _warm_in(self, process: InferenceProcess, model: PooledModel, rows: int, length: int) -> Future[Answer]:
         try:
             return process.request({"op": "run", "model": model.number}, blank_inputs(model.inputs, rows, length))
-        except Exception as error:  # the process is gone, or the model does not accept the inputs
+        except Exception as error:  # the process has ended, or the model does not accept the inputs
             return _failed(error)
 
     def _prepare_shape(self, process: InferenceProcess, model: PooledModel, rows: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""An inference worker, from the view of the shard's worker: its process, its loaded models, its replies.
+"""An inference worker in the shard's worker: its process, its loaded models, its replies.
 
 Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). When the process
 ends by a crash, a signal or silence, all pending requests get `ProcessLost`.
@@ -29,14 +29,14 @@ from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
 Answer = tuple[Head, list[Array]]
 PROGRAM = "qa_cluster.gears.inference.workers.child"
 _REAP_SECONDS = 5.0
-_DYING_SECONDS = 0.5  # between the end of a connection and the end of its process
+_DYING_SECONDS = 0.5  # the limit of the time between the end of a connection and the end of its process
 
 
 class ProcessLost(Exception):
     """The process has ended before its reply.
 
     Attributes:
-        begun: whether the process had started the request.
+        begun: whether the process has started the request.
         reason: why the process ended.
     """
 
@@ -63,7 +63,7 @@ class InferenceProcess:
 
     Attributes:
         ready: whether it accepts batches.
-        has_ended: whether it is known to have ended; its own thread may not have noticed yet.
+        has_ended: whether any thread has detected its end. Its own thread may not have detected it yet.
         busy: number of runs without a reply.
         loaded: numbers of the models that it can run.
         loading: number of the model that it is loading.
@@ -90,15 +90,15 @@ class InferenceProcess:
         self._waiting: dict[int, Future[Answer]] = {}
         self._commands: dict[int, Callable[[tuple[int, list[Array]]], None]] = {}
         self._gone = False
-        with contextlib.ExitStack() as undo:  # each step can run out of descriptors
+        with contextlib.ExitStack() as undo:  # each step can fail for lack of descriptors
             self._receiving, theirs = socket.socketpair()
             undo.callback(self._receiving.close)
             with theirs:
-                # a timeout belongs to a socket object: sending and receiving have different ones
+                # a second socket object, because sending and receiving have different timeouts
                 self._sending = undo.enter_context(self._receiving.dup())
                 self._receiving.settimeout(start_seconds)
                 self._sending.settimeout(silence_seconds)
-                # this memory still shows the last request after the death of the process
+                # after the death of the process, this memory still contains the number of the last request
                 file, size = memory_file([bytes(LAST_REQUEST.size)])
                 with file:
                     self._last_request = undo.enter_context(mmap.mmap(file.fileno(), size))
@@ -120,9 +120,9 @@ class InferenceProcess:
     ) -> Future[Answer]:
         """Send a request; return a future that gets the reply, an error or ProcessLost.
 
-        ProcessLost if it cannot be sent.
+        Raises ProcessLost if the request cannot be sent.
 
-        `commands` is called, on the thread that reads replies, with each command that a script sends while it runs.
+        `commands` is called with each command of the running script, on the thread that reads replies.
         """
         answer: Future[Answer] = Future()
         with self._sending_lock:
@@ -143,7 +143,7 @@ class InferenceProcess:
         return answer
 
     def tell(self, head: Head, arrays: Sequence[Array] = ()) -> None:
-        """Send a frame without a reply; ProcessLost if it cannot be sent."""
+        """Send a frame without a reply. Raise ProcessLost if it cannot be sent."""
         with self._sending_lock:
             self._send({"id": 0, **head}, arrays)
 
@@ -160,7 +160,7 @@ class InferenceProcess:
         try:
             while True:
                 head, arrays, _ = receive(self._receiving)
-                # before its first frame it has more time, because it imports the runtimes
+                # the timeout is longer before the first frame, because the process imports the runtimes
                 self._receiving.settimeout(self._silence)
                 self._hand_out(head, arrays)
                 on_frame()
@@ -197,7 +197,7 @@ class InferenceProcess:
         """Reap the process and fail all pending requests; return the reason of the end."""
         if reason.startswith("silent") or not self._ends_alone():
             self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the process hangs in the kernel; `Popen` reaps it later
+        with contextlib.suppress(subprocess.TimeoutExpired):  # for a process that hangs in the kernel
             self._process.wait(_REAP_SECONDS)
         status = self._process.returncode
         if status is not None and status != 0 and not reason.startswith("silent"):
@@ -215,9 +215,7 @@ class InferenceProcess:
         return reason
 
     def _ends_alone(self) -> bool:
-        """Return whether a process that has closed its connection ends by itself, so that its own signal is
-        the reason.
-        """
+        """Return whether a process with a closed connection ends by itself. Then its own signal is the reason."""
         try:
             self._process.wait(_DYING_SECONDS)
         except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from ..tensors import Array
 
 
 class RemoteRunner(Protocol):
-    """Runs models, which it knows by number."""
+    """Runs models by their numbers."""
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model once. `number` is the model's number in the pool."""
@@ -22,7 +22,7 @@ class RemoteRunner(Protocol):
 
 
 class RemoteModel:
-    """A model in all inference workers. The workers drop the model when nothing refers to this object any more."""
+    """A model in all inference workers. The workers drop the model when this object has no references any more."""
 
     def __init__(self, workers: RemoteRunner, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
         self._workers = workers
@@ -40,7 +40,7 @@ class RemoteModel:
 
 
 def ports(described: Sequence[Sequence[Any]]) -> tuple[Port, ...]:
-    """Return the ports that an inference worker describes."""
+    """Return the ports of a model from the description of an inference worker."""
     return tuple(
         Port(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
         for name, dtype, shape in described

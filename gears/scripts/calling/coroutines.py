@@ -1,4 +1,4 @@
-"""The event loop of users' coroutines. The loop has its own thread, because a coroutine may block it."""
+"""The event loop of users' coroutines. It has its own thread, because a coroutine may block the loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CoroutineLoop:
         self._thread.start()
 
     def entered_here(self) -> bool:
-        """Return whether the calling thread is the loop's."""
+        """Return whether the calling thread is the thread of the loop."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The calls that wait for a thread. Owners take turns, and the calls of one owner keep their order."""
+"""The queue of calls that wait for a thread. Owners take turns. The calls of one owner run in order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Owned(Protocol):
-    """A waiting call. `owner` names its registration or run."""
+    """A waiting call."""
 
     @property
     def owner(self) -> str:
-        """Its name."""
+        """The name of its registration or run."""
         ...
 
 
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class TurnQueue(Generic[T]):
-    """A queue of calls. If an owner has `most_each` running calls, the calls of other owners go first."""
+    """A queue of calls. While an owner has `most_each` running calls, the calls of other owners have precedence."""
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
@@ -33,7 +33,7 @@ class TurnQueue(Generic[T]):
         self.length += 1
 
     def take(self) -> T | None:
-        """Return the next call that may run; None if no call may run. The call counts as running until `ended`."""
+        """Return the next call that may run, which counts as running until `ended`; None if no call may run."""
         for owner, calls in self._waiting.items():
             if self._running[owner] < self._most_each:
                 call = calls.popleft()

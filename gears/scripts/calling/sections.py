@@ -1,8 +1,8 @@
-"""Sections: code of a function that runs on a thread, and that another thread can interrupt.
+"""Sections run the code of functions on a thread, and let another thread interrupt the code.
 
-The interruption is an exception. The interpreter raises it in the section's thread when this thread next runs bytecode.
-So it does not end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of
-`interrupt` must check whether the section has ended.
+The interruption is an exception. The interpreter raises it when the section's thread runs the next bytecode. So it
+cannot end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of `interrupt`
+must check whether the section has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Aborted(asyncio.CancelledError):
-    """Raised inside a function whose execution was aborted, or whose time is up.
+    """Raised inside a function after an abort of its execution, or at its time limit.
 
     `except Exception` does not catch it.
     """
@@ -31,8 +31,8 @@ class Aborted(asyncio.CancelledError):
 class CodeSection:
     """Runs code that another thread may interrupt. A section runs one call at a time, on one thread.
 
-    The thread that runs the code never takes this object's lock. The exception may come at any point, even between
-    taking a lock and the `try` that would release it. So the thread only reads and writes single attributes, and then
+    The exception may occur at any point of the section's thread, even between taking a lock and the `try` that would
+    release the lock. So this thread never takes the object's lock. It only reads and writes single attributes, and
     waits until no other thread is inside `interrupt`.
     """
 
@@ -45,37 +45,36 @@ class CodeSection:
         self.interrupted = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function; return its result or raise its exception. After the return, no interruption comes.
+        """Run a function; return its result or raise its exception. No interruption occurs after the return.
 
         Raises:
             Aborted: the function was interrupted.
         """
-        outer = _local.section  # a finalizer may run a section of its own in the middle of this one
+        outer = _local.section  # a finalizer may run another section in the middle of this section
         try:
             self._thread = threading.get_ident()
             _local.section = self
             return function(*arguments)
         finally:
             # The interpreter raises an exception at the start of a Python function, after a call into C, and in
-            # backward jumps. So no exception can come between the end of the code and these assignments. After them,
-            # two exceptions can still come: one that is already pending, and one from a thread that is inside
-            # `interrupt` now.
+            # backward jumps. So no exception can occur between the end of the code and these assignments. After the
+            # assignments, two exceptions are still possible: a pending exception, and an exception from a thread that
+            # is inside `interrupt` now.
             self._thread = None
             _local.section = outer
             try:
                 self._await_pending()
             except Aborted:
-                try:  # noqa: SIM105  creating a `suppress` is a call, in which the exception could come
+                try:  # noqa: SIM105 the exception could occur in the call that creates a `suppress`
                     self._await_pending()
                 except Aborted:
                     pass
 
     def _await_pending(self) -> None:
-        """Wait for a pending exception, so that it comes here and not later in other code.
+        """Wait for a pending exception, so that it occurs here and not later in other code.
 
         The interpreter raises a pending exception after a call into C, so also after the last check of the lock. (A
-        null exception would clear it, but then CPython 3.11 would check for exceptions, slowly, after every later
-        call.)
+        null exception would clear it, but CPython 3.11 would then slowly check for exceptions after every call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
@@ -88,19 +87,19 @@ class CodeSection:
     def interrupt(self) -> bool:
         """Raise `Aborted` in the code if it is running.
 
-        Any thread that is not in a section may call this, and may repeat it.
+        Any thread outside a section may call this, also repeatedly.
 
-        `Aborted` may come twice: at the start or end of a shielded block, and again as the pending exception.
+        `Aborted` may occur twice: at the start or end of a shielded block, and again as the pending exception.
 
         Returns:
-            Whether the code was running. Then the exception comes at once, or at the end of a shielded block, unless
+            Whether the code was running. If so, the exception occurs at once or at the end of a shielded block, unless
                 the code ends earlier.
         """
         with self._interrupting:
             thread = self._thread
             if thread is None:
                 return False
-            self.interrupted = True  # before the check of the shield: `shield` uses the reverse order
+            self.interrupted = True  # set before the check of the shield, because `shield` uses the reverse order
             if not self._shielded:
                 _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(Aborted))
             return True
@@ -113,8 +112,8 @@ class CodeSection:
     def shield(self, *, late: bool = False) -> None:
         """Postpone interruptions until `unshield`.
 
-        If the code has already been interrupted, raise `Aborted`. With `late`, discard a pending exception instead;
-        `unshield` then raises `Aborted`.
+        If the code was already interrupted, raise `Aborted`. With `late`, discard the pending exception instead; then
+        `unshield` raises `Aborted`.
         """
         self._shielded = True
         if not self.interrupted:
@@ -122,7 +121,7 @@ class CodeSection:
         if not late:
             self._shielded = False
             raise Aborted
-        try:  # not shared with `run`: a pending exception also comes at the call of a function
+        try:  # a copy of the code in `run`, because a pending exception also occurs at the call of a function
             self._await_pending()
         except Aborted:
             try:  # noqa: SIM105  as in `run`
@@ -151,13 +150,13 @@ def current_section() -> CodeSection | None:
 
 @contextlib.contextmanager
 def shielded(*, late: bool = False) -> Generator[None]:
-    """Run a block that must not be interrupted in the middle, such as the start of an atomic block. It must be short.
+    """Run a short block that must not be interrupted in the middle, such as the start of an atomic block.
 
-    If the code has already been interrupted, raise `Aborted` and do not run the block. With `late`, run the block even
-    then, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
+    If the code was already interrupted, raise `Aborted` and do not run the block. With `late`, run the block in this
+    case too, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
     """
     section = _local.section
-    if section is None or section.is_shielded:  # the outer shield ends it: a finalizer may run inside a shielded block
+    if section is None or section.is_shielded:  # inside an outer shield, which a finalizer may interrupt
         yield
         return
     section.shield(late=late)

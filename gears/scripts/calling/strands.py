@@ -1,10 +1,10 @@
-"""Strands: event loops without a thread of their own.
+"""Strands: event loops without an own thread.
 
 A strand runs the functions of one execution on threads of a pool.
 
 A strand has a thread only while one of its callbacks runs, so a waiting record needs no thread. Callbacks run one after
-the other, so the code of a run needs no locks. A strand supports only tasks, futures and timers. Sockets and processes
-belong to the loop of the coroutines.
+the other, so the code of a run needs no locks. A strand supports only tasks, futures and timers. Code with sockets and
+processes runs on the event loop of coroutines (`coroutines`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Strand(asyncio.AbstractEventLoop):
 
     @classmethod
     def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
-        """Create a strand on the threads of a pool. (For type checkers the class is abstract: it creates its methods
-        itself.)
+        """Create a strand on the threads of a pool. (Type checkers treat the class as abstract, so callers use this
+        method.)
         """
         return cls(threads, pool, owner)
 
@@ -58,7 +58,7 @@ class Strand(asyncio.AbstractEventLoop):
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run the work on threads, in the caller's context, and return its result.
 
-        If the caller is cancelled, end the work.
+        End the work if the caller is cancelled.
         """
         try:
             self._threads.check_capacity(self._pool)
@@ -83,9 +83,9 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def until_ended(self) -> None:
-        """Wait until the work has ended on its threads, too.
+        """Wait until the work has also ended on its threads.
 
-        After an abort, this may be later than the return of `run`.
+        After an abort, the end on the threads may be later than the return of `run`.
         """
         if self._outcome is not None:
             await asyncio.shield(self._over)
@@ -104,12 +104,12 @@ class Strand(asyncio.AbstractEventLoop):
         if not self._over.done():
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            self._work.close()  # ended before its first step: Python would warn that it was never awaited
-        # the history keeps executions, and an execution must not keep the objects of its functions alive
+            self._work.close()  # for work without a first step: avoids Python's warning that it was never awaited
+        # the history has references to executions, which must not keep the objects of functions alive
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt code that is running, and cancel the task if it is waiting.
+        """Interrupt running code, or cancel a waiting task.
 
         Repeat this until the work has ended.
         """
@@ -117,7 +117,7 @@ class Strand(asyncio.AbstractEventLoop):
             return
         call = self._call
         if self._task is None and call is not None and self._threads.withdraw(call):
-            self._ready.clear()  # it has not begun
+            self._ready.clear()  # the work has not begun
             if self._work is not None:
                 self._work.close()
             self._finish((None, asyncio.CancelledError()))
@@ -134,11 +134,11 @@ class Strand(asyncio.AbstractEventLoop):
     # ---- The turns ----
 
     def _schedule(self) -> None:
-        """Request a thread. Called on the worker's event loop."""
+        """Request a thread. Call it on the worker's event loop."""
         self._call = self._threads.submit(self._pool, self._owner, self._turn)
 
     def _turn(self, section: CodeSection) -> None:
-        """Run the callbacks that are ready. Called on a function thread."""
+        """Run the ready callbacks. Call it on a function thread."""
         asyncio._set_running_loop(self)
         try:
             self._run_ready(section)
@@ -159,8 +159,8 @@ class Strand(asyncio.AbstractEventLoop):
                 if not handle.cancelled():
                     section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
-                # The abort came before or after a task's turn. The task may then wait forever, so all tasks of the
-                # strand are cancelled.
+                # The abort occurred before or after the turn of a task. Then the task may wait forever, so all tasks of
+                # the strand are cancelled.
                 self._cancel()
                 self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
             except BaseException as error:  # raised by a task or a callback that the function created
@@ -211,10 +211,10 @@ class Strand(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio's notice that a timer was cancelled; `due` checks that itself."""
+        """Do nothing: asyncio calls this after a timer was cancelled, and `due` checks the timer."""
 
     def time(self) -> float:
-        """Return the clock of `call_at`."""
+        """Return the current time of the clock for `call_at`."""
         return time.monotonic()
 
     def create_future(self) -> asyncio.Future[Any]:

@@ -1,14 +1,15 @@
-"""The threads that run users' functions.
+"""The threads that run user functions.
 
 Each pool has its own threads, so that functions with a client never wait for functions without a client. A call waits
-in its pool's queue until a thread is free. One owner (a registration, a run) has at most half of a pool's threads.
+in its pool's queue until a thread is free. One owner (a registration or a run) uses at most half of a pool's threads.
 
-A call that must end is interrupted every second until it has ended. Its thread then ends too, because the exception may
-have left work half done, such as a half-read reply of a command. A call that does not end, because it is inside C code,
-is *stuck*. Another thread replaces its thread. A worker with more stuck calls than a pool has threads ends itself and
-is replaced.
+A call that must end is interrupted every second until it has ended. Then its thread ends too, because the exception may
+have left incomplete work, such as a partly read reply. A call that does not end, because it is inside C code, is
+*stuck*. Another thread replaces its thread. If more calls are stuck than a pool has threads, the worker ends and is
+replaced.
 
-The event loop's thread owns all of these objects. The function threads only take calls and report their ends.
+Only the event loop's thread uses the objects of this module. The function threads only take calls and report their
+ends.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class FunctionPool(enum.Enum):
 
 
 class CallState(enum.Enum):
-    """Whether a call waits for a thread, has one, or has ended."""
+    """The state of a call: waiting for a thread, running on a thread, or ended."""
 
     WAITING = enum.auto()
     RUNNING = enum.auto()
@@ -68,7 +69,7 @@ class Call:
 
 
 class FunctionThreads:
-    """All function threads of the worker. `give_up` is called when too many threads are stuck.
+    """All function threads of the worker. It calls `give_up` when too many threads are stuck.
 
     Each thread calls `prepare` when it starts. After each call, it calls `ended` with the section of the call's code.
     """
@@ -98,7 +99,7 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """The number of calls that have a thread, without stuck calls."""
+        """The number of calls with a thread, without stuck calls."""
         return sum(self._busy.values())
 
     @property
@@ -156,7 +157,7 @@ class FunctionThreads:
     def _start(self) -> _Thread:
         self.count += 1
         thread = _Thread(self.loop, self._prepare, self._ended, self._over)
-        # the context of the first function that needs the thread must not become the context of the thread
+        # an empty context, so that the thread does not get the context of the first function
         contextvars.Context().run(thread.start)
         return thread
 
@@ -176,7 +177,7 @@ class FunctionThreads:
         self._dispatch(call.pool)
 
     def _end_idle(self) -> None:
-        """End half of the idle threads, because each holds memory and a connection."""
+        """End half of the idle threads, because each thread uses memory and a connection."""
         ending = (len(self._idle) + 1) // 2
         for thread in self._idle[:ending]:
             thread.calls.put(None)
@@ -210,10 +211,10 @@ class _Thread(threading.Thread):
                     call.function(call.section)
                 finally:
                     self._ended(call.section)
-            except BaseException:  # a fault of this package: the thread remains usable
+            except BaseException:  # a fault of this package, after which the thread is usable
                 logger.exception("a function thread failed")
             try:
                 self._loop.call_soon_threadsafe(self._report, self, call)
-            except RuntimeError:  # the loop has been closed: the worker ends
+            except RuntimeError:  # the loop is closed, because the worker ends
                 return
-            del call  # the thread must not keep the function's objects alive
+            del call  # an idle thread must not keep the function's objects alive

@@ -1,1 +1,1 @@
-"""This room is the shard as users' functions see it: executions, rights, atomic blocks and threads."""
+"""This room is the shard's interface for user functions: executions, rights, atomic blocks and threads."""

@@ -1,9 +1,9 @@
 """Atomic blocks: for a short lease, the server serves only this worker.
 
 A thread sends `QA.ATOMIC` on its link. After the server has replied ``+GO``, commands and replies use the control
-socket until ``END``. A block belongs to the thread that has entered it. Other threads wait for its end. If a function
-blocks inside the block, the lease ends, and the next thread may enter a block. A coroutine must not wait inside a
-block; `guarded` enforces this.
+socket until ``END``. A block belongs to the thread that has entered it. Other threads wait for the end of the block. If
+a function waits too long inside its block, the lease ends, and the next thread may enter a block. A coroutine must not
+wait inside a block; `guarded` enforces this.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():` of a function: the section of the function's code, and the link on which the server reports
-    the end of the block.
+    """One `with atomic():` of a function: the section of its code, and the link for the server's report of the block's
+    end.
     """
 
     __slots__ = ("link", "section")
@@ -47,9 +47,9 @@ class _ThreadLocal(threading.local):
 
 
 class AtomicBlock:
-    """The worker's atomic block: at most one at a time.
+    """The worker's atomic block. At most one block exists at a time.
 
-    The thread that leaves a block calls `ended`. Until then no other thread reads the control socket.
+    The thread that leaves a block calls `ended`. Before this call, no other thread reads the control socket.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class AtomicBlock:
         """Wait until the server serves only this worker; `leave` ends the block.
 
         Raises:
-            GearsError: the thread is already inside a block, or the server does not grant one.
+            GearsError: the thread is already inside a block, or the server does not grant a block.
         """
         if self.entered_here:
             raise GearsError("Already inside an atomic block")
@@ -100,7 +100,7 @@ class AtomicBlock:
         return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
 
     def drain(self) -> None:
-        """Discard late replies on the control socket, unless a block is reading the socket."""
+        """Discard late replies on the control socket. Do nothing while a block reads the socket."""
         with self._turn:
             if self._holder is None:
                 self._control.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -115,11 +115,11 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.owed = True  # until the block ends; if a finalizer runs a command in between, it gets another link
+        link.owed = True  # until the block ends, so that a command of a finalizer uses another link
         try:
             link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
-        except BaseException:  # its reply has not arrived, and must not be read as another command's
+        except BaseException:  # no other command may use this link, because it would read the late reply
             link.close()
             raise
         return link
@@ -133,12 +133,13 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
-            # An earlier reply belongs to a command, or to the END of the last block, whose lease had expired.
+            # An earlier reply is for a command or the END of the previous block, whose lease had expired.
             continue
 
     @property
     def entered_here(self) -> bool:
-        """Whether the calling thread is inside the block. Commands of other threads wait on their own links."""
+        """Whether the calling thread is inside the block. Other threads send their commands on their own links and
+        wait."""
         return self._local.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
@@ -146,7 +147,7 @@ class AtomicBlock:
         return raise_on_error(self.execute_many([arguments])[0])
 
     def execute_many(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
-        """Run commands inside the block; errors stay in the list as objects."""
+        """Run commands inside the block; return the replies, with errors as objects."""
         replies = []
         for command in commands:
             if self._holder != threading.get_ident():
@@ -157,29 +158,29 @@ class AtomicBlock:
         return replies
 
     def leave(self, entry: AtomicEntry) -> None:
-        """End the block of this entry, unless it has already ended. This also works in a function that was interrupted.
+        """End the block of this entry if it has not ended. This also works in an interrupted function.
 
         Raises:
             Aborted: the function was interrupted; the block has ended.
             GearsError: the lease had already ended.
         """
         with shielded(late=True):
-            if self._local.entry is entry:  # a finalizer may come late, when the thread is in the next block
+            if self._local.entry is entry:  # a late finalizer may run while the thread is in the next block
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """End a block that the code of `section` has left open.
+        """End a block that the code of `section` has not ended.
 
-        Call this on the section's thread, after its code has ended.
+        Call this on the section's thread after its code has ended.
 
-        A block stays open if an abort interrupts the code just before `leave`.
+        This happens if an abort interrupts the code just before `leave`.
         """
         entry = self._local.entry
         if entry is not None and entry.section is section:
             try:
                 self._end(entry)
             except (GearsError, OSError) as error:  # for example, its lease has ended
-                logger.warning("an atomic block that a function left open could not be ended: %s", error)
+                logger.warning("cannot end an atomic block that a function has not ended: %s", error)
 
     def _end(self, entry: AtomicEntry) -> None:
         link = entry.link
@@ -199,7 +200,7 @@ class AtomicBlock:
     def _lease_ended(link: BlockingLink) -> bool:
         """Return whether the module has ended the block.
 
-        In this case, the reply to `QA.ATOMIC` has arrived on the link.
+        If so, the reply to `QA.ATOMIC` has arrived on the link.
         """
         return bool(select.select([link], [], [], 0)[0])
 
@@ -225,7 +226,7 @@ def guarded(
 ) -> Generator[Any, Any, Any]:
     """Run a function's coroutine. If an `await` would wait inside an atomic block, it raises GearsError instead.
 
-    With `section`, the code of the coroutine runs in this section, and an atomic block that it leaves open is ended.
+    With `section`, the code of the coroutine runs in this section. An atomic block that the code does not end is ended.
     """
     run = section.run if section is not None else _call
     value: Any = None
@@ -248,7 +249,7 @@ def guarded(
             continue
         try:
             value = yield awaited
-        except BaseException as thrown:  # also a cancellation: the coroutine decides what to do
+        except BaseException as thrown:  # also a cancellation, which the coroutine must handle
             error = thrown
 
 

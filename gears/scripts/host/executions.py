@@ -1,7 +1,7 @@
-"""Executions: the runs of pipelines, with their ids, states and results.
+"""Executions are runs of pipelines, with ids, states and results.
 
-The context variable `current` has the execution to which the running function belongs. The execution determines the
-rights of the function's commands. It also has the reply that replaces the reply of a hooked command.
+The context variable `current` has the execution of the running function. The execution determines the rights of the
+function's commands. It also has the reply that replaces the reply of a hooked command.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ T = TypeVar("T")
 MAX_ERRORS = 1000
 MISSING = "execution plan does not exist"
 ABORTED = "execution was aborted"
-# the value of `Execution.step_future` while no step runs
+# the value of `Execution.step_future` between steps
 OUTSIDE = object()
 
 
 class Owner(Protocol):
-    """The session of a script to which an execution belongs. This room needs only its id."""
+    """The session of an execution's script. This room needs only its id."""
 
     id: str
 
@@ -36,7 +36,7 @@ class Owner(Protocol):
 class Execution:
     """One run of a pipeline.
 
-    Its commands have the rights of the ACL user `user`; if this is empty, the worker's own rights.
+    Its commands have the rights of the ACL user `user`, or the worker's rights if `user` is empty.
 
     Its functions run on threads of the `pool`. The functions of one `owner` take turns.
     """
@@ -99,8 +99,8 @@ class Execution:
         self.errors: list[str] = []
         self.first_failure: str | None = None
         self.overriding: bytes | None = None
-        # The (kind, name of the function) of each step. The history must not keep functions alive, so it has only
-        # names.
+        # The kind and the name of the function of each step. Only names, because the history must not keep functions
+        # alive.
         self.steps: Sequence[tuple[str, str]] = ()
         self.step_seconds: list[float] = []
         self.read_seconds = 0.0
@@ -108,19 +108,19 @@ class Execution:
         self.shards_completed = 0
         self.aborted = False
         self.abort_reason = ABORTED
-        # called at the end, if the history lists the execution only until its end
+        # called at the end if the history must not list ended executions
         self.leave_list: Callable[[], None] | None = None
-        # how often a function has reported that it is still working on its record
+        # the number of reports of a function that it still works on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
-        # the future that the running step has created; None if it has created none; OUTSIDE between steps
+        # the future of the running step; None if the step has created no future; OUTSIDE between steps
         self.step_future: object = OUTSIDE
         self._holds = 0
         self._lock = threading.Lock()
         self._waiters: list[asyncio.Future[None]] = []
 
     def begin(self, steps: Sequence[tuple[str, str]]) -> None:
-        """Record the start of the run, with its steps: (kind, name of the function)."""
+        """Record the start of the run with its steps: pairs of the kind and the name of the function."""
         self.steps = steps
         self.step_seconds = [0.0] * len(steps)
         self.status = "running"
@@ -139,7 +139,7 @@ class Execution:
         return f"ERR {self.errors[0]}"
 
     def add_error(self, text: str) -> None:
-        """Record an error; only the first `MAX_ERRORS` are kept."""
+        """Record an error, but at most `MAX_ERRORS` errors."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append(text)
 
@@ -157,7 +157,7 @@ class Execution:
         return self.status == "created"
 
     def abort(self, reason: str = ABORTED) -> None:
-        """Stop the run if it has not finished. The run then ends as aborted, and its error is `reason`."""
+        """Stop an unfinished run. The run then ends as aborted, with the error `reason`."""
         if self.finished or self.aborted:
             return
         self.aborted = True
@@ -166,14 +166,14 @@ class Execution:
             self.task.cancel()
 
     def end_if_aborted(self) -> bool:
-        """Record the end of a run that was aborted before it began; return whether it was aborted."""
+        """If the run was aborted before its start, record its end; return whether it was aborted."""
         if self.aborted:
             self.add_error(self.abort_reason)
             self.finish("aborted")
         return self.aborted
 
     def finish(self, status: str = "done") -> None:
-        """Record the end of the run, and wake all code that waits for it."""
+        """Record the end of the run, and wake all waiting code."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
@@ -183,12 +183,12 @@ class Execution:
         self._wake()
 
     def hold(self) -> None:
-        """Record that a coroutine or a stored session, outside the steps, still works for this execution."""
+        """Record that a coroutine or a stored session works for this execution outside the steps."""
         with self._lock:
             self._holds += 1
 
     def release(self) -> None:
-        """End one `hold`; on the worker's event loop only."""
+        """End one `hold`. Call it on the worker's event loop only."""
         with self._lock:
             self._holds -= 1
         self._wake()
@@ -215,7 +215,7 @@ class Execution:
             await self._change()
 
     async def until_ended(self) -> None:
-        """Wait until no thread works for the execution. After an abort, this may be later than the end of the run."""
+        """Wait until no thread works for the execution. After an abort, threads may end later than the run."""
         if self.strand is not None:
             await self.strand.until_ended()
 
@@ -234,7 +234,7 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 
 
 async def as_worker(work: Awaitable[T]) -> T:
-    """Do work of the worker that a function has requested. The work belongs to no execution and has no user."""
+    """Do the worker's own work for a function, outside of any execution and without a user."""
     token = current.set(None)
     try:
         return await work
@@ -247,12 +247,11 @@ def _now_us() -> int:
 
 
 class IdSource:
-    """Creates ids of executions, registrations and sessions: the shard's id, a dash, and a number from one shared
-    counter.
+    """Creates ids of executions, registrations and sessions: the shard's id, a dash, and a number from a counter.
 
-    The counter starts at the time in microseconds and grows by one. So a new worker does not reuse ids of its
-    predecessor that other shards and clients know. For a registration, the counter first advances to the current time.
-    Shards compare ids of registrations to find the newer of two versions of a session.
+    The counter starts at the time in microseconds and grows by one. So a new worker does not reuse ids of the previous
+    worker, which other shards and clients may still use. For a registration, the counter first advances to the current
+    time. Shards compare ids of registrations to find the newer of two versions of a session.
     """
 
     def __init__(self, shard_id: str) -> None:
@@ -270,7 +269,7 @@ class IdSource:
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:
-        """Return a new id of a session; sessions have their own counter."""
+        """Return a new id of a session. Sessions have a separate counter."""
         with self._lock:
             self._last_session = max(self._last_session + 1, _now_us())
             return f"{self._shard_id}-s{self._last_session}"
@@ -281,7 +280,7 @@ class IdSource:
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:
-        """Never return `used` or a lower id of this shard again."""
+        """Make all later ids of this shard greater than `used`."""
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
             with self._lock:

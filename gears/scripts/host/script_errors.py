@@ -1,6 +1,6 @@
-"""The error of a record or script, in the forms that clients of RedisGears expect.
+"""Converts the error of a record or script to the forms that clients of RedisGears expect.
 
-The failure of a script is reported as the list of its traceback's lines (`traceback_text`).
+A script's error is the list of its traceback's lines (`traceback_text`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...shard.failures import MAX_ERROR_TEXT, GearsError, shown_frames
 
 
 class FlatError(GearsError):
-    """An error of a function that is shown as its text only (`flat_error`)."""
+    """An error of a function that is shown without a traceback (`flat_error`)."""
 
 
 class ErrorStyle:
@@ -21,14 +21,14 @@ class ErrorStyle:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback as the repr of a list of lines, as clients of RedisGears read it back."""
+    """Return the traceback as the repr of a list of lines, which clients of RedisGears parse."""
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(shown_frames(error))]
     lines += traceback.format_exception_only(type(error), error)
     return repr(lines)[:MAX_ERROR_TEXT]
 
 
 def error_text(error: BaseException) -> str:
-    """Return the error of a record, as the results of a run show it."""
+    """Return the error of a record in the form for the results of a run."""
     if isinstance(error, FlatError):
         return str(error)[:MAX_ERROR_TEXT]
     if ErrorStyle.tracebacks:

@@ -1,7 +1,6 @@
-"""The shard as users' functions see it: the caller's rights, atomic blocks, and the threads of functions.
+"""The shard's interface for user functions: the caller's rights, atomic blocks, and the threads of functions.
 
-Functions reach the host through module-level calls. A worker process serves one shard, so the host is bound once, at
-the start.
+Functions get the host from `current_host`. A worker process serves one shard, so the host is bound once at the start.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from ..calling.threads import FunctionThreads
 from .atomic import AtomicBlock
 from .executions import IdSource, current
 
-# A caller may use the internal command only if its rights allow the corresponding public command.
+# A caller may use an internal command only with the right to run its public command.
 _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
 class ScriptHost(Host):
-    """The worker's host, extended for users' functions."""
+    """The worker's host, extended for user functions."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class ScriptHost(Host):
 
     @property
     def job_seconds(self) -> float:
-        """The time limit of a trigger that has no limit of its own."""
+        """The default time limit of a trigger."""
         return self.info.number("qa.job-timeout-ms", 30000) / 1000
 
     @property
@@ -75,7 +74,7 @@ class ScriptHost(Host):
         return outcome.result()
 
     def await_on_loop(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        """Do work on the worker's event loop; return a future that the caller's coroutines can await."""
+        """Do work on the worker's event loop; return a future for the caller's event loop."""
         if threading.current_thread() is threading.main_thread():
             return asyncio.ensure_future(work)
         outcome = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -86,20 +85,20 @@ class ScriptHost(Host):
         return self.execute_own(*self._with_rights(arguments))
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, even in a function, for facts that the worker itself needs."""
+        """Run a command with the worker's own rights, also in a function, for data that the worker itself needs."""
         if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return super().execute_own(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands in one round trip; errors stay in the list as objects."""
+        """Run commands in one round trip; return the replies, with errors as objects."""
         packed = [self._with_rights(command) for command in commands]
         if self.atomic.entered_here:
             return self.atomic.execute_many(packed)
         return super().execute_many(packed)
 
     def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
-        """As in `Host`; inside an atomic block it waits for the reply and raises an error."""
+        """As in `Host`. Inside an atomic block, wait for the reply and raise an error."""
         if self.atomic.entered_here:
             self.execute(*arguments)
         else:
@@ -108,7 +107,7 @@ class ScriptHost(Host):
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
         """Return the command in the form that runs with the rights of the execution's user.
 
-        Internal commands keep the worker's rights.
+        Internal commands run with the worker's rights.
         """
         execution = current.get()
         if execution is None or not execution.user:

@@ -1,7 +1,7 @@
-"""Makes each thread that a function starts run in the function's context: with its execution and its caller's rights.
+"""Makes each thread that a function starts run in the function's context, with its execution and its caller's rights.
 
-Python 3.11 gives a new thread an empty context. Without this module, a function with its caller's rights could get the
-worker's rights by starting a thread.
+In Python 3.11, a new thread has an empty context. Without this module, a function with its caller's rights could start
+a thread with the worker's rights.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _start_in_context(self: threading.Thread) -> None:
 def _submit_in_context(
     self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
 ) -> Future[Any]:
-    # Otherwise it would run in the context of the call for which the pool has created its thread.
+    # Otherwise, the function would run in the context of the call that made the pool create its thread.
     return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
 
 
 def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
-    # A pool's thread calls this outside of the submitted function, so not in the context of that function.
+    # A pool's thread calls `fn` outside of the submitted function, and so outside of its context.
     context = contextvars.copy_context()
     _add_done_callback(self, lambda done: context.run(fn, done))
 
 
 def inherit_contexts() -> None:
-    """Make threads, functions submitted to pools, and callbacks run in the context of the code that adds them."""
+    """Make threads, submitted functions and callbacks run in the context of the code that adds them."""
     threading.Thread.start = _start_in_context  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = _submit_in_context  # type: ignore[method-assign, assignment]
     Future.add_done_callback = _add_done_callback_in_context  # type: ignore[method-assign]

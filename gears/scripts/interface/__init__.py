@@ -1,3 +1,1 @@
-"""This room is the interface for scripts: the builder, the API and `redisAI`. `runtime` gives access to the worker's
-parts.
-"""
+"""This room is the interface for scripts: the builder, the API and `redisAI`. `runtime` has the worker's parts."""

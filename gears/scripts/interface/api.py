@@ -1,7 +1,7 @@
 """The functions that scripts call. Scripts import this module as `redisgears` or `rg`, and have its names as globals.
 
-Both spellings of RedisGears 1.2 exist: snake case (globals) and camel case (module). Everything works in functions,
-coroutines and `onRegistered` callbacks of a shard worker, but nowhere else.
+Both spellings of RedisGears 1.2 exist: snake case (globals) and camel case (module). All functions work only in
+functions, coroutines and `onRegistered` callbacks of a shard worker.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _text(value: object) -> str:
 def execute(command: str, *args: object) -> Any:
     """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
 
-    The command has the worker's rights. If the function is registered with its caller's rights, the command has the
-    rights of the client that has triggered the function. GearsError (``Operation not permitted``) for a key of another
-    shard.
+    The command has the worker's rights. In a function that is registered with its caller's rights, the command has the
+    rights of the client that has triggered the function. Raises GearsError (``Operation not permitted``) for a key of
+    another shard.
 
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
@@ -51,9 +51,9 @@ def execute(command: str, *args: object) -> Any:
 def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
     """Run several commands in one round trip; return their replies.
 
-    If one fails, raise the first error after all have run.
+    If commands fail, raise the first error after all commands have run.
 
-    With `keep_errors`, no error is raised. The list then has an `error` instead of the command's reply.
+    With `keep_errors`, raise no error. A failed command's item in the list is then an `error`.
 
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
@@ -64,7 +64,7 @@ def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = Fa
 def execute_later(command: str, *args: object) -> None:
     """Run a command on this shard without waiting for its reply. An error reply is only logged.
 
-    The command runs before the client of the current job gets its answer.
+    The command runs before the client of the current job gets its reply.
     """
     current_runtime().commands.execute_later(command, *args)
 
@@ -75,7 +75,7 @@ def log(message: object, level: str = "notice") -> None:
 
 
 def hashtag() -> str:
-    """Return a constant string that hashes to the lowest slot of this shard.
+    """Return a constant string whose hash slot is the lowest slot of this shard.
 
     Outside a cluster it is ``06S`` (slot 0).
     """
@@ -83,7 +83,7 @@ def hashtag() -> str:
 
 
 def override_reply(value: object) -> None:
-    """Reply `value` to the client whose command has started this execution, instead of the command's own reply."""
+    """Set the reply to the client whose command has started this execution. It replaces the command's reply."""
     execution = current.get()
     if execution is None:
         raise GearsError("Can not get command ctx")
@@ -91,7 +91,7 @@ def override_reply(value: object) -> None:
 
 
 def atomic() -> AbstractContextManager[None]:
-    """Make the server serve only this function until the block ends, for `qa.atomic-lease-ms` at most.
+    """Make the server serve only this function until the block ends, for at most `qa.atomic-lease-ms`.
 
     >>> with atomic():  # doctest: +SKIP
     ...     execute("SET", "a", int(execute("GET", "a")) + 1)
@@ -121,15 +121,15 @@ def config_get(key: str) -> str | None:
 
 
 def flat_error(message: object) -> GearsError:
-    """Return an error that is shown as its text only, without a traceback."""
+    """Return an error that is shown without a traceback."""
     return FlatError(str(message))
 
 
 def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
     """Call `f` every `seconds` until the session is unregistered or replaced; return True.
 
-    The timer belongs to this worker. If a script starts it, it runs on one shard and ends with the worker. To run it on
-    every shard, even after a restart, start it in `onRegistered`.
+    The timer belongs to this worker. A script's timer runs on one shard and ends with the worker. For a timer on every
+    shard, also after a restart, start the timer in `onRegistered`.
     """
     if key is not None:
         raise GearsError(
@@ -169,5 +169,5 @@ def shard_reader_callback() -> Iterator[str]:
 
 
 def gears_future() -> GearsFuture:
-    """Return an object that suspends the step that returns it, until another thread continues the step."""
+    """Return an object that suspends a step: a step that returns it waits until another thread continues the step."""
     return GearsFuture()

@@ -1,4 +1,4 @@
-"""`GearsBuilder`: scripts describe a pipeline step by step, then run or register it."""
+"""`GearsBuilder`: scripts build a pipeline in steps, and then run or register it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .runtime import Runtime, current_runtime
 from .source_options import SOURCE_NAMES, checked_function, registered_source, run_source
 
 NO_SYNC = (
-    "mode 'sync' is left out: use mode='async_local', with commands=['get'] and eventTypes=['keymiss'] where a client "
+    "mode 'sync' is left out: use mode='async_local', with commands=['get'] and eventTypes=['keymiss'] if a client "
     "waits for the function"
 )
 
@@ -46,7 +46,7 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
 
 
 def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method so that a wrong number of arguments fails with RedisGears' error text."""
+    """Wrap a method, so that a wrong number of arguments raises RedisGears' error text."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -92,7 +92,7 @@ class GearsBuilder:
         return self._add(StepKind.MAP, checked_function(f))
 
     def filter(self, f: Callable[[Any], Any]) -> Self:
-        """Keep the records for which `f(record)` is true."""
+        """Keep each record if `f(record)` is true."""
         return self._add(StepKind.FILTER, checked_function(f))
 
     def flatmap(self, f: Callable[[Any], Any]) -> Self:
@@ -104,7 +104,7 @@ class GearsBuilder:
         return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
-        """Reduce the records of each shard to one record by `f(accumulator, record)`. The first accumulator is None."""
+        """Reduce the records of each shard to one record with `f(accumulator, record)`. It starts with None."""
         return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
@@ -123,7 +123,7 @@ class GearsBuilder:
         return self._add(StepKind.REPARTITION, key=checked_function(f))
 
     def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key on each shard by `reducer(key, accumulator, record)`. `extractor(record)` is
+        """Reduce the records of each key on each shard with `reducer(key, accumulator, record)`. `extractor(record)` is
         the key.
         """
         return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
@@ -148,7 +148,7 @@ class GearsBuilder:
         return self.groupby(extractor, lambda _key, records, record: _append(records, record)).map(reduce)
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
-        """Reduce the records of each shard by `seqOp(accumulator, record)`, then reduce the results of all shards by
+        """Reduce the records of each shard with `seqOp(accumulator, record)`, and then the results of all shards with
         `combOp`.
         """
         seq, comb = checked_function(seqOp), checked_function(combOp)
@@ -163,7 +163,7 @@ class GearsBuilder:
         seqOp: Callable[[Any, Any, Any], Any],
         combOp: Callable[[Any, Any, Any], Any],
     ) -> Self:
-        """Like `aggregate` for the records of each key; both functions get the key first."""
+        """Like `aggregate`, but for the records of each key. The first argument of both functions is the key."""
         seq, comb = checked_function(seqOp), checked_function(combOp)
         self.localgroupby(extractor, lambda key, acc, record: seq(key, acc or copy.deepcopy(zero), record))
         return self.groupby(
@@ -187,7 +187,7 @@ class GearsBuilder:
         return self.flatmap(lambda records: sorted(records, reverse=not reverse))
 
     def distinct(self) -> Self:
-        """Keep each distinct record once."""
+        """Remove duplicate records."""
         self.aggregate(set(), _add_to_set, lambda acc, part: acc | part)
         return self.flatmap(list)
 
@@ -209,9 +209,9 @@ class GearsBuilder:
         mode: str = "async",
         **options: Any,
     ) -> asyncio.Future[list[list[Any]]] | None:
-        """Run the pipeline. In a function, it starts at once; return a future of [results, errors].
+        """Run the pipeline. In a function, start it at once and return a future of [results, errors].
 
-        In a script, it starts when the script has ended; return None.
+        In a script, start it after the end of the script and return None.
         """
         if mode not in ("async", "async_local"):
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
@@ -240,7 +240,7 @@ class GearsBuilder:
         onRegistered: Callable[[], Any] | None = None,
         **options: Any,
     ) -> str:
-        """Run the pipeline whenever the reader's event happens; return the registration's id.
+        """Run the pipeline at each event of the reader; return the registration's id.
 
         Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or the
         worker's rights (``rights="owner"``). All other functions have the worker's rights.

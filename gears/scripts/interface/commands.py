@@ -1,7 +1,7 @@
-"""Answers the `RG.*` commands about executions and sessions, because their state is in the worker.
+"""Answers the `RG.*` commands about executions and sessions, whose state is in the worker.
 
-A shard that takes part in an execution knows only its own part. So `RG.GETEXECUTION`, `RG.DROPEXECUTION` and
-`RG.ABORTEXECUTION` go to all shards, over the bus.
+Each shard has only its own part of an execution. So `RG.GETEXECUTION`, `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` are
+sent to all shards over the bus.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Run a command without waiting for other shards. They get a message to drop or abort their part."""
+    """Run a command without waiting for other shards. Other shards get a message to drop or abort their parts."""
     execution_id = _argument(name, arguments) if name in _ORDERS else ""
     if name == "RG.GETEXECUTION" and len(arguments) == 1:
         arguments = [*arguments, "SHARD"]
@@ -45,14 +45,14 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
     known = _carry_out(runtime, kind, execution_id)
     for node in _others(runtime):
         runtime.peers.send(node, kind, execution_id)
-    # another shard may know the execution, but this shard cannot wait for its answer
+    # another shard may have the execution, but this shard cannot wait for its answer
     if not known and not _others(runtime):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK
 
 
 def answer_about_executions(runtime: Runtime) -> None:
-    """Set the handlers that answer the other shards' workers."""
+    """Set the handlers for requests of the other shards' workers."""
     runtime.peers.on(PLAN, lambda _, execution_id: _own_plan(runtime, execution_id))
     runtime.peers.on(DROP, lambda _, execution_id: _carry_out(runtime, DROP, execution_id))
     runtime.peers.on(ABORT, lambda _, execution_id: _carry_out(runtime, ABORT, execution_id))
@@ -86,7 +86,7 @@ async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> byt
 
 
 def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
-    """Return this shard's part of an execution in the form of `RG.GETEXECUTION`; None if it is unknown here."""
+    """Return this shard's part of an execution in the form of `RG.GETEXECUTION`; None if this shard has no part."""
     execution = runtime.history.get(execution_id)
     if execution is None:
         return None
@@ -157,7 +157,7 @@ async def _order(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id, kind = _argument(name, arguments), _ORDERS[name]
     known = _carry_out(runtime, kind, execution_id)
     answers = await _ask_others(runtime, kind, execution_id)
-    # a shard that gets the request twice answers the second time that it does not know the execution
+    # a shard that gets the request twice does not know the execution the second time
     if not known and not any(answers.values()):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK

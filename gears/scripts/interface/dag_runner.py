@@ -19,7 +19,7 @@ from .runtime import current_runtime
 
 
 class DAGRunner:
-    """One run of several steps. If a name is written twice, the steps after the second write use the second tensor."""
+    """One run of several steps. After a second write of a name, later steps use the second tensor."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -45,7 +45,7 @@ class DAGRunner:
         return slot
 
     def Input(self, name: str, tensor: Tensor) -> DAGRunner:
-        """Add a tensor that the run starts with."""
+        """Add an input tensor of the run."""
         self._open()
         if not isinstance(tensor, Tensor):
             raise GearsError(f"ERR {name} must be a tensor, got {type(tensor).__name__}")
@@ -53,7 +53,7 @@ class DAGRunner:
         return self
 
     def TensorSet(self, name: str, tensor: Tensor) -> DAGRunner:
-        """Return the same as `Input`."""
+        """Do the same as `Input`."""
         return self.Input(name, tensor)
 
     def TensorGet(self, name: str) -> DAGRunner:
@@ -134,7 +134,7 @@ class DAGRunner:
         self.ScriptRun(key, function, scopes["INPUTS"], scopes["OUTPUTS"], keys=scopes["KEYS"], args=scopes["ARGS"])
 
     def Run(self) -> asyncio.Future[list[Tensor]]:
-        """Run all steps. The awaited result is the list of tensors that `TensorGet` has requested, in that order."""
+        """Run all steps. The awaited result is the list of the requested tensors, in the order of `TensorGet`."""
         self._open()
         if not self._steps and not self._wanted:
             raise GearsError("ERR DAG is empty")

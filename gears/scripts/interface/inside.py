@@ -1,11 +1,10 @@
-"""Runs commands that would wait for this worker, when a function calls them: without the server, with the function's
-rights.
+"""Runs a function's commands that the server would pass to this worker: without the server, with the function's rights.
 
-The worker's event loop runs them. A function on a thread waits for the answer until it is aborted or its time is up.
-Coroutines share a loop and must not block it. So a coroutine can call only commands that do not wait:
+The worker's event loop runs these commands. A function on a thread waits for the answer until its abort or its time
+limit. Coroutines share a loop and must not block it. So in a coroutine, these commands never wait:
 
 - They read and change only this shard's part of an execution. Other shards get a message to drop or abort their parts.
-- They do not run a user's trigger.
+- They do not run triggers of user functions.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# The module's error for a caller that may run the command but may not wait for its result.
+# The module's errors for a caller with the right to run the command, but without the right to wait.
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
-_CALL_ELSEWHERE = "call it in a function that is no coroutine, or with asyncio.to_thread"
-# How often a waiting function runs bytecode, because only bytecode can be interrupted.
+_CALL_ELSEWHERE = "call it in a function that is not a coroutine, or with asyncio.to_thread"
+# The interval at which a waiting function runs bytecode, because only bytecode can be interrupted.
 _SLICE_SECONDS = 0.2
 
 
@@ -64,9 +63,7 @@ def _may_wait(runtime: Runtime) -> bool:
 
 
 def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None:
-    """Raise an error if the user whose rights the function has may not send the command, or if its arguments are
-    wrong.
-    """
+    """Raise an error if the function lacks the right to send the command, or if the arguments are wrong."""
     execution = current.get()
     user = execution.user if execution is not None else ""
     if not user:
@@ -106,7 +103,7 @@ def _at_once(name: str, work: Coroutine[Any, Any, bytes]) -> bytes:
         packed: bytes = stop.value
         return packed
     work.close()
-    raise GearsError(f"ERR {name} would have to wait, and a coroutine may not: {_CALL_ELSEWHERE}")
+    raise GearsError(f"ERR {name} would wait, but a coroutine must not wait: {_CALL_ELSEWHERE}")
 
 
 def _answer_trigger(runtime: Runtime, name: str, arguments: Sequence[str]) -> bytes:
@@ -136,7 +133,7 @@ async def _call_own(function: OwnTrigger, arguments: Sequence[str]) -> bytes:
 
 
 def _limit_seconds(runtime: Runtime, registration: Registration) -> float | None:
-    """Return the time limit of a trigger, None if it has none."""
+    """Return the time limit of a trigger; None if it has no limit."""
     source = registration.source
     own_ms = source.timeout_ms if isinstance(source, CommandSource) else 0
     if own_ms < 0:
@@ -153,7 +150,7 @@ async def _trigger(
     execution = Execution(
         runtime.host.ids.next(), session, registered=True, user=user, pool=pool, owner=registration.id
     )
-    # if `onRegistered` calls its own trigger, the trigger must not wait for `onRegistered`
+    # a trigger that `onRegistered` of its own registration calls must not wait for `onRegistered`
     if caller is None or caller.id != registration.id:
         await runtime.on_registered.until_returned(registration.id)
     runtime.history.add_registered(registration.id, execution)

@@ -13,13 +13,13 @@ from .runtime import Runtime, current_runtime
 
 
 def caller() -> str:
-    """Return the user whose rights the calling function has; empty: the worker's own rights."""
+    """Return the ACL user that determines the calling function's rights; empty: the worker's own rights."""
     execution = current.get()
     return execution.user if execution is not None else ""
 
 
 def _waiting_runtime() -> Runtime:
-    """Return the runtime, for a function whose own thread will wait for a run."""
+    """Return the runtime for a function that waits for a run on its own thread."""
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError("ERR models and scripts can not be run inside an atomic block: run them before it")
@@ -27,7 +27,7 @@ def _waiting_runtime() -> Runtime:
 
 
 class _Runner:
-    """The common part of runners. Callers add inputs and outputs, then run it."""
+    """The common part of runners. Callers add inputs and outputs, and then run the runner."""
 
     _kind = "PyGraphRunner"
 
@@ -52,7 +52,7 @@ class _Runner:
         self._open().append(tensor.array)
 
     def add_output(self) -> None:
-        """Request one more output."""
+        """Request another output."""
         self._open()
         self._outputs += 1
 
@@ -71,7 +71,7 @@ class ModelRunner(_Runner):
         return self._chosen(await current_runtime().models.run(self._model.ref, self._close()))
 
     def run_blocking(self) -> list[Tensor]:
-        """Run the model while the calling thread waits; on the event loop's thread, other functions wait too."""
+        """Run the model while the calling thread waits. On the event loop's thread, this blocks other functions too."""
         if self._model.backend.upper() != "TORCH":
             raise GearsError("Cannot execute onnxruntime model synchronously, use async execution instead")
         return self._chosen(_waiting_runtime().models.run_blocking(self._model.ref, self._close()))
@@ -112,7 +112,8 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input. The name is ignored: only the order matters. The name may also be the last argument."""
+    """Add the next input. The name is ignored, because the order determines the input. The name may also be the last
+    argument."""
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 
@@ -152,7 +153,7 @@ def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) ->
 
 
 def scriptRunnerAddOutput(runner: ScriptRunner) -> int:
-    """Request one more output."""
+    """Request another output."""
     runner.add_output()
     return 1
 

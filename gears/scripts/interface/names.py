@@ -1,6 +1,6 @@
-"""The names of the API for scripts, in both spellings of RedisGears 1.2, including those that are not supported.
+"""The names of the API for scripts, in both spellings of RedisGears 1.2, including unsupported names.
 
-They are in every script's globals and in the modules `redisgears`, `rg`, `gears` and `redisAI`.
+The names are in every script's globals and in the modules `redisgears`, `rg`, `gears` and `redisAI`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gears_ctx(*_: object) -> None:
 
 
 def register_gears_thread() -> None:
-    """Do nothing. A thread that a function starts has the function's execution and rights without registration."""
+    """Do nothing. A function's thread has the function's execution and rights without registration."""
 
 
 class _Loop:
@@ -100,7 +100,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-# The names that RedisGears' own scripts find without an import, because the script of its API imports them.
+# The names that scripts of RedisGears have without an import, because the script of its API imports them.
 _IMPORTED: dict[str, Any] = {
     "asyncio": asyncio,
     "copy": copy,
@@ -113,7 +113,7 @@ _IMPORTED: dict[str, Any] = {
 
 
 def script_globals() -> dict[str, Any]:
-    """Return the names that every script finds in its globals."""
+    """Return the names in every script's globals."""
     if "redisgears" not in sys.modules:
         install_modules()
     names = {name: value for name, value in _NAMES.items() if name != "error"}
@@ -128,7 +128,7 @@ def install_modules() -> None:
         module.__dict__.update(_NAMES)
         sys.modules[module_name] = module
     sys.modules["redisAI"] = redis_ai
-    # redgrease looks for the builder and the settings in __main__
+    # redgrease reads the builder and the settings from __main__
     vars(sys.modules["__main__"]).update(
         {name: _NAMES[name] for name in ("GB", "GearsBuilder", "configGet", "gearsConfigGet")}
     )

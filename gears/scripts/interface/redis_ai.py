@@ -106,12 +106,12 @@ def _numbers(values: list[Any], kind: np.dtype[Any]) -> Array:
 
 
 def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray | memoryview) -> Tensor:
-    """Return a tensor over packed bytes."""
+    """Return a tensor of packed bytes."""
     return Tensor(from_wire(type, _dims(dims), bytes(blob)))
 
 
 def createTensorFromArray(array: Array) -> Tensor:
-    """Create a tensor over a numpy array. RedisGears does not have this function."""
+    """Return a tensor of a numpy array. RedisGears does not have this function."""
     dtype_name(array)
     return Tensor(array)
 
@@ -122,7 +122,7 @@ def _set_command(key: str, tensor: Tensor) -> tuple[str | int | bytes, ...]:
 
 
 def setTensorInKey(key: str, tensor: Tensor) -> None:
-    """Store a tensor. Like any write, this is replicated."""
+    """Store a tensor. The write is replicated."""
     _set_reply(key, current_host().execute_many([_set_command(key, tensor)])[0])
 
 

@@ -30,7 +30,7 @@ NO_HOOK = (
 
 
 def checked_function(value: object) -> Callable[..., Any]:
-    """Return the value itself; GearsError unless it is a function."""
+    """Return the value if it is a function; otherwise raise GearsError."""
     if not callable(value):
         raise GearsError("argument must be a function")
     return value
@@ -60,7 +60,7 @@ def _entry_id(options: dict[str, Any]) -> str:
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
     """Return a list of names of `register`, in lower case.
 
-    None and an empty list both mean: all; the result is then None.
+    None and an empty list mean all names. The result is then None.
     """
     if not value:
         return None
@@ -127,9 +127,9 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
 
 
 def _timeout_ms(value: object) -> int:
-    """Return the `timeout` of `register` in the form that the module expects.
+    """Return the `timeout` of `register` in the form for the module.
 
-    None becomes the module's default, 0 means no limit.
+    None: the module's default. 0: no limit.
     """
     if value is None:
         return 0

@@ -1,1 +1,1 @@
-"""This room does the jobs of users' scripts: it runs scripts, registers functions and calls them."""
+"""This room handles the jobs of user scripts: it runs scripts, and registers and calls their functions."""

@@ -10,14 +10,14 @@ from ..host.executions import Execution
 
 
 class InOrder:
-    """Executions with one name run one after the other, in the order of their calls."""
+    """Runs executions with the same name one after the other, in the order of their calls."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, asyncio.Future[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, name: Hashable, execution: Execution, run: Coroutine[Any, Any, None]) -> None:
-        """Run an execution when the previous execution with this name has ended, including its thread."""
+        """Run an execution after the end of the previous execution with this name, including its thread."""
         before = self._last.get(name)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last[name] = mine

@@ -1,4 +1,4 @@
-"""The job of `RG.PYEXECUTE`: runs a script once, then publishes its registrations and starts its run."""
+"""The job of `RG.PYEXECUTE`: executes a script once, and then publishes its registrations and starts its run."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
 
 
 def _session_exists(runtime: Runtime, session_id: str) -> bool:
-    """Return whether a session of that id exists, kept by registrations or timers."""
+    """Return whether a session with this id has registrations or timers."""
     timed = any(session.id == session_id for session in runtime.timers.sessions())
     return timed or runtime.sessions.get(session_id) is not None
 
 
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
-    """Raise an error if a trigger belongs to another session that stays.
+    """Raise an error if a trigger belongs to another session that the script does not replace.
 
     Clients get the error as an exception of the script.
     """
@@ -146,7 +146,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
 
 
 async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: bool) -> ScriptRun:
-    """Run the script's source on a function thread; return what the script has requested."""
+    """Execute the script's source on a function thread; return the requests of the script."""
 
     async def execute() -> ScriptRun:
         return execute_source(session, script_globals(), restoring=registers_only)
@@ -158,7 +158,7 @@ async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: 
 
 
 def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
-    """Start the timers that the script has requested with `registerTE`, and end the timers of an earlier version."""
+    """Start the script's timers (`registerTE`), and end the timers of an earlier version of the session."""
     runtime.timers.stop_earlier(session)
     for seconds, function in script.timers:
         runtime.timers.start(session, seconds, function, session.id, "")

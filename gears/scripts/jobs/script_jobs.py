@@ -1,4 +1,4 @@
-"""The jobs of users' scripts and functions, as handlers in the worker's table of jobs."""
+"""The handlers for the jobs of user scripts and user functions, in the worker's table of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .pyexecute import ScriptFailed, ScriptRequest, run_script
 
 
 class ScriptJobs:
-    """Handles the jobs of users' scripts and functions. `add_to` registers the handlers."""
+    """Handles the jobs of user scripts and user functions. `add_to` registers the handlers."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -72,8 +72,8 @@ class ScriptJobs:
         try:
             return self._runtime.sessions.registration(job.registration)
         except GearsError as error:
-            # The module had the registration when the job arrived. A newer version has just replaced it, or this worker
-            # is new.
+            # The module had the registration when the job arrived. Since then, a newer version has replaced it, or this
+            # is a new worker that has not loaded it yet.
             raise GearsError(f"TRYAGAIN the registration {job.registration} is being replaced or loaded") from error
 
     async def _run(
@@ -91,7 +91,7 @@ class ScriptJobs:
     ) -> None:
         """List an execution and wait for its run. With a `name`, runs with this name run one after the other.
 
-        If the run is aborted before it has started, the execution ends, but not the job.
+        If the run is aborted before its start, the execution ends, but the job continues.
         """
         execution.task = asyncio.current_task()
         self._runtime.history.add_registered(registration.id, execution)
@@ -168,10 +168,10 @@ class ScriptJobs:
 
 
 def _failed(execution: Execution) -> str:
-    """Return the job status for an execution that has an error."""
+    """Return the job status for an execution with an error."""
     return "ABORTED" if execution.aborted else "ERR"
 
 
 def _missing_function(registration: Registration) -> JobResult:
-    """Return the result for a stored registration whose own function does not exist in this version of qa-cluster."""
+    """Return the result for a registration of an own function that this version of qa-cluster does not have."""
     return ("ERR", f"ERR this version of qa-cluster has no function {registration.own}: run `qa-cluster up`")

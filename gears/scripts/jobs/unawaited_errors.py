@@ -1,4 +1,4 @@
-"""Logs the errors of futures and coroutines that a function has started but never awaited."""
+"""Logs the errors of futures and coroutines that a function has started and not awaited."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NEVER = "was never retrieved"
 
 
 class _OneLine(logging.Filter):
-    """Turns asyncio's report of an unawaited error into a warning of one line. Other log records do not change.
+    """Converts asyncio's report of an unawaited error to a warning of one line. Does not change other log records.
 
-    It filters the logger instead of one event loop, because functions create their own loops (`asyncio.run` in a
+    The filter is on the logger, not on one event loop, because functions create other loops (`asyncio.run` in a
     thread).
     """
 
@@ -20,7 +20,7 @@ class _OneLine(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and _NEVER in str(record.msg).partition("\n")[0]:
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
-            record.msg = "a function has started work that failed, and has not awaited it: %s"
+            record.msg = "a function has started work and not awaited it, and the work failed: %s"
             record.args, record.exc_info = (error_line(error),), None
         return True
 
@@ -29,5 +29,5 @@ _FILTER = _OneLine()
 
 
 def log_unawaited_errors() -> None:
-    """From now on, log one line for each unawaited error, on every event loop."""
+    """Start to log one line for each unawaited error, on every event loop."""
     logging.getLogger("asyncio").addFilter(_FILTER)

@@ -1,1 +1,1 @@
-"""This room keeps the sessions of scripts: their registrations, the streams that these read, and timers."""
+"""This room manages the sessions of scripts: registrations, streams of registrations, and timers."""

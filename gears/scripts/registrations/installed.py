@@ -1,8 +1,8 @@
-"""The registrations of this shard: in its module, and with their functions in its worker.
+"""Installs and removes the registrations of this shard, in its module and in its worker.
 
-When a new version of a session replaces an old version, the old version is kept until the new version is used. If the
-new version is withdrawn, the old version is restored with the globals of its functions. `onRegistered` runs on every
-shard, and again after a restart.
+When a new version of a session is installed, the old version stays in memory until the new version is used. If the new
+version is withdrawn, the old version is restored with the globals of its functions. `onRegistered` runs on every shard,
+and again after a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNREGISTERED = "execution was aborted: its registration was removed with ABORTPE
 
 
 class Installed:
-    """Installs and removes sessions. If the source of a script is run again, it gets `names` as its globals."""
+    """Installs and removes sessions. `names` are the globals of a script whose source is executed again."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Installed:
         self._on_registered = on_registered
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
-        # the previous version of each session that is being replaced
+        # the old version of each session during its replacement
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
@@ -59,13 +59,13 @@ class Installed:
         return self._sessions.get(session_id)
 
     def stored(self, session_id: str) -> StoredSession | None:
-        """Return a session in the form that other shards get."""
+        """Return a session in the form for other shards."""
         return self._payloads.get(session_id)
 
     def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
-        """Carry out a change and return the ids of the registrations that it drops.
+        """Apply a change; return the ids of the removed registrations.
 
-        `live` is the session itself if its script has just run on this shard.
+        `live` is the session if its script has just run on this shard.
         """
         removed: list[str] = []
         if change.removed is not None:
@@ -80,7 +80,7 @@ class Installed:
         return removed
 
     def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
-        # The session is restored even if `live` is given, to check that it can be loaded after a restart.
+        # Also done with `live`, to check that the session can be loaded after a restart.
         restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
@@ -88,7 +88,7 @@ class Installed:
             gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
             left = {name: registration for name, registration in session.registrations.items() if name not in gone}
             if not left:
-                return  # this version has no registration left, and the session with its name is another version
+                return  # no registration of this version is left, and the session of its name is another version
             session = replace(session, registrations=left)
             stored = stored.restricted_to(session)
         if known is None:
@@ -103,7 +103,7 @@ class Installed:
             self._streams.start(session, registration)
 
     def _adopt(self, session: ScriptSession) -> list[str]:
-        """Use a session for jobs; return the ids of the registrations that it no longer has."""
+        """Use a session for jobs; return the ids of the registrations that it has lost."""
         for registration in session.registrations.values():
             if registration.own in self._functions.by_name:
                 self._functions.add(registration.id, registration.own)
@@ -120,7 +120,7 @@ class Installed:
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
         """Register the session in the module.
 
-        Return False if some of its registrations were unregistered in the meantime.
+        Return False if some of its registrations were unregistered meanwhile.
         """
         try:
             self._host.execute(*session.register_command(stored.payload))
@@ -135,9 +135,7 @@ class Installed:
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """Return the session with the state of its functions, if `stored` is the version in use or the previous
-        version.
-        """
+        """Return the session with its functions' state if `stored` is the current or the previous version."""
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
@@ -151,9 +149,9 @@ class Installed:
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
         """Install and use a session that this shard has missed.
 
-        Pause its registrations if the sender's `orders` say so.
+        Also apply the sender's `orders` to pause its registrations.
 
-        The registrations that it replaces are not unregistered permanently, because only their publisher may do that.
+        Do not permanently unregister the replaced registrations, because only their publisher may do this.
         """
         if self._payloads.get(stored.id) == stored:
             return
@@ -162,29 +160,29 @@ class Installed:
         self.use(stored.id)
 
     def unregister_permanently(self, registration_ids: list[str]) -> None:
-        """Unregister permanently on this shard, including registrations that have not arrived yet."""
+        """Unregister registrations permanently on this shard, including registrations that have not arrived yet."""
         if registration_ids:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
         """Apply orders of another shard to pause or resume registrations.
 
-        Later orders that this shard has are not overwritten.
+        Do not overwrite later orders of this shard.
         """
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
-        """Restore the sessions that the module has stored, when the worker starts."""
+        """Restore the module's stored sessions at the start of the worker."""
         for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
             registered = [known.decode() for known in ids]
             for taken in (*registered, stored.id):
-                self._host.ids.skip_past(taken)  # this includes the ids of a session that cannot be restored
+                self._host.ids.skip_past(taken)  # also the ids of sessions that cannot be restored
             try:
                 session = with_ids(stored.restore(self._names), registered)
                 stored = stored.restricted_to(session)
-            except BaseException as error:  # one broken script must not keep the worker from starting
+            except BaseException as error:  # a broken script must not prevent the start of the worker
                 logger.error("session %s could not be restored: %s", stored.id, error_line(error))
                 continue
             self._payloads[stored.id] = stored
@@ -194,7 +192,7 @@ class Installed:
     def unregister(self, registration_id: str, *, abort_pending: bool = False) -> None:
         """Remove a registration that the module has dropped, so that it is not restored later.
 
-        Its running executions continue. Its pending executions also continue, unless `abort_pending` ends them.
+        Its running executions continue. `abort_pending` ends its pending executions.
         """
         if abort_pending:
             self._history.abort_pending(registration_id, UNREGISTERED)
@@ -207,23 +205,23 @@ class Installed:
             self._timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
-            # other shards get this form; the functions on this shard keep the globals that they have changed
+            # for other shards; the functions on this shard keep their changed globals
             self._payloads[session.id] = stored.restricted_to(session)
 
     def repair(self, registration_id: str) -> None:
-        """Read the streams of a registration and run its `onRegistered` again, because events were dropped."""
+        """Read the streams of a registration and run its `onRegistered` again after dropped events."""
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 
     def promoted(self) -> None:
-        """Do the work that a primary does at its start, because this server has become a primary."""
+        """Do the start-up work of a primary after the promotion of this server."""
         self._streams.promoted()
         for session in self._sessions.all():
             self.use(session.id)
 
     def use(self, session_id: str) -> None:
-        """Start to use an installed session: read its streams, run `onRegistered`, and for own functions check the
-        shard.
+        """Start to use an installed session: read its streams, run `onRegistered`, and check the shard for own
+        functions.
         """
         self._previous.clear()
         self._timers.stop_dead()
@@ -239,7 +237,7 @@ class Installed:
             self._streams.start(session, registration)
         if registration.on_registered is None:
             return
-        # otherwise its earlier timers would run in parallel with the new ones
+        # without this, its earlier timers would run in parallel with the new timers
         self._timers.stop_owned(registration.id)
         self._on_registered.call(session, registration)
 

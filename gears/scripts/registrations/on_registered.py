@@ -1,7 +1,7 @@
-"""Calls `onRegistered`, a script's function that runs when a registration becomes active on a shard.
+"""Calls `onRegistered`, the function of a script that runs when a registration becomes active on a shard.
 
-It runs on a thread, and its failures are logged. The functions of a registration may start when its `onRegistered` has
-returned. If it is a coroutine function, its coroutine continues in the background.
+`onRegistered` runs on a thread. Its failures are logged. The functions of a registration may start after its
+`onRegistered` has returned. For a coroutine function, the coroutine then continues in the background.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OnRegisteredCalls:
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
-        # the future that the functions of a registration wait for, by registration
+        # by registration, the future that its functions wait for
         self._returned: dict[str, asyncio.Future[None]] = {}
 
     def call(self, session: ScriptSession | None, registration: Registration) -> None:
@@ -42,7 +42,7 @@ class OnRegisteredCalls:
             returned = self._returned[registration.id] = self._host.loop.create_future()
             strand = execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
             work = _logged(registration.id, strand.run(self._on_strand(function, registration.id, returned)))
-            task = asyncio.get_running_loop().create_task(work)  # it copies the context with this execution
+            task = asyncio.get_running_loop().create_task(work)  # the task copies the context with this execution
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(lambda _: self._note_returned(registration.id, returned))

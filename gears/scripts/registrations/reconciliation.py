@@ -1,20 +1,20 @@
 """Reconciles the registrations and pauses of all shards (anti-entropy), so that shards agree even if messages were
 lost.
 
-Every few seconds, a worker reads the primaries of `CLUSTER SLOTS`. It sends a digest of its registrations to each
-primary with which it does not agree yet. If the other shard's registrations differ, it replies with their list, and
-this shard corrects itself:
+Every few seconds, a worker reads the primaries from `CLUSTER SLOTS`. It sends a digest of its registrations to each
+primary that had another digest at the last comparison. If the other shard's registrations differ, that shard replies
+with their list, and this shard corrects itself:
 
-- it unregisters what the other shard has unregistered;
+- it removes registrations that the other shard has unregistered;
 - it installs the sessions that it lacks (a shard that joins a cluster starts without sessions);
 - it follows later orders to pause or resume.
 
-It never corrects the other shard, which corrects itself in the same way. When two shards agree, they exchange no more
-messages until one of them changes or has a new worker.
+Each shard corrects only itself. When two shards agree, they exchange no further messages until one shard changes or has
+a new worker.
 
-While a session is being published, shards differ, so they wait until that has ended. If two shards still differ
-afterwards (a script fails on one of them), they compare at growing intervals. After a change of slots, the worker reads
-the streams that came with the slots.
+While a session is being published, shards differ, so they compare after its end. If two shards differ permanently (a
+script fails on one shard), they compare at growing intervals. After a change of slots, the worker reads the streams
+that have arrived with the slots.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_PAUSE_ROUNDS = 32  # about a minute
 @sent
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A shard's reply to another shard's digest: its own registrations, if they differ."""
+    """A shard's reply to another shard's digest: its own registrations if the digests differ."""
 
     publishing: bool
     registrations: RegistrationList | None = None
@@ -63,7 +63,7 @@ class SessionOffer:
 class Difference:
     """Two shards that still differ after this shard has corrected itself.
 
-    It asks again in round `due`, or after a change.
+    This shard asks again in round `due`, or after a change.
     """
 
     own: bytes
@@ -84,10 +84,10 @@ class Reconciliation:
         self._generation = 0
         self._registrations: RegistrationList | None = None
         self._digest = b""
-        # for each shard, the digest that both shards had at their last comparison
+        # the common digest of this shard and each other shard at the last comparison
         self._agreed: dict[str, bytes] = {}
         self._differences: dict[str, Difference] = {}
-        # shards that have asked this shard, including shards without slots
+        # all shards that have sent a digest, including shards without slots
         self._callers: set[str] = set()
         self._rounds = 0
         self._own_slots: list[list[tuple[int, int]]] | None = None
@@ -102,19 +102,19 @@ class Reconciliation:
                 await self.compare_all()
             except (ClusterError, GearsError) as error:
                 logger.info("the other shards cannot be asked now: %s", error)
-            except Exception:  # the next round may succeed; without this loop the shard would miss all later changes
+            except Exception:  # the loop must continue, because the next round may succeed
                 logger.exception("the comparison of registrations with other shards failed")
             await asyncio.sleep(COMPARE_SECONDS)
 
     async def compare_all(self) -> None:
-        """Compare with each primary with which this shard does not agree."""
+        """Compare with each primary that does not agree with this shard."""
         topology, own = self._peers.topology(), self._host.info.shard_id
         if topology is None:
             return
         self._record_slots([topology.ranges_of(shard) for shard in topology.shards if shard.node_id == own])
         self._rounds += 1
         others = ({shard.node_id for shard in topology.shards} | self._callers) - {own}
-        if self._refresh() is None:  # a replica compares only after its promotion
+        if self._refresh() is None:  # a replica does not compare
             others.clear()
         self._agreed = {node: digest for node, digest in self._agreed.items() if node in others}
         self._differences = {node: difference for node, difference in self._differences.items() if node in others}
@@ -126,7 +126,7 @@ class Reconciliation:
         for node, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             try:
                 await self._process(node, sent, answer)
-            except GearsError as error:  # the shard is down or cannot be reached: the next round asks again
+            except GearsError as error:  # the next round asks a shard again that is down or cannot be reached
                 self._callers.discard(node)
                 logger.debug("the registrations of shard %s are unknown: %s", node, error)
 
@@ -154,7 +154,7 @@ class Reconciliation:
             self._installed.unregister_permanently(await self._peers.ask(node, "unregistered?", extra, COMPARE_SECONDS))
         for session_id in self._ahead(theirs):
             offer = await self._peers.ask(node, "session?", session_id, SESSION_SECONDS, SESSION_SECONDS)
-            # both shards may have changed in the meantime
+            # both shards may have changed meanwhile
             if offer is not None and session_id in self._ahead(offer.registrations):
                 self._adopt(node, offer)
         own = self._refresh()
@@ -192,7 +192,7 @@ class Reconciliation:
     def compare(self, sender: str, digest: bytes) -> Comparison:
         """Answer a shard that has sent the digest of its registrations (message ``registrations?``)."""
         own = self._refresh()
-        # A worker that has not completed its first round is still starting, so it cannot offer its sessions yet.
+        # Before its first round is complete, a worker is starting and cannot offer its sessions.
         if own is None or self._registrar.publishing or not self._rounds:
             return Comparison(publishing=True)
         if digest == self._digest:
@@ -215,7 +215,7 @@ class Reconciliation:
         )
 
     def unregistered(self, _sender: str, ids: list[str]) -> list[str]:
-        """Return those of the given registrations that were unregistered on this shard (message ``unregistered?``)."""
+        """Return the given registrations that were unregistered on this shard (message ``unregistered?``)."""
         return sorted(self._unregistered(ids))
 
     def _unregistered(self, ids: Collection[str]) -> set[str]:

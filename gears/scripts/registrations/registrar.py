@@ -1,11 +1,12 @@
 """Registers sessions on all shards or on none.
 
-This shard installs and validates a new version of a session first. Then all other shards install it. If a shard refuses
-it or does not reply, all shards restore the old version. This message is repeated until all have acknowledged it, for
-at most `UNDO_SECONDS`. The session is used (`Installed.use`) only when all shards have installed the new version.
+First, this shard installs and validates a new version of a session. Then all other shards install it. If a shard
+refuses the new version or does not reply, all shards restore the old version. The message to restore is repeated until
+all shards have acknowledged it, for at most `UNDO_SECONDS`. A new version is used (`Installed.use`) only after all
+shards have installed it.
 
-Registrations that were replaced, or that belong to a refused version, are unregistered in the module of every shard
-that can be reached. So a shard that has missed this cannot restore them on other shards (`reconciliation`).
+Replaced registrations, and registrations of a refused version, are unregistered in the module of every reachable shard.
+So an unreachable shard cannot restore these registrations on other shards later (`reconciliation`).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .stored_sessions import Change, StoredSession, dump
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
 BEGIN_SECONDS = 10.0
-UNDO_SECONDS = 30.0  # longer than the module tolerates a silent worker
-# after this time, a shard uses a session even if the message that all shards have installed it has not arrived
+UNDO_SECONDS = 30.0  # above the module's limit for a silent worker
+# after this time, a shard uses a session without the confirmation that all shards have installed it
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
 class Registrar:
-    """Installs sessions on this shard and sends them to the others."""
+    """Installs sessions on this shard and sends them to the other shards."""
 
     def __init__(self, host: ScriptHost, peers: Peers, installed: Installed) -> None:
         self.installed = installed
@@ -54,13 +55,13 @@ class Registrar:
 
     @property
     def publishing(self) -> bool:
-        """Whether this shard or another shard is publishing a session, so that the shards may differ."""
+        """Whether this shard or another shard is publishing a session. Meanwhile, the shards may differ."""
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards. If that fails, undo it on all shards and raise GearsError with the reason.
+        """Register a session on all shards. If this fails, undo it on all shards and raise GearsError with the reason.
 
-        Returns when each `onRegistered` that is no coroutine function has returned on this shard, or after
+        Return when each `onRegistered` on this shard has returned (coroutine functions do not count), or after
         `BEGIN_SECONDS`.
         """
         async with self._publishing:
@@ -70,7 +71,7 @@ class Registrar:
                 await self.installed.until_started(session)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        if self._undoing is not None:  # its repeated messages would otherwise arrive after the new version
+        if self._undoing is not None:  # otherwise, its repeated messages could arrive after the new version
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
@@ -83,7 +84,7 @@ class Registrar:
         others = self._peers.others()
         try:
             replaced_ids = self.installed.install(change, session)
-        except BaseException:  # no other shard has received the session
+        except BaseException:  # at this point, no other shard has received the session
             self._put_back(undo)
             raise
         try:
@@ -109,7 +110,7 @@ class Registrar:
                 logger.error("an earlier version of a session could not be restored: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Return whether a change must be applied. A withdrawal must not undo a later version from another shard."""
+        """Return whether to apply a change. A withdrawal must not undo a later version from another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
@@ -129,7 +130,7 @@ class Registrar:
                     logger.error("a shard did not restore the earlier version of a session: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
-        """Add a registration that a running function makes. The other shards get it in the background."""
+        """Add a registration of a running function. The other shards get the registration in the background."""
         self._spawn(self._extend(session, registration))
 
     async def _extend(self, session: ScriptSession, registration: Registration) -> None:
@@ -160,7 +161,7 @@ class Registrar:
         if change.removed is not None:
             self._expect(change.removed, None)
         if change.stored is not None:
-            # A version that was in use before is used at once. A new version waits for its publisher's confirmation.
+            # An earlier version is used at once. A new version waits for its publisher's confirmation.
             session_id = change.stored.id
             late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
             self._expect(session_id, late)

@@ -1,9 +1,9 @@
-"""Compares the registrations of two shards, and finds what a shard must change to agree with the other shard.
+"""Compares the registrations of two shards, and finds the changes that make a shard agree with the other shard.
 
-Every shard decides for itself, by rules with the same result on all shards:
+Every shard uses the same rules, which have the same result on all shards:
 
 - a registration that was unregistered on any shard is removed;
-- of two versions of a session, the version with the newest registration stays;
+- of two versions of a session, the version with the newest registration is valid;
 - of two orders to pause or resume, the later order is valid.
 
 This module sends no messages.
@@ -37,7 +37,8 @@ class RegistrationList:
 
     @property
     def digest(self) -> bytes:
-        """Return a digest of the registrations and of their order numbers. The sequence of the list has no effect."""
+        """Return a digest of the registrations and the numbers of their orders. It does not depend on the sequence of
+        the list."""
         lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
         return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
@@ -47,7 +48,7 @@ class RegistrationList:
         return {entry.id for entry in self.entries}
 
     def orders_after(self, other: RegistrationList) -> dict[str, int]:
-        """Return the orders in this list that are later than the orders in `other`, by registration."""
+        """Return the orders in this list that are later than in `other`, by registration."""
         known = {entry.id: entry.order for entry in other.entries}
         return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
 
@@ -56,9 +57,7 @@ class RegistrationList:
         return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
 
     def sessions_ahead_of(self, other: RegistrationList, unregistered: Collection[str]) -> list[str]:
-        """Return the sessions that `other` must install from this shard, without the registrations that it has
-        `unregistered`.
-        """
+        """Return the sessions of this list that `other` must install. Ignore the registrations in `unregistered`."""
         here, there = self._by_session(unregistered), other._by_session(())
         return [name for name, ids in here.items() if name not in there or _age(ids) > _age(there[name])]
 
@@ -71,7 +70,7 @@ class RegistrationList:
 
 
 def _age(ids: Iterable[str]) -> tuple[int, int, list[str]]:
-    """Return a key that sorts the versions of a session by age. Ids end with a number that grows with time."""
+    """Return a key that sorts the versions of a session by age. The number at the end of an id grows with time."""
     names = sorted(ids)
     numbers = [name.rpartition("-")[2] for name in names]
     return max((int(number) for number in numbers if number.isdecimal()), default=0), len(names), names

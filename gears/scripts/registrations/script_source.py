@@ -1,4 +1,4 @@
-"""Runs the source of scripts in a new namespace, records their requests, and keeps the source for tracebacks."""
+"""Executes the source of scripts in a new namespace, records their requests, and stores the source for tracebacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sessions import ScriptSession, module_name
 
 @dataclass(slots=True)
 class ScriptRun:
-    """The requests of a running script. They are carried out when the script has ended."""
+    """The requests of a running script. The worker carries out the requests after the end of the script."""
 
     session: ScriptSession
     plan: ExecutionPlan | None = None
@@ -24,7 +24,7 @@ class ScriptRun:
     timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def request_run(self, plan: ExecutionPlan) -> None:
-        """Record the script's run; a script has one run at most."""
+        """Record the script's run. A script has at most one run."""
         if self.plan is not None:
             raise GearsError("Can not run more then 1 executions in a single script")
         self.plan = plan
@@ -34,13 +34,13 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 
 
 def running_script() -> ScriptRun | None:
-    """Return the running script to which the caller belongs; None for code that a script has scheduled for later."""
+    """Return the running script of the caller; None for code that a script has scheduled for later."""
     script = script_run.get()
     return script if script is not None and not script.has_ended else None
 
 
 def remember_source(session_id: str, source: str) -> str:
-    """Keep a script's lines for tracebacks, which may be needed long after; return the script's file name."""
+    """Store a script's lines for later tracebacks; return the script's file name."""
     file_name = f"<script {session_id}>"
     linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
     return file_name

@@ -1,6 +1,6 @@
-"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what uses them, and what they require.
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, with their users and their requirements.
 
-The lists include sessions that only a running execution or a timer uses.
+The lists include sessions whose only user is a running execution or a timer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class SessionDump:
         """Return the reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
         SESSIONS selects sessions by id. Without it, the reply has all live sessions. With DEAD, it instead has the
-        sessions that were replaced or unregistered and that an execution or a timer still uses. VERBOSE shows
-        registrations and requirements in full. SOURCES adds the scripts; the module allows it only to administrators.
+        replaced or unregistered sessions that an execution or a timer still uses. VERBOSE shows registrations and
+        requirements in full. SOURCES adds the scripts; the module allows it only to administrators.
         """
         verbose, dead, sources, names = _parse(arguments)
         users = self._users()
@@ -51,7 +51,7 @@ class SessionDump:
         ]
 
     def requirements(self) -> list[Any]:
-        """Return the reply of ``RG.PYDUMPREQS``: each requirement, with the number of live sessions that have it."""
+        """Return the reply of ``RG.PYDUMPREQS``: each requirement with the number of its live sessions."""
         sessions = {id(session): session for session in (*self._sessions.all(), *self._users())}.values()
         counts = Counter(name for session in sessions if not session.dead for name in set(session.requirements))
         return [_requirement(name, count) for name, count in sorted(counts.items())]
@@ -103,7 +103,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement in the form of the reply, marked as installed.
+    """Return a requirement as in the reply, marked as installed.
 
     Every requirement is installed, because a session with a missing requirement is refused.
     """

@@ -1,8 +1,8 @@
-"""Lets functions that come from another shard use the globals that their session has on this shard.
+"""Makes functions from another shard use their session's globals on this shard.
 
-If a function starts a run, the run's functions are sent to the other shards. There they belong to the same session, and
-must use its globals, which other functions of the session may have changed. So globals are sent by name, not by value.
-Numbers and texts are sent by value. A global that the session on this shard lacks is sent with the function.
+If a function starts a run, the run's functions are sent to the other shards. On each shard, they must use the globals
+of their session, which other functions of the session may have changed. So globals are sent by name, not by value.
+Numbers and texts are sent by value. A global that the sender's session lacks is sent with the function.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from ..runs.sources import KeysOnlySource, PythonSource
 from .on_registered import OnRegisteredCalls
 from .sessions import Registration, ScriptSession, SessionRegistry, module_name
 
-# Functions and classes are sent by value, because a run can have functions that the session lacks.
+# Functions and classes are sent by value, because a run may have functions that the session lacks.
 _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None), types.ModuleType, types.FunctionType)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """Return the globals that the functions of a session share on this shard; None if no function of the session has
-    them.
-    """
+    """Return the common globals of a session's functions on this shard; None if no function of the session has them."""
     name = module_name(session.id)
     for registration in session.registrations.values():
         functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
@@ -42,7 +40,7 @@ def globals_of(session: ScriptSession) -> dict[str, Any] | None:
 
 
 def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
-    """Yield a function, and the functions that it, or a `partial`, contains."""
+    """Yield a function or the function of a `partial`, and all functions that it contains."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -58,7 +56,7 @@ def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a variable that is not set yet
+    except ValueError:  # an unset variable
         return None
 
 
@@ -83,7 +81,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack(value: Any, session: ScriptSession | None) -> bytes:
-    """Pickle functions of a session. The values of the session's globals are left out."""
+    """Pickle functions of a session, without the values of the session's globals."""
     home = globals_of(session) if session is not None else None
     if home is None:
         packed: bytes = cloudpickle.dumps(value)
@@ -101,7 +99,7 @@ def unpack(packed: bytes, session: ScriptSession | None) -> Any:
 
 
 def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
-    """Return a plan from another shard, with functions that use their session's globals on this shard."""
+    """Return a plan from another shard, whose functions use their session's globals on this shard."""
     home = globals_of(session) if session is not None else None
     if home is None or session is None:
         return plan
@@ -116,7 +114,7 @@ def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> Ex
 
 
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """Return a function from the module `name` with the globals `home`. Do the same for functions that it contains."""
+    """Return a function from the module `name` with the globals `home`, also for functions that it contains."""
     if id(value) in seen:
         return seen[id(value)]
     move: Callable[[Any], Any] = functools.partial(_rebound, name=name, home=home, seen=seen)
@@ -163,17 +161,17 @@ class SharedSessions:
         return self._sessions.get(session_id)
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """Return a registration and its session; GearsError if it is missing."""
+        """Return a registration and its session. Raise GearsError if the registration is missing."""
         return self._sessions.registration(registration_id)
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle a value that has functions of a session, for the other shards."""
+        """Pickle a value with functions of a session for the other shards."""
         return pack(value, self._of(session_id))
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
         """Return the value that `pack` has pickled on another shard.
 
-        GearsError if the session lacks one of its globals here.
+        Raises GearsError if the session lacks one of the globals on this shard.
         """
         return unpack(packed, self._of(session_id))
 

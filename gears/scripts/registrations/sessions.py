@@ -1,4 +1,4 @@
-"""Sessions: the registrations of a script, under the script's id. Also the table of the sessions on this shard."""
+"""Sessions, which are the registrations of one script, and the table of all sessions on this shard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Registration:
     """One call of `register()`: its source, steps and options.
 
     Attributes:
-        own: the name of the own function that the worker calls instead of steps; empty for a user's registration.
+        own: the name of the own function that the worker calls instead of steps; empty for a user function.
         cost_from: the index of the first argument of a trigger that counts as one unit of cost; 0: no argument counts.
     """
 
@@ -44,11 +44,11 @@ class Registration:
     cost_from: int = 0
 
     def plan(self) -> ExecutionPlan:
-        """Return the plan that each of its events runs."""
+        """Return the plan for each event."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
     def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
-        """Return the plan that a call of the trigger runs. With the mode ``async``, every shard gets the arguments."""
+        """Return the plan for a call of the trigger. With the mode ``async``, every shard gets the arguments."""
         return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
@@ -65,7 +65,7 @@ class Registration:
 def own_registration(registration_id: str, function: OwnFunction) -> Registration:
     """Return the registration of an own function. The registration stores only the function's name.
 
-    The function runs with the worker's rights, so users of the API need no rights to indexes and locks.
+    The function has the worker's rights, so users of the API need no rights to indexes and locks.
     """
     if isinstance(function, OwnKeyFunction):
         source: RegisteredSource = KeysSource(
@@ -81,7 +81,7 @@ def own_registration(registration_id: str, function: OwnFunction) -> Registratio
 
 @dataclass(slots=True)
 class ScriptSession:
-    """The session of a script. `dead` is true if it was replaced or has lost its last registration."""
+    """The session of a script. `dead`: it was replaced, or has lost its last registration."""
 
     id: str
     description: str
@@ -91,7 +91,7 @@ class ScriptSession:
     dead: bool = False
 
     def register_command(self, payload: bytes) -> tuple[Argument, ...]:
-        """Return the command `QA.REGISTER` that stores this session in its current state."""
+        """Return the command `QA.REGISTER` to store this session in its current state."""
         fields: list[Argument] = []
         for registration in self.registrations.values():
             fields += registration.arguments(self)
@@ -99,13 +99,13 @@ class ScriptSession:
 
 
 def session_of(execution: Execution | None) -> ScriptSession | None:
-    """Return the session that an execution belongs to; None if the execution has no script session."""
+    """Return the session of an execution; None if the execution has no script session."""
     owner = execution.session if execution is not None else None
     return owner if isinstance(owner, ScriptSession) else None
 
 
 class SessionRegistry:
-    """The sessions that have registrations on this shard."""
+    """All sessions with registrations on this shard."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, ScriptSession] = {}
@@ -134,7 +134,7 @@ class SessionRegistry:
         raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Add a session, or replace the session with its id; return the ids of the registrations that this removes."""
+        """Add a session, or replace the session with its id; return the ids of the removed registrations."""
         gone = self.remove(session.id)
         session.dead = False
         self._sessions[session.id] = session

@@ -1,8 +1,8 @@
-"""Writes and reads sessions in the form in which the module stores them and other shards get them.
+"""Writes and reads sessions in the form for the module and for other shards.
 
-A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. A
-registration of an own function has only the function's name. Bytecode of another Python or format version cannot be
-loaded. Then the stored source is run again, and its `run()` is ignored.
+A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. For an
+own function, it contains only the function's name. Bytecode of another Python or format version cannot be loaded. Then
+the stored source is executed again, and its `run()` is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .script_source import remember_source, rerun
 from .sessions import Registration, ScriptSession
 
 logger = logging.getLogger(__name__)
-# Increase this number if a class of this package that is in a payload gets another module, name or field.
+# Increase this number after a change of the module, name or fields of a class in payloads.
 FORMAT = 5
 _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
 
@@ -35,22 +35,22 @@ class StoredRegistrations:
 
 
 def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = ()) -> bytes:
-    """Return the payload of a session; GearsError when a function cannot be pickled."""
+    """Return the payload of a session. Raise GearsError if a function cannot be pickled."""
     try:
         pickled: bytes = cloudpickle.dumps(StoredRegistrations(list(registrations), requirements))
-    except Exception as error:  # pickling runs code of the functions' own objects
+    except Exception as error:  # pickling runs code of users' objects
         raise GearsError(f"Error occured when serialized a python callback: {error}") from error
     return _PREFIX + pickled
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """Read a payload. Return None if another Python or version wrote it: then its source must be run again."""
+    """Read a payload. Return None for another Python or format version: then the source must be executed again."""
     if not payload.startswith(_PREFIX):
         return None
     try:
         stored: StoredRegistrations = cloudpickle.loads(payload[len(_PREFIX) :])
     except (ImportError, AttributeError) as error:
-        logger.warning("a stored session uses a missing name, its source is run again: %s", error)
+        logger.warning("a stored session uses a missing name, so its source is executed again: %s", error)
         return None
     return stored
 
@@ -58,7 +58,7 @@ def load(payload: bytes) -> StoredRegistrations | None:
 @sent
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session in the form in which it is kept and sent."""
+    """A session in the form for storage and for other shards."""
 
     id: str
     description: str
@@ -66,7 +66,7 @@ class StoredSession:
     payload: bytes
 
     def restore(self, names: Mapping[str, Any]) -> ScriptSession:
-        """Return the session with its functions. If they cannot be loaded, run its source again with `names`."""
+        """Return the session with its functions. If they cannot be loaded, execute its source again with `names`."""
         remember_source(self.id, self.script_source)
         stored = load(self.payload)
         if stored is None:
@@ -75,9 +75,7 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def restricted_to(self, session: ScriptSession) -> StoredSession:
-        """Return a copy with only the registrations in `session`. If another Python has pickled it, it is pickled
-        again.
-        """
+        """Return a copy with only the registrations in `session`. Pickle it again if another Python has pickled it."""
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -89,10 +87,10 @@ class StoredSession:
 
 
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
-    """Return a restored session, with only the registrations that the module still has, and with the module's ids.
+    """Return a restored session with only the registrations in the module, and with the module's ids.
 
-    If the source was run again, its registrations have new ids. They are matched with the module's ids by their order
-    in the script.
+    After another execution of the source, its registrations have new ids. The order in the script maps these to the
+    module's ids.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -109,9 +107,9 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 class Change:
     """A change of a shard: install the session `stored`, or remove the session `removed`.
 
-    Changes that are sent have increasing numbers. A change may be sent twice, and must not undo later changes. A change
-    that withdraws a version names its registrations in `undone`. They are unregistered. The rest of the change is
-    skipped if another version has replaced them.
+    The changes that a shard sends have increasing numbers. A change may be sent twice, and must not undo later changes.
+    If a change withdraws a version, `undone` has the registrations of this version, which are unregistered. The rest of
+    such a change is skipped if another version has replaced this version.
     """
 
     stored: StoredSession | None

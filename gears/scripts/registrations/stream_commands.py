@@ -1,4 +1,4 @@
-"""Builds the commands that read streams in their consumer group, and parses their replies."""
+"""Builds the commands to read streams in a consumer group, and parses their replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Return whether the stream exists. If the consumer group is not known to exist, it is created."""
+    """Return whether the stream exists. Create its consumer group if it is missing or unknown."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False
@@ -30,7 +30,7 @@ def has_group(host: ScriptHost, stream: Stream) -> bool:
 
 
 def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
-    """Return the command that reads as many entries as the batch lacks, from the stream's current position on."""
+    """Return the command to read the missing entries of the batch, from the stream's current position on."""
     wanted = source.batch - len(stream.entries)
     start = b">" if stream.delivery is Delivery.NEW else stream.cursor
     return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
@@ -45,7 +45,7 @@ def take_new(stream: Stream, reply: Reply) -> None:
 
 
 class Records:
-    """The records of a batch, and how many of them a run has taken."""
+    """The records of a batch, and the number of records that a run has taken."""
 
     def __init__(self, key: bytes, batch: list[Entry]) -> None:
         self._key = key
@@ -61,7 +61,7 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """Return the status of each stream registration in the module. An earlier worker or replication has set it."""
+    """Return the status of each stream registration in the module, from an earlier worker or from replication."""
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
@@ -73,6 +73,6 @@ def known_statuses(host: ScriptHost) -> dict[str, str]:
 
 
 def check_report(reply: Reply) -> None:
-    """If the report of a batch was refused, log that, unless the registration was removed in the meantime."""
+    """Log a refused report of a batch, except if its registration was removed meanwhile."""
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
         logger.error("the module refused the report of a batch: %s", reply)

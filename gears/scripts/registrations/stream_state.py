@@ -1,4 +1,4 @@
-"""The worker's state of each stream registration, and of each stream that it reads for a registration."""
+"""The state of each stream registration, and of each stream that the worker reads for a registration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase(enum.Enum):
 
 
 class Delivery(enum.IntEnum):
-    """Which entries of a stream are read: first those of a second run, then delivered entries, then new entries."""
+    """The kinds of entries, in the order of reading: entries of a second run, delivered entries, new entries."""
 
     SECOND = 0
     FIRST = 1
@@ -36,14 +36,14 @@ CONSUMERS = {Delivery.SECOND: SECOND_CONSUMER, Delivery.FIRST: CONSUMER, Deliver
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """A stream of a registration, and its entries that were read but not acknowledged yet."""
+    """A stream of a registration, and its entries that were read but not acknowledged."""
 
     key: bytes
     phase: Phase = Phase.IDLE
     # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
-    # whether a registration that has ended may have left unacknowledged entries: they are read when `entries` is empty
+    # whether an ended registration may have left unacknowledged entries, to be read when `entries` is empty
     left_over: bool = False
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND
@@ -51,11 +51,11 @@ class Stream:
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
-    # whether the entries remain from an aborted batch, so that they do not wait for a full batch
+    # whether the entries are the rest of an aborted batch, which does not wait for a full batch
     cut_short: bool = False
 
     def start_over(self) -> None:
-        """Make the next read start again at the first unacknowledged entry."""
+        """Make the next read start at the first unacknowledged entry."""
         self.entries.clear()
         self.left_over = False
         self.delivery, self.cursor = Delivery.SECOND, b"0"
@@ -76,7 +76,7 @@ class Consumer:
     source: StreamSource
     streams: dict[bytes, Stream] = field(default_factory=dict)
     paused: bool = False
-    # whether it was unregistered, replaced, or ended by `onFailedPolicy="abort"`
+    # whether it was unregistered, replaced, or stopped by `onFailedPolicy="abort"`
     ended: bool = False
 
     @property

@@ -1,17 +1,17 @@
-"""Runs registrations of a StreamSource. The batches of a stream run one after the other, and then are acknowledged.
+"""Runs registrations of a StreamSource. The batches of a stream run one after the other.
 
 The module only reports that an entry was added to a stream. The worker reads each stream in the consumer group that
-RedisGears used. First it reads entries that were delivered but not acknowledged, because their worker or primary died.
-Then it reads new entries. After its run, a batch is acknowledged and the stream is trimmed. At most `MAX_RUNNING`
-batches of all streams run at once. The others wait in the order of their reports.
+RedisGears also uses. It first reads delivered but unacknowledged entries, whose worker or primary has died. Then it
+reads new entries. After the run of a batch, the worker acknowledges the batch and trims the stream. At most
+`MAX_RUNNING` batches of all streams run at once. The other batches wait in the order of their reports.
 
-A batch must not kill one worker after the other. Before entries run a second time, they are claimed for a second
-consumer. If a worker finds entries of this second consumer, they have already killed two workers. They count as failed
-without a third run, unless their registration retries. Batches of such entries run one at a time, so that no batch is
-blamed for another's crash.
+A batch must not kill one worker after the other. Before a second run of entries, the worker claims them for a second
+consumer. Entries of the second consumer that a worker finds have already killed two workers. These entries count as
+failed without a third run, except if their registration retries. Second runs of batches run one at a time, so that a
+crash has only one possible cause.
 
-`qa.background-timeout-ms` is the only time limit of a batch. If a batch is aborted, the entries that had started count
-as failed. The other entries stay for the next batch.
+`qa.background-timeout-ms` is the only time limit of a batch. After an abort of a batch, the started entries count as
+failed. The other entries stay for the next batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOST_SECONDS = 1.0
 
 # Errors of a server that does not have the stream, or that may not write to it.
 _NOT_SERVED = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
-# if a registration has more streams than this, the state of a stream without entries is not kept
+# above this number of a registration's streams, the state of streams without entries is dropped
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 
@@ -62,7 +62,7 @@ class Streams:
         self._history = history
         self._distributor = distributor
         self._consumers: dict[str, Consumer] = {}
-        # registrations that have ended while a batch still runs
+        # ended registrations with a running batch
         self._leaving: set[Consumer] = set()
         self._queue: deque[tuple[Consumer, Stream]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +83,7 @@ class Streams:
         self._spawn(self._scan(consumer))
 
     def stop(self, registration_id: str) -> None:
-        """Stop reading for a registration. A batch that is running is completed and acknowledged."""
+        """Stop reading for a registration. A running batch is completed and acknowledged."""
         consumer = self._consumers.pop(registration_id, None)
         if consumer is None:
             return
@@ -96,7 +96,7 @@ class Streams:
                 self._leave_to_others(key)
 
     def _leave_to_others(self, key: bytes) -> None:
-        """Make the other registrations read the entries that an ended registration left unacknowledged."""
+        """Make the other registrations read the unacknowledged entries of an ended registration."""
         for consumer in self._consumers.values():
             stream = consumer.streams.get(key)
             if stream is None:
@@ -106,7 +106,7 @@ class Streams:
                 self._wake(consumer, key)
 
     def notice(self, registration_id: str, key: bytes) -> None:
-        """Wake a registration: an entry was added to a stream."""
+        """Wake a registration after the addition of an entry to a stream."""
         consumer = self._consumers.get(registration_id)
         if consumer is not None:
             self._wake(consumer, key)
@@ -121,11 +121,11 @@ class Streams:
             self._spawn(self._scan(consumer))
 
     def promoted(self) -> None:
-        """Read all streams again, because this server has become a primary, and its predecessor may have left pending
+        """Read all streams again after the promotion of this server, because the previous primary may have left pending
         entries.
         """
         for registration_id, status in known_statuses(self._host).items():
-            if status == "ABORTED":  # on the previous primary: a failed batch may succeed here
+            if status == "ABORTED":  # set by the previous primary; the failed batch may succeed on this server
                 self._host.execute("QA.STREAM", registration_id, "OK")
                 if registration_id in self._consumers:
                     self._consumers[registration_id].ended = False
@@ -139,7 +139,7 @@ class Streams:
         """Find streams that arrived with slots from another shard, because no event reports them."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
-                if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had it meanwhile
+                if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had the stream meanwhile
                     stream.start_over()
             self._spawn(self._scan(consumer))
 
@@ -187,7 +187,7 @@ class Streams:
             self._spawn(self._work(*self._queue.popleft()))
 
     async def _work(self, consumer: Consumer, stream: Stream) -> None:
-        """Run one batch of a stream, if there is one, then schedule the next."""
+        """Run one batch of a stream, if it has entries, and schedule the next batch."""
         stream.phase = Phase.RUNNING
         stream.again = False
         due = False
@@ -203,7 +203,7 @@ class Streams:
             self._schedule_next(consumer, stream, due)
 
     def _schedule_next(self, consumer: Consumer, stream: Stream, due: bool) -> None:
-        """After a stream's turn, queue the stream again or forget it. Then start the next streams in the queue."""
+        """After a stream's turn, queue the stream again or drop its state. Then start the next streams in the queue."""
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
             self._enqueue(consumer, stream)
@@ -216,23 +216,24 @@ class Streams:
         self._dispatch()
 
     def _is_left(self, key: bytes) -> bool:
-        """Return whether a registration that has ended still runs a batch of the stream.
+        """Return whether an ended registration still runs a batch of the stream.
 
-        At the end of the batch, that registration wakes the others.
+        At the end of this batch, the ended registration wakes the other registrations.
         """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)
 
     def _others(self, stream: Stream) -> list[Stream]:
-        """Return the state of the same stream for other registrations that hold entries of it."""
+        """Return the state of the same stream for each other registration that has entries of it."""
         found = [consumer.streams.get(stream.key) for consumer in (*self._consumers.values(), *self._leaving)]
         return [other for other in found if other is not None and other is not stream and other.entries]
 
     def _read_failed(self, consumer: Consumer, stream: Stream, error: Exception) -> None:
-        """Stop reading a stream that was removed, has moved to another shard, or is now on a replica.
+        """Handle an error of a read. Stop reading a stream that was removed or migrated, or if this server is a replica
+        now.
 
-        After any other error (the server is busy with a script, its disk is full), read the stream again soon, because
-        no event would start that before the next entry.
+        After any other error (the server is busy with a script, its disk is full), read the stream again soon.
+        Otherwise, it would not be read before its next entry.
         """
         stream.start_over()
         stream.has_group = False
@@ -278,11 +279,11 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # All registrations share one consumer. Entries on which another registration is working were not left behind.
+        # All registrations share one consumer. Exclude entries that another registration is processing.
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
-        if gone:  # trimmed or deleted while they were pending
+        if gone:  # trimmed or deleted pending entries
             self._host.execute("XACK", stream.key, GROUP, *gone)
         if arrived:
             stream.cursor = arrived[-1][0]
@@ -297,7 +298,7 @@ class Streams:
         batch = stream.entries[: consumer.source.batch]
         if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)
-        self._running -= 1  # while it waits for the lock, it must not count as a running batch
+        self._running -= 1  # a batch that waits for the lock does not count as running
         self._dispatch()
         try:
             async with self._one_redelivered:
@@ -311,7 +312,7 @@ class Streams:
         if stream.delivery is Delivery.FIRST:
             self._claim(stream, batch, SECOND_CONSUMER)
         continues = await self._run_batch(consumer, stream, batch)
-        if stream.entries:  # not acknowledged, but no worker was lost
+        if stream.entries:  # unacknowledged entries, although no worker was lost
             self._claim(stream, batch, CONSUMER)
         return continues
 
@@ -337,7 +338,7 @@ class Streams:
         await self._on_registered.until_returned(registration.id)
         records = Records(stream.key, batch)
         await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
-        # an aborted run may still be working on an entry, which must not count as ended
+        # an aborted run may still process an entry, which must not count as ended
         await execution.until_ended()
         begun = batch[: records.taken] if execution.aborted else batch
         stream.cut_short = len(begun) < len(batch)
@@ -351,12 +352,12 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
-        """Settle the processed entries: the first entries of the batch, or all. The other entries stay."""
+        """Settle the processed entries: all entries, or the first entries of the batch. The other entries stay."""
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
         lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))
         outcome = "ABORTED" if execution.aborted else "ERR" if execution.errors else "OK"
-        # an error may quote text that cannot be encoded, but the batch must be settled
+        # an error may contain text that cannot be encoded, but the batch must be settled
         failure = (execution.failure or "").encode("utf-8", "backslashreplace")
         numbers: tuple[Argument, ...] = (outcome, run_us, lag_ms, failure)
         if any(text.startswith("PAUSE") for text in execution.errors):
@@ -384,7 +385,8 @@ class Streams:
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
-        if consumer.source.trim and ids and not stream.left_over:  # remaining entries may be older; later batches trim
+        # entries left by another registration may be older, so later batches trim
+        if consumer.source.trim and ids and not stream.left_over:
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))
         idle = not (consumer.stopped or stream.entries or stream.left_over)
@@ -400,9 +402,7 @@ class Streams:
         return bool(stream.entries) or not reads_on
 
     def _first_needed(self, stream: Stream, done: bytes) -> str:
-        """Return the id up to which a stream may be trimmed, because other registrations may still work on earlier
-        entries.
-        """
+        """Return the id before which a stream may be trimmed, because no registration needs earlier entries."""
         milliseconds, _, sequence = done.partition(b"-")
         needed = (int(milliseconds), int(sequence) + 1)
         for holder in (*self._others(stream), *((stream,) if stream.entries else ())):
@@ -432,5 +432,5 @@ class Streams:
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception as error:  # a fault of this package: the stream waits until its next entry, the others continue
+    except Exception as error:  # a fault of this package: only this stream waits, until its next entry
         logger.exception("a stream is not read any more: %s", error_line(error))

@@ -1,8 +1,7 @@
 """`registerTE`: functions that run at intervals while their session exists on this shard.
 
-A timer belongs to the worker that has started it. If a script starts a timer, it runs only on the shard that ran the
-script, until that worker ends. If `onRegistered` starts a timer, it runs on every shard, and starts again with each
-worker.
+A timer belongs to the worker that has started it. A script's timer runs only on the shard that ran the script, until
+this worker ends. A timer of `onRegistered` runs on every shard, and starts again with each new worker.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MIN_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A running timer. `owner` is the id of the execution, registration or session that has started it."""
+    """A running timer. `owner` is the id of the execution, registration or session that started it."""
 
     session: ScriptSession
     owner: str
@@ -60,7 +59,7 @@ class Timers:
         self._stop(lambda timer: timer.session.id == session.id and timer.session is not session)
 
     def stop_dead(self) -> None:
-        """End the timers of sessions that have been replaced or have ended."""
+        """End the timers of replaced and ended sessions."""
         self._stop(lambda timer: timer.session.dead)
 
     def stop_owned(self, owner: str) -> None:
@@ -99,7 +98,7 @@ async def _call(function: Callable[[], Any]) -> None:
 
 
 def check_timer(seconds: object, function: object) -> None:
-    """Raise if these cannot be the interval and function of a timer."""
+    """Raise an error if these are not a valid interval and function of a timer."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
         raise GearsError(f"registerTE needs a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
     if not callable(function):

@@ -1,4 +1,4 @@
-"""Awaits coroutines and futures of functions. Coroutines run on their own loop, not on the worker's event loop."""
+"""Awaits coroutines and futures of functions. Coroutines run on a separate event loop, not on the worker's loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def settled(value: Any) -> Any:
     if asyncio.isfuture(value):
         return await _of_other_loop(value)
     work = _Coroutine(current_host(), value)
-    del value  # a reference here would keep alive a future that no other code can continue
+    del value  # a reference here would keep an unreachable future alive
     return await work.result()
 
 
@@ -78,7 +78,7 @@ class _Coroutine:
             self._outcome.set_result(result)
 
     async def _drive(self, value: Any) -> tuple[Any, BaseException | None]:
-        """Return the value and the error. The error is not raised, because SystemExit would end that loop."""
+        """Return the value and the error. Do not raise the error, because SystemExit would end the loop."""
         try:
             if inspect.iscoroutine(value):
                 value = guarded(value, self._host.atomic, self._section)
@@ -89,7 +89,7 @@ class _Coroutine:
             return None, error
 
     async def result(self) -> Any:
-        """Return the value or raise the error. If the caller is cancelled, the coroutine ends first."""
+        """Return the value or raise the error. If the caller is cancelled, wait for the end of the coroutine."""
         try:
             value, error = await asyncio.shield(self._outcome)
         except asyncio.CancelledError:
@@ -103,9 +103,9 @@ class _Coroutine:
         return value
 
     def _end(self, waited: float) -> None:
-        """Cancel the coroutine if it waits, interrupt it if it runs, and repeat this until it has ended.
+        """Cancel a waiting coroutine, or interrupt a running coroutine. Repeat this until the coroutine has ended.
 
-        The coroutine has time to await its clean-up: a second after an interruption, `STUCK_SECONDS` after a
+        The time for the coroutine's clean-up is a second after an interruption, and `STUCK_SECONDS` after a
         cancellation.
         """
         if self._ended:
@@ -115,7 +115,7 @@ class _Coroutine:
             self._cancelled = True
             self._there.call_soon_threadsafe(self._cancel)
         if waited >= STUCK_SECONDS and self._section.running:
-            self._host.threads.give_up("a coroutine that was aborted does not end and blocks all others")
+            self._host.threads.give_up("an aborted coroutine does not end and blocks all other coroutines")
         self._host.loop.call_later(AGAIN_SECONDS, self._end, waited + AGAIN_SECONDS)
 
     def _cancel(self) -> None:

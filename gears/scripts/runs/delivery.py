@@ -1,11 +1,10 @@
-"""Delivers the messages between the parts of a run once and in order, over a bus that loses messages.
+"""Delivers each message between the parts of a run once and in order, over a bus that loses messages.
 
-The bus of a new cluster drops messages from a node that the receiver does not know yet, or whose key it lacks. Every
-bus drops messages when a link breaks. So the messages of a run from one shard to another are numbered from 1. The
-sender keeps a message and resends it until the receiver acknowledges it. A *receipt* for a number acknowledges all
+The bus drops messages when a link breaks. In a new cluster, it also drops messages from nodes that are unknown to the
+receiver, or whose key the receiver lacks. So the messages of a run from one shard to another are numbered from 1. The
+sender stores a message and resends it until the receiver acknowledges it. A *receipt* for a number acknowledges all
 messages up to this number. The receiver processes each number once, and in order. Before it takes part in the run, the
-receiver acknowledges nothing, so it gets every message again that it has dropped. It keeps messages of a run that has
-not started here only for some seconds.
+receiver stores messages only for some seconds and acknowledges no message. So the sender resends all dropped messages.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ...shard.messages import sent
 logger = logging.getLogger(__name__)
 AGAIN_SECONDS = 0.5
 AT_ONCE = 64
-"""The most unacknowledged messages that are resent at a time: usually one was lost, and the receiver has the rest."""
+"""The maximum number of messages resent at a time. Usually one message was lost, and the receiver has the rest."""
 MAX_HELD_MESSAGES = 4096
 MAX_HELD_RUNS = 64
 EARLY_SECONDS = 5.0
-"""Messages of a run that has not started are dropped after this time; usually its request is some ms late."""
+"""Messages are dropped if their run has not started after this time. Usually its request is only some ms late."""
 MAX_BYTES = 512 << 20
 MAX_KNOWN = 10_000
 
@@ -42,7 +41,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """The number of the message, among the messages of its sender to this receiver in this run."""
+        """The number of the message among its sender's messages to this receiver in this run."""
 
     @property
     def size(self) -> int:
@@ -62,14 +61,14 @@ UP_TO_ALL = 1 << 60
 
 
 class Recent:
-    """The newest names. Older names are forgotten."""
+    """A set of the newest names. Older names are dropped."""
 
     def __init__(self, most: int = MAX_KNOWN) -> None:
         self._most = most
         self._names: OrderedDict[str, None] = OrderedDict()
 
     def add(self, name: str) -> None:
-        """Remember a name, and forget the oldest names beyond the limit."""
+        """Add a name, and drop the oldest names above the limit."""
         self._names[name] = None
         while len(self._names) > self._most:
             self._names.popitem(last=False)
@@ -87,7 +86,7 @@ class _Unacknowledged:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """The messages of a run that a shard has not acknowledged, and the reason why the last one could not be sent."""
+    """The messages of a run that a shard has not acknowledged, and the error of the last failed send."""
 
     last: int = 0
     problem: str = ""
@@ -96,7 +95,7 @@ class _Outgoing:
 
 
 class Sending:
-    """The messages that this shard has sent, until other shards acknowledge them. Any thread may send."""
+    """The sent messages of this shard that are not acknowledged. Any thread may send."""
 
     def __init__(self, send: Callable[[str, str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send
@@ -106,12 +105,12 @@ class Sending:
         self._over = Recent()
 
     def send(self, node: str, kind: str, message: Any) -> None:
-        """Send a message of a run with its next number, now or as soon as that is possible.
+        """Send a message of a run with the next number, now or as soon as possible.
 
-        GearsError if more than `MAX_BYTES` of the run's records are not acknowledged.
+        Raises GearsError if more than `MAX_BYTES` of the run's records are not acknowledged.
         """
         with self._lock:
-            if message.id in self._over:  # from a thread of a function that continues after its run
+            if message.id in self._over:  # the sender is a thread that continues after its run
                 return
             outgoing = self._runs.setdefault(message.id, {}).setdefault(node, _Outgoing())
             if outgoing.bytes + message.size > MAX_BYTES:
@@ -126,7 +125,7 @@ class Sending:
         self._try(message.id, node, kept)
 
     def confirmed(self, node: str, receipt: Receipt) -> None:
-        """Forget the messages that a shard has acknowledged (message ``receipt``)."""
+        """Drop the messages that a shard has acknowledged (message ``receipt``)."""
         with self._lock:
             outgoing = self._runs.get(receipt.id, {}).get(node)
             while outgoing is not None and outgoing.kept and next(iter(outgoing.kept)) <= receipt.number:
@@ -134,7 +133,7 @@ class Sending:
                 outgoing.bytes -= kept.message.size
 
     def resend(self, run_id: str) -> bool:
-        """Resend the messages whose receipt is late. Return whether any message of the run still has no receipt."""
+        """Resend the messages with a late receipt. Return whether any message of the run has no receipt."""
         now = self._clock()
         due: list[tuple[str, _Unacknowledged]] = []
         waits = False
@@ -153,7 +152,7 @@ class Sending:
         problem = ""
         try:
             self._send(node, kept.kind, kept.message)
-        except GearsError as error:  # this server does not know the node yet or any more, or lacks its key
+        except GearsError as error:  # the node is unknown to this server, or its key is missing
             problem = str(error)
         with self._lock:
             outgoing = self._runs.get(run_id, {}).get(node)
@@ -164,7 +163,7 @@ class Sending:
             logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
 
     def problems(self, run_id: str) -> list[str]:
-        """Return, for each shard to which the last message of a run could not be sent, the reason."""
+        """Return the reason for each shard if the last send of a message of the run has failed."""
         with self._lock:
             shards = self._runs.get(run_id, {}).items()
             return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]
@@ -178,34 +177,34 @@ class Sending:
 
 @dataclass(slots=True)
 class _Incoming:
-    """The messages of a run that have arrived from one shard and have not been processed."""
+    """The received messages of a run from one shard that have not been processed."""
 
     taken: int = 0
     held: dict[int, Any] = field(default_factory=dict)
 
 
 class Arrivals:
-    """The messages that have arrived for runs: in order, each once. Only the worker's event loop uses this object."""
+    """The received messages of all runs, in order and without duplicates. For the worker's event loop only."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._runs: dict[str, dict[str, _Incoming]] = {}
-        # the runs that have not started on this shard, and when their first message arrived
+        # the runs that have not started on this shard, and the arrival times of their first messages
         self._early: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
         """Record the start of a run on this shard.
 
-        From now on, its messages are not dropped to make space for other runs.
+        After this, its messages are not dropped to make space for other runs.
         """
         self._runs.setdefault(run_id, {})
         self._early.pop(run_id, None)
 
     def hold(self, sender: str, message: Numbered) -> None:
-        """Keep a message until its turn.
+        """Store a message until its turn.
 
-        Drop a duplicate, and drop a message above the limits, because it will be resent.
+        Drop duplicates, and messages above the limits, which will be resent.
         """
         if message.id not in self._runs:
             self._early[message.id] = self._clock()
@@ -217,15 +216,15 @@ class Arrivals:
         full = len(incoming.held) >= MAX_HELD_MESSAGES or self._bytes + message.size > MAX_BYTES
         if (
             full and message.number != incoming.taken + 1
-        ):  # the next message in order is kept even then, because it lets the others be processed
+        ):  # the next message in order is stored at the limit too, because other messages wait for it
             return
         incoming.held[message.number] = message
         self._bytes += message.size
 
     def expire(self) -> float | None:
-        """Drop old messages of runs that have not started. Return the seconds until the next ones are due, or None.
+        """Drop old messages of runs that have not started. Return the seconds until the next expiry, or None.
 
-        No message is lost: the sender resends it, because it has no receipt.
+        No message is lost, because the sender resends messages without a receipt.
         """
         oldest = self._clock() - EARLY_SECONDS
         while self._early:
@@ -236,7 +235,7 @@ class Arrivals:
         return None
 
     def due(self, run_id: str, sender: str) -> list[Any]:
-        """Return the messages of a sender that are next in order. They count as processed from now on."""
+        """Return the messages of a sender that are next in order, and count them as processed."""
         incoming = self._runs.get(run_id, {}).get(sender)
         found = []
         while incoming is not None and incoming.taken + 1 in incoming.held:

@@ -1,15 +1,13 @@
-"""Runs over all shards: each shard runs the plan's stages on its own records, and boundaries move records between
-shards.
+"""Runs over all shards: each shard runs the plan's stages on its records, and boundaries move records between shards.
 
 The origin sends the plan to all primaries, with one table of slots that is valid for the whole run. A *repartition*
-sends a record to the owner of its key's slot. A *collect* sends it to the origin. A shard that has finished a stage
-sends an end marker to all shards that may have received records from it. A stage ends when all its markers have
-arrived.
+sends a record to the owner of its key's slot. A *collect* sends a record to the origin. After a stage, a shard sends an
+end marker to all possible receivers of its records. A stage ends on a shard when all end markers for it have arrived.
 
 The bus loses messages when a link breaks, and in a new cluster. So messages are resent until they are acknowledged. A
-run starts once on each shard (`invitations.py`), and its messages are processed once and in order (`delivery.py`). If a
-run makes no progress for `ExecutionMaxIdleTime`, it ends with an error on every shard. If the origin of a part no
-longer exists, the part ends, even if its functions still run (`origin.py`).
+run starts once on each shard (`invitations.py`), and its messages are processed once and in order (`delivery.py`).
+After `ExecutionMaxIdleTime` without progress, a run ends with an error on every shard. A part also ends if its origin
+does not exist any more, even if its functions still run (`origin.py`).
 """
 
 from __future__ import annotations
@@ -45,24 +43,24 @@ logger = logging.getLogger(__name__)
 IDLE_ERROR = "Execution max idle reached"
 TICK_SECONDS = 0.5
 RECEIPT_SECONDS = 0.05
-"""One receipt acknowledges all messages that arrive in this time."""
+"""One receipt acknowledges all messages that arrive within this time."""
 
 
 class Planned(Protocol):
-    """A registration, of which this room needs only the plan."""
+    """A registration. This room needs only its plan."""
 
     def plan(self) -> ExecutionPlan:
-        """Return the plan that each of its events runs."""
+        """Return the plan for each event."""
 
 
 class Sessions(Protocol):
-    """The sessions of this shard, whose functions are used by runs of other shards."""
+    """The sessions of this shard. Runs of other shards use their functions."""
 
     def get(self, session_id: str) -> Owner | None:
         """Return the session with this id; None if it is missing."""
 
     def registration(self, registration_id: str) -> tuple[Owner, Planned]:
-        """Return a registration and its session; GearsError if it is missing."""
+        """Return a registration and its session. Raise GearsError if the registration is missing."""
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
         """Pickle a value that has functions of a session."""
@@ -74,7 +72,7 @@ class Sessions(Protocol):
         """Return the plan with functions that use the session's globals on this shard."""
 
     async def until_started(self, registration_id: str) -> None:
-        """Return when the functions of a registration may start on this shard."""
+        """Wait until the functions of a registration may start on this shard."""
 
 
 class Distributor:
@@ -115,7 +113,7 @@ class Distributor:
         }
 
     def take_part(self) -> None:
-        """Take part in runs of other shards from now on, because this shard's sessions are restored."""
+        """Start to take part in runs of other shards. Call this after this shard's sessions were restored."""
         self._restored.set()
 
     def worker(self, sender: str, body: None) -> str:
@@ -127,7 +125,7 @@ class Distributor:
         return run_id in self._parts
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
-        """Run a plan in the background; the execution's task can be cancelled."""
+        """Run a plan in the background; return the task, which can be cancelled."""
         task = asyncio.get_running_loop().create_task(self.run(plan, execution))
         execution.task = task
         self._tasks.add(task)
@@ -141,10 +139,10 @@ class Distributor:
         records: AsyncIterable[Any] | None = None,
         registration_id: str = "",
     ) -> None:
-        """Run a plan to its end. The results and errors go to the execution.
+        """Run a plan to its end. Store the results and errors in the execution.
 
-        If `records` are given, they are the only input (the event of a registration). Otherwise every shard reads the
-        source. If the plan belongs to a registration, each other shard uses its own copy of the functions.
+        `records`, such as the event of a registration, are the only input. Without `records`, every shard reads the
+        source. For the plan of a registration, each other shard uses its own copy of the functions.
         """
         if execution.end_if_aborted():
             return
@@ -165,7 +163,7 @@ class Distributor:
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
-            # RG.ABORTEXECUTION ends only the run, not the job or function that waits for it
+            # RG.ABORTEXECUTION ends only the run, not the waiting job or function
             execution.task.uncancel()
             execution.add_error(execution.abort_reason)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
@@ -177,13 +175,13 @@ class Distributor:
             execution.finish(status)
 
     def _strand(self, execution: Execution) -> Strand:
-        """Return the strand of an execution, which runs its functions on threads."""
+        """Return the strand that runs the functions of an execution on threads."""
         if execution.strand is None:
             execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
         return execution.strand
 
     def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
-        """Start the time limit of work without a client, if there is a limit. A client's job has its own limit."""
+        """Start the time limit of work without a client, if it has a limit. A client's job has its own limit."""
         if execution.pool is FunctionPool.CLIENTS or not self._host.background_seconds:
             return None
         seconds = self._host.background_seconds
@@ -218,7 +216,7 @@ class Distributor:
         inviting = [asyncio.ensure_future(self._invite(part, node, request)) for node in part.others]
         source = records if records is not None else plan.source.records(self._host)
         try:
-            await asyncio.sleep(0)  # the requests go out before the first records
+            await asyncio.sleep(0)  # sends the requests before the first records
             await self._with_watchdog(part, self._lead_part(part, source))
         finally:
             for task in inviting:
@@ -232,7 +230,7 @@ class Distributor:
     async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
         try:
             await self._invitations.send(node, request)
-        except Exception as error:  # after any error, the other shards must not wait for this shard
+        except Exception as error:  # the other shards must not wait for this shard after any error
             part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
         else:
             part.last_progress = time.monotonic()
@@ -245,12 +243,12 @@ class Distributor:
         await part.all_done.wait()
 
     async def _with_watchdog(self, part: RunPart, work: Any) -> None:
-        """Do a part's work until it ends. End it earlier if it makes no progress for too long."""
+        """Do a part's work to its end, or until it makes no progress for too long."""
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # The origin decides for all parts, because another part may wait for the records of a part that is working. A
-        # part decides for itself only if its origin does not reply whether it leads the run.
+        # Only the origin ends idle parts, because a part may wait for the records of another part that works. A part
+        # ends itself only if its origin does not confirm that it leads the run.
         patience = part.start.max_idle_seconds
         if not part.is_origin:
             patience = max(2 * patience, SILENCE_SECONDS)
@@ -307,7 +305,7 @@ class Distributor:
 
     @staticmethod
     async def _receive(part: RunPart, stage: int, boundary: Step, chain: Chain) -> None:
-        """Push the records that arrive for a stage through its steps, until all end markers have arrived."""
+        """Run the steps of a stage on its arriving records, until all end markers have arrived."""
         expected = len(part.nodes) if boundary.kind is StepKind.REPARTITION or part.is_origin else 0
         inbox = part.inbox(stage)
         while expected:
@@ -328,7 +326,7 @@ class Distributor:
 
         Return this worker's name.
 
-        If the request names another worker, the reply is sent at once, before the replies to all later messages.
+        For another worker's name, reply at once, before the replies to all later messages.
         """
         own = self._invitations.worker
         return self._join(sender, request) if request.worker == own else own
@@ -339,7 +337,7 @@ class Distributor:
             start: StartRun
             try:
                 start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
-            except Exception as error:  # the origin must not wait for this shard
+            except Exception as error:  # so that the origin does not wait for this shard
                 self._refuse(request.id, sender, error)
             else:
                 self._keep(self._follow(start, reads=not records_at_origin))
@@ -363,7 +361,7 @@ class Distributor:
         execution.task = asyncio.current_task()
         if start.registration_id:
             self._history.add_registered(start.registration_id, execution)
-        elif getattr(start, "until_end", False):  # a worker of an earlier version does not send this
+        elif getattr(start, "until_end", False):  # a worker of an earlier version does not send this field
             self._history.add_until_end(execution)
         else:
             self._history.add(execution)
@@ -379,12 +377,12 @@ class Distributor:
         source = start.plan.source.records(self._host) if reads else None
         watching = self._host.loop.create_task(self._end_without_origin(part))
         try:
-            if start.id in self._ended:  # the message to abort came before this task started
+            if start.id in self._ended:  # the abort message has arrived before the start of this task
                 execution.abort()
             await self._with_watchdog(part, self._follow_part(part, source))
         except asyncio.CancelledError:
             execution.add_error(execution.abort_reason)
-        except Exception as error:  # the origin waits for this shard, and must get the error
+        except Exception as error:  # the waiting origin must get the error
             execution.fail(error)
         finally:
             watching.cancel()
@@ -410,7 +408,7 @@ class Distributor:
         await _on(part.strand, self._run_part(part, source))
 
     def _own_plan(self, start: StartRun) -> ExecutionPlan:
-        """Return the plan of another shard's run, with the functions and globals of this shard."""
+        """Return the plan of another shard's run with the functions and globals of this shard."""
         if not start.registration_id:
             return self._sessions.with_local_globals(start.plan, start.session_id)
         try:
@@ -423,7 +421,7 @@ class Distributor:
         return replace(start.plan, steps=registration.plan().steps)
 
     def _refuse(self, run_id: str, origin: str, error: Exception) -> None:
-        """Take no part in a run, and tell its origin the reason."""
+        """Refuse to take part in a run, and send its origin the reason."""
         self._ended.add(run_id)
         self._arrivals.forget(run_id)
         line = error_line(error)
@@ -456,11 +454,11 @@ class Distributor:
         self._arrived(sender, packet)
 
     def state(self, sender: str, state: PartState) -> None:
-        """Record that another shard is alive or done (message ``state``)."""
+        """Record that another shard is working or done (message ``state``)."""
         part = self._parts.get(state.id)
         if state.number and part is not None:
             self._arrived(sender, state)
-        elif state.number:  # only the origin gets this, and the run has ended here
+        elif state.number:  # for the origin only: the run has ended on this shard
             self._confirm(sender, Receipt(state.id, UP_TO_ALL))
         elif part is not None:
             self._note(part, sender, state)
@@ -481,7 +479,7 @@ class Distributor:
             self._expire_early()
 
     def _expire_early(self) -> None:
-        """Drop old messages of runs that have not started on this shard, and repeat this when more are due."""
+        """Drop old messages of runs that have not started on this shard. Repeat this at the next expiry."""
         if self._expiring is None and (left := self._arrivals.expire()) is not None:
             self._expiring = self._host.loop.call_later(left, self._expire_again)
 
@@ -490,7 +488,7 @@ class Distributor:
         self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
-        """Process the messages of a shard that are next in order. One receipt acknowledges several messages."""
+        """Process the next messages of a shard in order. One receipt acknowledges several messages."""
         for message in self._arrivals.due(part.start.id, sender):
             if isinstance(message, PartState):
                 self._note(part, sender, message)
@@ -517,7 +515,7 @@ class Distributor:
             logger.warning("run %s: a receipt did not reach shard %s: %s", receipt.id, sender, error)
 
     def _over(self, part: RunPart) -> None:
-        """Acknowledge and drop the messages of a part that has ended."""
+        """Acknowledge and drop the messages of an ended part."""
         run_id = part.start.id
         del self._parts[run_id]
         self._ended.add(run_id)
@@ -541,7 +539,7 @@ class Distributor:
                 part.all_done.set()
 
     def abort(self, sender: str, run_id: str) -> None:
-        """Stop taking part (message ``abort``)."""
+        """End this shard's part of a run (message ``abort``)."""
         part = self._parts.get(run_id)
         if part is not None:
             part.execution.abort()

@@ -1,7 +1,7 @@
-"""Lets functions work longer than their step: with futures that suspend a record, and with scheduled coroutines.
+"""Allows functions to work longer than their step: with futures that suspend a record, and with scheduled coroutines.
 
 A coroutine that a function schedules belongs to the function's execution and has its rights. The client of a hooked
-command gets its reply when the last of these coroutines has ended.
+command gets its reply after the end of the last of these coroutines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class StepSlot:
-    """Records the future that a step has created. Each coroutine of an execution has its own slot."""
+    """Records the future that a step has created. Each coroutine of an execution has a separate slot."""
 
     __slots__ = ("step_future",)
 
@@ -50,7 +50,7 @@ class GearsFuture:
     """
 
     def __init__(self) -> None:
-        # set before the checks, because __del__ also runs if a check refuses the object
+        # set before the checks, because __del__ also runs after a failed check
         self._continued = True
         self._execution = current.get()
         self._step = step_slot.get() or self._execution
@@ -64,7 +64,7 @@ class GearsFuture:
         self._continued = False
 
     def suspended(self) -> asyncio.Future[Any]:
-        """Return the future that the step's record waits for."""
+        """Return the future for which the step's record waits."""
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -96,7 +96,7 @@ class GearsFuture:
 
 
 class SessionHandle:
-    """A reference to an execution, which may live longer than the function that got it (`getGearsSession`)."""
+    """A reference to an execution (`getGearsSession`). It may exist longer than the function's call."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -106,7 +106,7 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """Return the execution of the caller, or None.
+    """Return a handle of the caller's execution, or None.
 
     While the handle exists, the hooked command gets no reply.
     """
@@ -115,12 +115,12 @@ def get_gears_session() -> SessionHandle | None:
 
 
 def set_gears_session(session: SessionHandle | None) -> None:
-    """Make the current thread or coroutine part of an execution. None: of no execution."""
+    """Make the current thread or coroutine part of an execution; None removes it from its execution."""
     current.set(session.execution if session is not None else None)
 
 
 class GearsSession:
-    """`with GearsSession(session):` runs a block as part of an execution, which comes from `getGearsSession`."""
+    """`with GearsSession(session):` runs a block as part of the execution from `getGearsSession`."""
 
     def __init__(self, session: SessionHandle | None) -> None:
         self._session = session
@@ -141,9 +141,9 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the loop of the coroutines, from any thread. If `f` is a future, it gets the outcome.
+    """Schedule a coroutine on the loop of the coroutines, from any thread. A future `f` gets the outcome.
 
-    The coroutine starts after `delay` seconds, as part of the execution of `session`, or of the caller's execution.
+    The coroutine starts after `delay` seconds. It is part of the execution of `session`, or of the caller's execution.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine needs a coroutine, got {type(coroutine).__name__}")
@@ -188,11 +188,11 @@ def create_future() -> asyncio.Future[Any]:
 
 
 def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
-    """Give a future its result, from any thread."""
+    """Set the result of a future, from any thread."""
     future.get_loop().call_soon_threadsafe(_deliver, future, value, None)
 
 
 def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
-    """Fail a future, from any thread."""
+    """Set the error of a future, from any thread."""
     failure = error if isinstance(error, Exception) else GearsError(str(error))
     future.get_loop().call_soon_threadsafe(_deliver, future, None, failure)

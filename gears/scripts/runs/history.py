@@ -1,6 +1,6 @@
-"""Keeps the executions that commands can show: all running executions, and a limited number of finished ones.
+"""Stores the executions for commands: all running executions, and a limited number of finished executions.
 
-As in RedisGears, a run whose client waits for it is removed when it ends, because the client gets its results.
+As in RedisGears, the run of a waiting client is removed at its end, because the client gets its results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MISSING_EXECUTION = "execution does not exist"
 
 
 class ExecutionHistory:
-    """All running executions, and the last finished ones, in the numbers that RedisGears' settings allow."""
+    """All running executions, and the last finished executions within the limits of RedisGears' settings."""
 
     def __init__(self) -> None:
         self.max_executions = MAX_EXECUTIONS
@@ -27,12 +27,12 @@ class ExecutionHistory:
         self._registered: dict[str, OrderedDict[str, Execution]] = {}
 
     def add(self, execution: Execution) -> None:
-        """Keep an execution that a script or another shard started; the oldest finished ones are dropped."""
+        """Add an execution of a script or of another shard; drop the oldest finished executions."""
         self._executions[execution.id] = execution
         _shorten(self._executions, self.max_executions)
 
     def add_until_end(self, execution: Execution) -> None:
-        """Keep an execution until it ends."""
+        """Add an execution until it ends."""
         execution.leave_list = partial(self._leave, execution.id)
         self.add(execution)
 
@@ -40,7 +40,7 @@ class ExecutionHistory:
         self._executions.pop(execution_id, None)
 
     def add_registered(self, registration_id: str, execution: Execution) -> None:
-        """Keep an execution of a registration; its oldest finished ones are dropped."""
+        """Add an execution of a registration; drop the registration's oldest finished executions."""
         executions = self._registered.setdefault(registration_id, OrderedDict())
         executions[execution.id] = execution
         _shorten(executions, self.max_per_registration)
@@ -52,25 +52,25 @@ class ExecutionHistory:
                 execution.abort(reason)
 
     def forget_registration(self, registration_id: str) -> None:
-        """Drop the history of a removed registration; its running executions are kept until they end."""
+        """Drop the history of a removed registration. Its running executions stay until they end."""
         for execution in self._registered.pop(registration_id, {}).values():
             if not execution.finished:
                 self.add_until_end(execution)
 
     def all(self) -> list[Execution]:
-        """Return all executions that are kept."""
+        """Return all stored executions."""
         listed = itertools.chain.from_iterable(executions.values() for executions in self._registered.values())
         return [*self._executions.values(), *listed]
 
     def get(self, execution_id: str) -> Execution | None:
-        """Return the execution with this id, None if it is not known here."""
+        """Return the execution with this id; None if it is unknown on this shard."""
         found = self._executions.get(execution_id)
         for executions in () if found else self._registered.values():
             found = found or executions.get(execution_id)
         return found
 
     def drop(self, execution_id: str) -> bool:
-        """Drop a finished execution; return False if it is not known here."""
+        """Drop a finished execution; return False if it is unknown on this shard."""
         execution = self.get(execution_id)
         if execution is None:
             return False
@@ -81,7 +81,7 @@ class ExecutionHistory:
         return True
 
     def abort(self, execution_id: str) -> bool:
-        """Stop an execution if it runs; return False if it is not known here."""
+        """Stop a running execution; return False if the execution is unknown on this shard."""
         execution = self.get(execution_id)
         if execution is not None:
             execution.abort()
@@ -89,7 +89,7 @@ class ExecutionHistory:
 
 
 def _shorten(executions: OrderedDict[str, Execution], limit: int) -> None:
-    """Drop the oldest finished executions beyond `limit`."""
+    """Drop the oldest finished executions above `limit`."""
     while len(executions) > limit:
         first = next(iter(executions))
         if executions[first].finished:  # the usual case

@@ -1,13 +1,13 @@
-"""Invites the other shards to a run, so that exactly one worker of each takes part, over a bus that loses messages.
+"""Invites the other shards to a run over a bus that loses messages. Exactly one worker of each shard takes part.
 
-A worker starts a run once, even if the request arrives twice, because it remembers the newest ids. But a shard may get
-a new worker, which does not know the runs of its predecessor. So every worker has a unique name, and a request names
+A worker stores the newest ids of runs, so it starts a run once even if the request arrives twice. But a shard may get a
+new worker, which does not know the runs of the previous worker. So every worker has a unique name, and a request names
 the worker that must start the run. Any other worker replies with its own name and does not start the run.
 
-The origin may name another worker only if the first one has not started the run. This is certain in one case: the
-origin has sent the first name once, and the other worker has replied to that message. The bus does not duplicate
-messages, so the first worker never received it. In all other cases, the run ends with an error, so that it cannot run
-twice.
+The origin may name another worker only if the first worker has not started the run. This is certain in one case: the
+origin has sent the request with the first name once, and the other worker has replied to this request. The bus does not
+duplicate messages, so the first worker has never received the request. In all other cases, the run ends with an error,
+so that it cannot run twice.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ AGAIN_SECONDS = 1.0
 @sent
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pickled `StartRun`, the session that a shard needs to unpickle it, and the name of the worker that must start
-    it.
-    """
+    """A pickled `StartRun`, the session to unpickle it with, and the name of the worker that must start the run."""
 
     id: str
     session_id: str | None
@@ -49,34 +47,34 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard takes part. GearsError if it is not safe to ask another worker."""
+        """Send a request until a worker of the shard takes part. Raise GearsError if no other worker may be asked."""
         worker = self._workers.get(node) or await self._name(node)
         while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
             worker = taker
         self._workers[node] = worker
 
     async def _offer(self, node: str, request: RunRequest) -> str:
-        """Send the request; return the name of the worker that has answered.
+        """Send the request; return the name of the answering worker.
 
-        If the request names this worker, the worker takes part in the run. Otherwise the worker that the request names
-        has not started the run, and the next request may name the worker that has answered.
+        If the request has this name, the worker takes part in the run. Otherwise, the worker with the name in the
+        request has not started the run, and the next request may name the answering worker.
         """
         with self._peers.asked_once(node, "run", request) as first:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
             present = ""
             if not first.done():
-                self._workers.pop(node, None)  # it may have been replaced
-                # a new worker processes waiting messages in order: it answers the first message before this one
+                self._workers.pop(node, None)  # the shard may have a new worker
+                # a new worker processes pending messages in order, so it answers the first message before this message
                 present = await self._name(node)
             if first.done():
                 return _answering_worker(first.result())
-        if present == request.worker:  # a message was lost, or the worker still restores its sessions
+        if present == request.worker:  # a message was lost, or the worker is restoring its sessions
             taker = await self._peers.ask(node, "run", request, math.inf, AGAIN_SECONDS)
             if taker == request.worker:
                 return request.worker
         raise GearsError(
-            f"TRYAGAIN the worker of shard {node} was replaced while run {request.id} started: it may have started,"
-            " so it is not started a second time"
+            f"TRYAGAIN the worker of shard {node} was replaced while run {request.id} started: the run may have started"
+            " already, so it is not started a second time"
         )
 
     async def _name(self, node: str) -> str:
@@ -85,9 +83,7 @@ class Invitations:
         return name
 
     def take(self, request: RunRequest) -> bool:
-        """Return whether this worker must start a run now: the request names it, and it has not started the
-        run before.
-        """
+        """Return whether this worker must start a run: the request names this worker, and the run is new to it."""
         if request.worker != self.worker or request.id in self._begun:
             return False
         self._begun.add(request.id)

@@ -1,4 +1,4 @@
-"""Reads the shard's keys and values for functions: in pages, with few round trips."""
+"""Reads the shard's keys and values for functions, in pages and with few round trips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..host.script_host import ScriptHost
 
 SCAN_COUNT = 500
 _BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
-# bytes, not str: these words are packed again for every key
+# bytes, because packing a str again for every key takes longer
 _READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
     "string": (b"GET", ()),
     "hash": (b"HGETALL", ()),
@@ -22,7 +22,7 @@ KEY_TYPES = _BUILT_IN_TYPES | {"module", "empty"}
 
 
 def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
-    """Yield the keys of this shard that match a glob pattern, in pages. A page examines about `count` keys."""
+    """Yield pages of this shard's keys that match a glob pattern. The server examines about `count` keys for a page."""
     cursor: bytes = b"0"
     while True:
         cursor, keys = host.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
@@ -33,8 +33,8 @@ def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[li
 
 
 def type_name(reply: bytes) -> str:
-    """Return the key type as functions see it: the server's name, ``module`` for module types, ``empty`` if the key is
-    missing.
+    """Return the key type for functions: the server's name, ``module`` for module types, or ``empty`` for a missing
+    key.
     """
     name = reply.decode()
     if name == "none":
@@ -50,19 +50,20 @@ def _value(kind: str, reply: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """Return the value in a form that can be a dictionary's key."""
+    """Return the value in a hashable form."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
 def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: list[str]) -> list[dict[str, Any]]:
-    """Records with key, value, type and event, read in one round trip."""
+    """Return records with key, value, type and event, read in one round trip."""
     readable = [(index, kind) for index, kind in enumerate(types) if kind in _READ_COMMANDS]
     replies = host.execute_many(
         [(_READ_COMMANDS[kind][0], keys[index], *_READ_COMMANDS[kind][1]) for index, kind in readable]
     )
     values: dict[int, Any] = {}
     for (index, kind), reply in zip(readable, replies, strict=True):
-        # The key may have changed its type since the type was read. Then it has no value of the old type.
+        # An error means that the key has changed its type since the read of the type. Then it has no value of the old
+        # type.
         values[index] = None if isinstance(reply, Exception) else _value(kind, reply)
     return [
         {"key": decode_reply(key), "value": values.get(index), "type": types[index], "event": event}
@@ -78,9 +79,8 @@ def read_types(host: ScriptHost, keys: list[bytes]) -> list[str]:
 class PagedValues:
     """Reads the values of many keys, page by page.
 
-    Keys that a scan returns together mostly have the same type. So all keys of a page are read, in one round trip, as
-    the type that most keys of the previous page had. The type is then read only for keys that have another type or no
-    longer exist.
+    The keys of a page usually have the same type. So the first round trip reads all keys of a page as the most frequent
+    type of the previous page. The types are then read only for other keys: keys of another type, and missing keys.
     """
 
     def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:
@@ -92,7 +92,7 @@ class PagedValues:
         return not self._key_types or kind in self._key_types
 
     def read(self, keys: list[bytes]) -> list[dict[str, Any]]:
-        """Return the records of those keys whose type is wanted, in the order of `keys`."""
+        """Return the records of the keys with a wanted type, in the order of `keys`."""
         found = self._read_expected(keys)
         others = [index for index, record in enumerate(found) if record is None]
         types = read_types(self._host, [keys[index] for index in others]) if others else []
@@ -106,13 +106,13 @@ class PagedValues:
         return [record for record in found if record is not None]
 
     def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
-        """Return the records of the keys that have the expected type, None for others."""
+        """Return the record of each key with the expected type, and None for each other key."""
         kind = self._expected
         if kind is None:
             return [None] * len(keys)
         command, arguments = _READ_COMMANDS[kind]
         replies = self._host.execute_many([(command, key, *arguments) for key in keys])
-        # an empty reply means that the key does not exist, because there are no empty hashes or lists
+        # an empty reply means that the key is missing, because empty hashes and lists do not exist
         return [
             {"key": decode_reply(key), "value": _value(kind, reply), "type": kind, "event": None}
             if isinstance(reply, bytes) or (reply and isinstance(reply, list))

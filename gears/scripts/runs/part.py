@@ -1,4 +1,4 @@
-"""One shard's part of a run over all shards: the packets that arrive for its stages, and the routing of its records."""
+"""One shard's part of a run over all shards: the packets for its stages, and the routing of its records."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class StartRun:
     max_idle_seconds: float
     user: str
     pool: FunctionPool = FunctionPool.RUNS
-    # the registration whose steps run; empty: the steps of `plan` run
+    # the registration that has the steps; empty: `plan` has the steps
     registration_id: str = ""
-    # whether the shards list the run only while it is running
+    # whether the shards list the run only until its end
     until_end: bool = False
 
 
@@ -62,10 +62,10 @@ class Packet:
 @sent
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: whether it is alive or done, its errors, and the first error as one line.
+    """A shard's report to the origin: working or done, its errors, and the first error as one line.
 
-    A shard that has `refused` takes no part, and sends no records and end markers. A report that a shard is alive has
-    no number, because the next report replaces it.
+    A shard that has `refused` does not take part, and sends no records and end markers. A report that a shard is
+    working has no number, because the next report replaces it.
     """
 
     id: str
@@ -94,24 +94,24 @@ class RunPart:
         self.is_origin = own == start.origin
         self.turns = Turns()
         self.last_progress = time.monotonic()
-        self.last_led = 0.0  # when its origin last said that it leads the run
-        # two numbers, because the worker's event loop counts one and the strand counts the other
+        self.last_led = 0.0  # the time of the origin's last reply that it leads the run
+        # two numbers, because the worker's event loop counts arrivals, and the strand counts taken bytes
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
         self.responding: set[str] = set()
         self.all_done = asyncio.Event()
-        # set when a shard takes no part; None if the shard's worker has already reported the error
+        # set when a shard refuses to take part; None if the shard's worker has already reported the error
         self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
         self.receipts_due = False
-        self.beginning = False  # whether it waits for `onRegistered` of its registration
-        self.chain: Chain | None = None  # the steps that run now
+        self.beginning = False  # whether the part waits for `onRegistered` of its registration
+        self.chain: Chain | None = None  # the steps of the current stage
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()
 
     @property
     def at_work(self) -> bool:
-        """Whether a function has a thread, or waits for a thread, a coroutine or a future."""
+        """Whether a function runs on a thread, or waits for a thread, a coroutine or a future."""
         return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
@@ -120,11 +120,11 @@ class RunPart:
             self.refusal.set_result(error)
 
     def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
-        """Return the packets that have arrived for a stage."""
+        """Return the queue of received packets for a stage."""
         return self._inboxes.setdefault(stage, asyncio.Queue())
 
     def put(self, stage: int, records: bytes | None) -> None:
-        """Add a packet for a stage. GearsError if more than `MAX_WAITING_BYTES` of records are waiting."""
+        """Add a packet for a stage. Raise GearsError if more than `MAX_WAITING_BYTES` of records wait."""
         self.last_progress = time.monotonic()
         self.arrived_bytes += len(records or b"")
         if self.arrived_bytes - self.taken_bytes > MAX_WAITING_BYTES:
@@ -133,7 +133,7 @@ class RunPart:
 
 
 class Outbox:
-    """Sends the records that leave a stage to the shards of the next one."""
+    """Sends the records that leave a stage to the shards of the next stage."""
 
     def __init__(self, part: RunPart, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
         self._part = part
@@ -159,7 +159,7 @@ class Outbox:
             return
         try:
             packed = cloudpickle.dumps(batch)
-        except Exception as error:  # raised by the records' own code: the other records must still be sent
+        except Exception as error:  # code of users' objects failed; other records must still be sent
             self._part.execution.fail(error)
             return
         self._deliver(node, packed)

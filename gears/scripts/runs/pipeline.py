@@ -1,10 +1,10 @@
-"""Runs a plan on one shard: it pushes records through the steps, one after the other.
+"""Runs a plan on one shard: pushes records through the steps, one after the other.
 
-A `Chain` runs the steps of one stage. On one shard a boundary moves no records, so a local run is one chain. If a step
-raises an error for a record, the record is dropped, the error is kept, and the run continues. Long runs yield to their
+A `Chain` runs the steps of one stage. Boundaries move records only between shards, so a local run is one chain. If a
+step fails for a record, the record is dropped, the error is stored, and the run continues. Long runs yield to their
 event loop every few milliseconds.
 
-Several records may wait for a coroutine or a future at the same time. They continue in the order in which they came.
+Several records may wait for a coroutine or a future at the same time. Records continue in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .suspended import Gate, Suspended
 TURN_SECONDS = 0.002
 
 
-# the types that most functions return; they are never awaitable
+# the usual types of results, which are never awaitable
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, set, bytes, bytearray})
 _UNKNOWN = object()
 _now = time.perf_counter
 
 
-# module variables, because looking up or hashing an enumeration's member takes longer than many steps
+# module variables, because the lookup or hash of an enumeration's member takes longer than many steps
 _MAP, _FILTER, _FOREACH = StepKind.MAP, StepKind.FILTER, StepKind.FOREACH
 _ACCUMULATE, _GROUP, _LIMIT = StepKind.ACCUMULATE, StepKind.GROUP, StepKind.LIMIT
 _REPARTITION, _COLLECT, _FLATMAP = StepKind.REPARTITION, StepKind.COLLECT, StepKind.FLATMAP
@@ -50,7 +50,7 @@ def key_text(value: object) -> str:
 
 
 class Turns:
-    """Yields to the event loop when a run has used it for some time."""
+    """Yields to the event loop after a run has used it for some time."""
 
     __slots__ = ("_since", "pushed")
 
@@ -70,17 +70,18 @@ class Turns:
 
 
 class Chain:
-    """Runs the steps of one stage, and holds the state of each step.
+    """Runs the steps of one stage, and stores the state of each step.
 
-    `first` is the number of the first step in the plan. `sink` takes the records that have passed all steps. If the
-    stage ends at a boundary (`moves`), `sink` forwards the records, and its time counts for the boundary's step.
+    `first` is the number of the first step in the plan. `sink` gets the records after all steps. If the stage ends at a
+    boundary (`moves`), `sink` forwards the records, and the time of `sink` counts for the boundary's step.
 
-    Most functions return at once, so a coroutine for each record would cost too much time. Records are pushed by plain
-    calls. Such a call returns a coroutine only if a step has to wait. The caller awaits the coroutine, or passes it to
+    Most functions return at once, and a coroutine for each record would take too much time. So plain calls push the
+    records. A call returns a coroutine only if a step must wait. The caller awaits this coroutine, or passes it to
     `suspend` and pushes the next record.
 
-    The clock is read once per step: a step lasts from the end of the previous step. `clocked` is the last reading. If
-    records wait at a step, the step lasts from the start of the first wait to the end of the last wait.
+    The clock is read once per step: the duration of a step starts at the end of the previous step. `clocked` is the
+    last reading. If records wait at a step, its duration is from the start of the first wait to the end of the last
+    wait.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class Chain:
             {} if s.kind is _GROUP else 0 if s.kind is _LIMIT else _UNKNOWN if s.kind is _ACCUMULATE else None
             for s in self._steps
         ]
-        # the last waiting record of each step
+        # the gate of the last waiting record of each step
         self._gates: dict[int, Gate] = {}
-        # how many records wait at each step, and since when
+        # the number of waiting records of each step, and the start of the first wait
         self._waiting: dict[int, tuple[int, float]] = {}
         self._sink = sink
         self._boundary = first + len(self._steps) if moves else None
@@ -110,19 +111,19 @@ class Chain:
 
     @property
     def waits(self) -> bool:
-        """Whether records wait at a step, for a coroutine, a future, or a record before them."""
+        """Whether records wait at a step for a coroutine, a future, or an earlier record."""
         return bool(self._waiting)
 
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
-        """Push a record through the steps from `index` on. If a coroutine is returned, the caller must run it.
+        """Push a record through the steps from `index` on. The caller must run a returned coroutine.
 
-        If a step fails, the error goes to the execution.
+        If a step fails, store the error in the execution.
         """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # SystemExit of a function must not end the worker either
+        except BaseException as error:  # also SystemExit: a function must not end the worker
             self._execution.fail(error)
             return None
         return None if rest is None else self._with_errors_kept(rest)
@@ -139,12 +140,12 @@ class Chain:
         try:
             await rest
         except Aborted:
-            self.suspended.cancel()  # before the records behind this one continue with their step
+            self.suspended.cancel()  # before later records continue with their step
             raise
         except asyncio.CancelledError:
             if self.suspended.ending:
                 raise
-            # The run continues, because only what the function waited for was cancelled.
+            # The run continues, because only the awaited coroutine or future of the function was cancelled.
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
     async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
@@ -153,7 +154,7 @@ class Chain:
         await self.suspended.capacity()
 
     async def finish(self) -> None:
-        """After the last record, push the state that each step has accumulated to the following steps."""
+        """After the last record, push the accumulated state of each step to the following steps."""
         for index, step in enumerate(self._steps):
             if step.kind is not _ACCUMULATE and step.kind is not _GROUP:
                 continue
@@ -170,15 +171,15 @@ class Chain:
         await self.suspended.drain()
 
     async def end(self) -> None:
-        """Cancel the records that still wait, if the run has ended early."""
+        """Cancel the waiting records after an early end of the run."""
         await self.suspended.end()
 
     def _advance(
         self, record: Any, index: int, since: float, value: Any = _UNKNOWN
     ) -> Coroutine[Any, Any, None] | None:
-        """Push a record through the steps from `index` on; return a coroutine if a step has to wait.
+        """Push a record through the steps from `index` on; return a coroutine if a step must wait.
 
-        `value` is the result of the step at `index`, if that step has already run.
+        `value` is the result of the step at `index` if this step has already run.
         """
         execution, seconds, gates = self._execution, self._execution.step_seconds, self._gates
         held = value is not _UNKNOWN
@@ -230,7 +231,7 @@ class Chain:
     # ---- Steps that wait ----
 
     def _future(self, waits: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-        """Run `waits`, and count its record as waiting for a future until the record has continued."""
+        """Return a coroutine that runs `waits` and meanwhile counts its record as waiting for a future."""
         self.suspended.futures += 1
         return self._counted(waits)
 
@@ -241,7 +242,7 @@ class Chain:
             self.suspended.futures -= 1
 
     def _queue(self, position: int, since: float) -> Gate:
-        """Return a new gate behind the records that already wait at a step."""
+        """Return a new gate after all waiting records of a step."""
         gate = self._gates[position] = Gate(self._gates.get(position))
         count, began = self._waiting.get(position, (0, since))
         self._waiting[position] = (count + 1, began)
@@ -270,8 +271,8 @@ class Chain:
                 awaited = await settled(awaited)
             if isinstance(awaited, GearsFuture):
                 suspended = awaited.suspended()
-                # This reference must not keep alive a future that no other code can continue. If the future is freed,
-                # its __del__ fails the step.
+                # This reference must not keep an unreachable future alive: when the future is freed, its __del__ fails
+                # the step.
                 del awaited
                 return await settled(suspended)
             return await settled(awaited) if isinstance(awaited, Awaitable) else awaited
@@ -280,7 +281,7 @@ class Chain:
             step_slot.reset(token)
 
     async def _wait(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Await a step's result, then push the result to the next steps."""
+        """Await a step's result, and push the result to the next steps."""
         try:
             waiting = self._value_of(value)
             del value  # see _value_of
@@ -305,9 +306,9 @@ class Chain:
             await rest
 
     async def _behind(self, record: Any, position: int, value: Any, gate: Gate) -> Coroutine[Any, Any, None] | None:
-        """Wait until the earlier records have passed the step, then push the result `value` to the next steps.
+        """Wait until the earlier records have passed the step, and push the result `value` to the next steps.
 
-        Return a coroutine if one of the next steps has to wait.
+        Return a coroutine if one of the next steps must wait.
         """
         await gate.turn()
         rest = self._advance(record, position, _now(), value)
@@ -319,10 +320,10 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step. Return a coroutine if the record has to wait.
+        """Add a record to the state of a step. Return a coroutine if the record must wait.
 
-        A step adds one record at a time, and later records wait, even records of other groups. The reason: as in
-        RedisGears, the functions of all groups may share a global without a lock.
+        A step adds one record at a time, and later records wait, also records of other groups. As in RedisGears, the
+        functions of all groups may share a global without a lock.
         """
         key = ""
         try:
@@ -392,7 +393,7 @@ class Chain:
     # ---- Items of a flatmap ----
 
     def _spread(self, records: Any, position: int, *, held: bool) -> Coroutine[Any, Any, None] | None:
-        """Push the items of a list. `held`: the record with the list is the first record that waits at this step."""
+        """Push the items of a list. `held`: the record with the list is the first waiting record of this step."""
         if not isinstance(records, (list, tuple, set, frozenset)) and not hasattr(records, "__next__"):
             return self._advance(records, position + 1, self.clocked)
         items = iter(records)
@@ -409,9 +410,9 @@ class Chain:
     async def _spread_on(
         self, task: asyncio.Task[None], items: Iterator[Any], position: int, gate: Gate | None
     ) -> None:
-        """Push the remaining items of a list, as earlier items finish."""
+        """Push the remaining items of a list while earlier items finish."""
         try:
-            # this does not wait for `capacity`, because records that use capacity must not wait for it
+            # not `capacity`: records that use capacity must not wait for capacity
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)
@@ -439,8 +440,8 @@ class Chain:
         if kind is _REPARTITION:
 
             def extract(record: Any) -> str:
-                # On one shard the record stays, but the extractor may have effects, or may refuse the record.
-                self._execution.step_future = OUTSIDE  # it must not return a future
+                # On one shard, the record does not move, but the extractor may have effects, or may refuse the record.
+                self._execution.step_future = OUTSIDE  # an extractor must not return a future
                 return key_text(key(record))  # type: ignore[misc]
 
             return extract
@@ -450,7 +451,7 @@ class Chain:
 
 
 async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], execution: Execution) -> None:
-    """Run a whole plan on this shard; the execution gets the results and errors."""
+    """Run a whole plan on this shard. Store the results and errors in the execution."""
     execution.begin([step.outline for step in steps])
     chain = Chain(steps, execution.results.append, execution)
     try:
@@ -461,7 +462,7 @@ async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], executio
 
 
 async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
-    """Push the records of a source into a chain; if the source fails, the execution keeps the error."""
+    """Push the records of a source into a chain. Store an error of the source in the execution."""
     if isinstance(records, OneRecord):
         turns.is_over(_now())
         rest = chain.push(records.record)

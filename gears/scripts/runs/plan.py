@@ -1,7 +1,7 @@
-"""The plan of a run: the source of its records, and the steps that the records go through.
+"""The plan of a run: the source of its records, and the steps for the records.
 
-A plan is data. It is pickled, with its functions, for the other shards and in stored registrations. It is divided into
-stages at its *boundaries*: steps that move records between shards (repartition, collect).
+A plan is data. It is pickled with its functions for the other shards and for stored registrations. *Boundaries* divide
+a plan into stages. A boundary is a step that moves records between shards (repartition, collect).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .sources import RecordSource
 
 
 class StepKind(enum.Enum):
-    """What a step does; the value is its name in `RG.GETEXECUTION`."""
+    """The kind of a step. The value is its name in `RG.GETEXECUTION`."""
 
     MAP = "map"
     FILTER = "filter"
@@ -33,7 +33,7 @@ BOUNDARIES = frozenset({StepKind.REPARTITION, StepKind.COLLECT})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `key` extracts the key of GROUP and REPARTITION; `start` and `length` are those of LIMIT."""
+    """One step. `key` is the extractor of GROUP and REPARTITION. `start` and `length` are for LIMIT."""
 
     kind: StepKind
     function: Callable[..., Any] | None = None
@@ -41,7 +41,7 @@ class Step:
     start: int = 0
     length: int = 0
 
-    # (kind, name of the function), which an execution keeps; computed once, because events run plans often
+    # kind and name of the function, for executions; computed once, because events run plans often
     outline: tuple[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Step:
 
 
 def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
-    """Return the stages of a plan: for each stage its steps, and the boundary that ends it or None."""
+    """Return the stages of a plan: for each stage its steps, and the boundary at its end (None: no boundary)."""
     stages: list[tuple[list[Step], Step | None]] = []
     stage: list[Step] = []
     for step in steps:
@@ -65,7 +65,7 @@ def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """The plan that `run()` or an event of a registration runs."""
+    """The plan for `run()`, or for the events of a registration."""
 
     source: RecordSource
     steps: tuple[Step, ...]

@@ -1,4 +1,4 @@
-"""RedisGears' settings (`RG.CONFIGSET`) that the worker uses. They are read again from the module when they are old."""
+"""RedisGears' settings (`RG.CONFIGSET`) that the worker uses. It reads them again from the module after some time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULTS = {
 
 
 class GearsSettings:
-    """The settings as they were last read. `read` runs a command on the shard."""
+    """The last values of the settings. `read` runs a command on the shard."""
 
     def __init__(self, read: Callable[..., Any], history: ExecutionHistory) -> None:
         self._read = read
@@ -29,12 +29,12 @@ class GearsSettings:
         self._values = dict(_DEFAULTS)
 
     def keep_fresh(self) -> None:
-        """Read the settings if they are old."""
+        """Read the settings if the last read is too old."""
         if time.monotonic() - self._read_at > MAX_AGE_SECONDS:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read the settings now. If a value is not a number, its default is used."""
+        """Read the settings. Use the default for a value that is not a number."""
         reply = self._read("RG.CONFIGGET", *_DEFAULTS)
         for (name, default), value in zip(_DEFAULTS.items(), reply, strict=True):
             text = str(decode_reply(value))

@@ -1,8 +1,8 @@
 """The sources of a pipeline's records, in runs and in registrations.
 
-RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data, because it is pickled
-with the plan. It reads through the worker's `ScriptHost`. The arguments of a registration are sent to the module as
-fields of `QA.REGISTER`.
+RedisGears calls a source a reader, and `name` is its name for scripts and clients. A source is data, because it is
+pickled with the plan. It reads with the worker's `ScriptHost`. The arguments of a registration are sent to the module
+as fields of `QA.REGISTER`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OneRecord:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What makes the module run a registration, as fields of `QA.REGISTER`."""
+    """The events or the trigger of a registration, as fields of `QA.REGISTER`."""
 
     match: str
     events: str
@@ -52,7 +52,7 @@ def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class KeysSource:
-    """Keys of the shard. A run scans them; in a registration, events report them."""
+    """Keys of the shard. A run scans the keys. In a registration, events report changed keys."""
 
     pattern: str = "*"
     no_scan: bool = False
@@ -81,11 +81,11 @@ class KeysSource:
     def event_record(self, host: ScriptHost, key: bytes, event: str) -> dict[str, Any] | None:
         """Return the record of an event, with the key's current value.
 
-        None if the key's type is not one of `keyTypes`.
+        Return None if `keyTypes` does not contain the key's type.
         """
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
-        # most keys are strings, so the value is read together with the type
+        # reads type and value together, because most keys are strings
         commands: list[tuple[bytes, ...]] = [(b"TYPE", key)]
         if self.read_value:
             commands.append((b"GET", key))
@@ -101,7 +101,7 @@ class KeysSource:
         return {"key": decode_reply(key), "value": value, "type": kind, "event": event}
 
     def match(self) -> Match:
-        """Return what the module watches."""
+        """Return the fields for the module."""
         arguments = [
             *("regex", self.pattern),
             *("eventTypes", list(self.event_types) if self.event_types else None),
@@ -162,7 +162,7 @@ class PythonSource:
 
 @dataclass(frozen=True, slots=True)
 class ShardsIDSource:
-    """The shard's id, once per shard."""
+    """One record for each shard: its id."""
 
     name = "ShardsIDReader"
 
@@ -193,7 +193,7 @@ class StreamSource:
                 last = entry_id
 
     def match(self) -> Match:
-        """Return what the module watches."""
+        """Return the fields for the module."""
         arguments = [
             *("batchSize", self.batch),
             *("durationMS", self.duration_ms),
@@ -206,7 +206,7 @@ class StreamSource:
 
 
 def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, Any]:
-    """Return an entry of a stream in the form that functions get."""
+    """Return an entry of a stream in the form for functions."""
     values = decode_reply(fields)
     pairs = zip(values[::2], values[1::2], strict=True)
     return {"key": key, "id": entry_id.decode(), "value": {hashable(name): value for name, value in pairs}}
@@ -218,16 +218,16 @@ class CommandSource:
 
     trigger: str
     inorder: bool = False
-    # milliseconds that a call may take; 0: `qa.job-timeout-ms`, -1: any time
+    # the time limit of a call in milliseconds; 0: `qa.job-timeout-ms`, -1: no limit
     timeout_ms: int = 0
     name = "CommandReader"
 
     def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Refuse to run: calls come only from clients."""
+        """Raise an error, because only clients can call a trigger."""
         raise GearsError("Given reader do not support run or not exists")
 
     def match(self) -> Match:
-        """Return what the module watches."""
+        """Return the fields for the module."""
         arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
         if self.timeout_ms:
             arguments += ("timeout", self.timeout_ms)
@@ -236,7 +236,7 @@ class CommandSource:
 
 @dataclass(frozen=True, slots=True)
 class CommandCall:
-    """One call of a trigger: its name and arguments. Every shard that takes part in the call gets them."""
+    """One call of a trigger: its name and arguments, for all shards that take part."""
 
     arguments: tuple[Any, ...]
     name = "CommandReader"

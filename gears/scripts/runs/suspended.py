@@ -1,4 +1,4 @@
-"""The waiting records of a run. Each is a task, so that several coroutines and futures of an execution run at once."""
+"""The waiting records of a run. Each record has a task, so that several coroutines and futures run in parallel."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from ..host.executions import Execution
 
 MAX_SUSPENDED = 1024
-"""A source continues while fewer records of its run wait for coroutines and for earlier records."""
+"""The source pauses at this number of records that wait for coroutines or earlier records."""
 MAX_FUTURES = 100_000
-"""A source continues while fewer records wait in all. Functions may collect futures and continue them together."""
+"""The source pauses at this total of waiting records. Functions may collect futures to continue them together."""
 
 
 class Suspended:
-    """The tasks of one stage's waiting records. Their coroutines store their errors, so they do not raise."""
+    """The tasks of one stage's waiting records. Their coroutines store errors and do not raise them."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._tasks: set[asyncio.Task[None]] = set()
         self._capacity: asyncio.Future[None] | None = None
-        self.futures = 0  # how many of the records wait for a GearsFuture
+        self.futures = 0  # the number of records that wait for a GearsFuture
         self.ending = False
 
     @property
     def full(self) -> bool:
-        """Whether no more records should start to wait."""
+        """Whether the limit of waiting records is reached."""
         return len(self._tasks) >= min(MAX_SUSPENDED + self.futures, MAX_FUTURES)
 
     def add(self, rest: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task in which a record continues."""
+        """Start a task that continues a record."""
         task = asyncio.get_running_loop().create_task(rest)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -50,12 +50,12 @@ class Suspended:
             await self._capacity
 
     async def drain(self) -> None:
-        """Return when no record waits any more."""
+        """Wait until no record waits any more."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Cancel the waiting records, because the run ends early."""
+        """Cancel the waiting records at an early end of the run."""
         self.ending = True
         here = asyncio.current_task()
         for task in self._tasks:
@@ -63,17 +63,17 @@ class Suspended:
                 task.cancel()
 
     async def end(self) -> None:
-        """Cancel the waiting records, and return when their tasks have ended."""
+        """Cancel the waiting records, and wait for the end of their tasks."""
         self.ending = True
         while self._tasks:
             self.cancel()
-            # even if the run is cancelled again, this waits, because its functions are still running
+            # waits also after another cancellation, because functions of the run are still running
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)
 
 
 class Gate:
-    """The position of a record among the records that wait at a step.
+    """The position of a record among the waiting records of a step.
 
     `passed` is set when the record reaches the next step.
     """
@@ -97,6 +97,6 @@ class Gate:
             self._set()
 
     def _set(self) -> None:
-        self.before = None  # otherwise every gate would keep all earlier gates alive
+        self.before = None  # otherwise each gate would keep all earlier gates alive
         if not self.passed.done():
             self.passed.set_result(None)

@@ -1,7 +1,7 @@
-"""The program of a TorchScript's own process: ``python -m qa_cluster.gears.scripts.torch.child``.
+"""The program of a TorchScript's separate process: ``python -m qa_cluster.gears.scripts.torch.child``.
 
-It is an inference worker that also compiles and calls scripts. A script may run commands and models. These requests go
-to the shard's worker, which runs them with the rights of the script's caller.
+It is an inference worker that also compiles and calls scripts. A script may run commands and models. The process sends
+these requests to the shard's worker, which runs them with the rights of the script's caller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .script_caller import ScriptCaller, pack, unpack
 
 
 class _LoadedScript:
-    """A compiled script, used like a model. It has no inputs and outputs of its own."""
+    """A compiled script with the interface of a model, but without inputs and outputs."""
 
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
@@ -94,7 +94,7 @@ class ScriptChild(InferenceChild):
 
 
 class _WorkerCaller:
-    """Reaches the shard through the worker."""
+    """Sends a script's requests to the worker."""
 
     def __init__(self, child: ScriptChild, number: int) -> None:
         self._child = child

@@ -1,7 +1,7 @@
-"""Runs models and scripts that depend on each other. A step starts on its device when its inputs exist.
+"""Runs a graph of models and scripts. A step starts on its device when its inputs exist.
 
-Slots hold tensors and are written once. After the first failure, no other step starts, but running steps continue to
-their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner for functions use this.
+Each slot contains a tensor and is written once. After the first failure, no other step starts, but running steps
+continue to their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner for functions use this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .script_store import ScriptStore
 
 @dataclass(frozen=True, slots=True)
 class DagStep:
-    """One run of a model (without a function) or a call of a script."""
+    """One run of a model (`function` is empty), or one call of a script's function."""
 
     ref: int
     inputs: Sequence[int]
@@ -37,7 +37,7 @@ class DagStep:
 
 @dataclass(slots=True)
 class DagStepResult:
-    """The outcome of a step: `NA` if it was not run."""
+    """The outcome of a step. `NA`: the step has not run."""
 
     state: str = "NA"
     took_us: int = 0
@@ -47,7 +47,7 @@ class DagStepResult:
 
 @dataclass(slots=True)
 class Dag:
-    """Steps, and the slots they read and write."""
+    """Steps, and the slots that they read and write."""
 
     steps: Sequence[DagStep]
     slots: dict[int, Array]
@@ -60,7 +60,7 @@ class Dag:
         return next((result.error for result in self.results if result.state == "ERR"), None)
 
     async def run(self, models: ModelStore, scripts: ScriptStore, wait_ms: int = 0) -> None:
-        """Run all steps; TimedOut if no step has started after `wait_ms` (0: no limit)."""
+        """Run all steps. Raise TimedOut if no step has started after `wait_ms` (0: no limit)."""
         self.results = [DagStepResult() for _ in self.steps]
         await within(wait_ms, partial(self._run, models, scripts))
 
@@ -115,7 +115,7 @@ class Dag:
 
 
 async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
-    """Cancel steps and wait until all have ended, even if the run is cancelled again while it waits."""
+    """Cancel steps and wait until all have ended, also if the run is cancelled again meanwhile."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()

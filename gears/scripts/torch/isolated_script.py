@@ -1,4 +1,4 @@
-"""A TorchScript in a process of its own, as the worker of the shard sees it (`inference.workers.isolated`)."""
+"""The worker's interface to a TorchScript in a separate process (`inference.workers.isolated`)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def _answer(caller: ScriptCaller, process: InferenceProcess, number: int, arrays
             value = caller.command(request["words"])
         else:
             outputs = caller.run_model(request["model"], arrays[1:], request["outputs"])
-    except Exception as failure:  # the script gets it, whatever it is
+    except Exception as failure:  # the script must get every error
         error = error_line(failure)
     process.tell({"op": "reply", "to": number}, [pack([value, error]), *outputs])

@@ -15,23 +15,23 @@ MAX_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The number that refers to a model's bytes, and the backend that runs them."""
+    """The reference number of a model's bytes, and its backend."""
 
     ref: int
     backend: str
 
 
 class ModelKeys:
-    """Finds the models that keys store. A reply of the server is reused for `TRUST_SECONDS`."""
+    """Finds the models at keys. A reply of the server is reused for `TRUST_SECONDS`."""
 
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
         self._known: dict[str, tuple[float, ModelReference]] = {}
 
     def reference(self, key: str) -> ModelReference:
-        """Return the reference of the model at `key`; GearsError if the server returns no model.
+        """Return the reference of the model at `key`. Raise GearsError if the server returns no model.
 
-        For a function that runs with a caller's rights, the server is always asked.
+        Always ask the server for a function that runs with its caller's rights.
         """
         execution = current.get()
         known = self._known.get(key) if execution is None or not execution.user else None
@@ -50,5 +50,5 @@ class ModelKeys:
         return found
 
     def drop(self, ref: int) -> None:
-        """Forget a model whose bytes the shard no longer has."""
+        """Drop a model whose bytes the shard does not have any more."""
         self._known = {key: entry for key, entry in self._known.items() if entry[1].ref != ref}

@@ -1,4 +1,4 @@
-"""Declares the arguments of a call of a TorchScript, in a module that does not import torch."""
+"""The arguments of a TorchScript call, in a module that does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...inference.tensors import Array
 
 @dataclass(frozen=True, slots=True)
 class TorchScriptCall:
-    """One call of a function of a script, for `user` (empty: with the worker's own rights)."""
+    """One call of a script's function with the rights of `user` (empty: the worker's own rights)."""
 
     function: str
     tensors: Sequence[Array]

@@ -1,6 +1,6 @@
-"""What a running TorchScript may request from its shard: commands and model runs, with the rights of its caller.
+"""The requests of a running TorchScript to its shard: commands and model runs, with the rights of its caller.
 
-A script in a process of its own sends these requests to the worker as arrays: JSON first, then tensors (`pack`).
+A script in a separate process sends these requests to the worker as arrays: first JSON, and then tensors (`pack`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,17 @@ _FAILED = "Redis command returned an error: "
 
 
 class ScriptCaller(Protocol):
-    """Reaches the shard for a script."""
+    """Runs the requests of a script on the shard."""
 
     def command(self, words: Sequence[str]) -> Any:
-        """Run a command; return its reply as a value for torch, where lists are tuples."""
+        """Run a command; return its reply as a value for torch, with tuples instead of lists."""
 
     def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
         """Run the model at a key."""
 
 
 class ShardCaller:
-    """Reaches the shard from the worker, on the calling thread, with the rights of `user` (empty: the worker's
-    rights).
-    """
+    """Runs requests in the worker, on the calling thread, with the rights of `user` (empty: the worker's rights)."""
 
     def __init__(self, host: ScriptHost, find_model: Callable[[int], ServedModel], user: str) -> None:
         self._host = host
@@ -51,10 +49,10 @@ class ShardCaller:
             raise GearsError(f"{_FAILED}ERR the reply to {words[0]} is not UTF-8 text") from error
 
     def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
-        """Run a model on this thread. The model's device may be the script's own device, which the script is using."""
+        """Run a model on this thread, not in a device's queue, because the script may be using the model's device."""
         try:
             if self._user:
-                self._execute(("AI.MODELGET", key, "META"))  # may this user use the model?
+                self._execute(("AI.MODELGET", key, "META"))  # checks the user's right to use the model
             ref = int(self._host.links.link().execute("QA.MODELREF", key)[0])
         except GearsError as error:
             raise GearsError(f"{_FAILED}{error}") from error
@@ -80,7 +78,7 @@ def _value(reply: Reply) -> Any:
 
 
 def pack(value: Any) -> Array:
-    """Return a value of JSON types as an array, which can be larger than the head of a frame."""
+    """Return a value of JSON types as an array, because arrays may be larger than the head of a frame."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 

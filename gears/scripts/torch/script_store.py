@@ -1,6 +1,6 @@
 """The shard's TorchScripts: compiles them off the event loop, and calls their functions on device threads.
 
-Each script runs in a process of its own, unless `qa.model-processes` is 0.
+Each script runs in a separate process. If `qa.model-processes` is 0, scripts run in the worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ScriptStore:
     """Compiled TorchScripts by reference.
 
-    They share devices and the loader thread with `models`, which they can run.
+    Scripts use the devices and the loader thread of `models`, and can run its models.
     """
 
     def __init__(self, host: ScriptHost, models: ModelStore) -> None:
@@ -40,7 +40,7 @@ class ScriptStore:
         self._scripts: LoadedByRef[AnyScript] = LoadedByRef(self._fetch, models.foreign_loader, _close)
 
     def reference(self, key: str) -> int:
-        """Return the reference of the script at `key`; GearsError if the key has no script."""
+        """Return the reference of the script at `key`. Raise GearsError if the key has no script."""
         try:
             return int(self._host.execute("QA.SCRIPTREF", key)[0])
         except GearsError as error:
@@ -51,7 +51,7 @@ class ScriptStore:
         return await self._scripts.load(ref, partial(self._compile, ref, device, source, entry_points))
 
     async def run(self, ref: int, call: TorchScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
-        """Call a function of a script; return its outputs and the microseconds it took."""
+        """Call a function of a script; return its outputs and its duration in microseconds."""
         script = await self._scripts.get(ref)
         isolated = isinstance(script, IsolatedScript)
         return await self._devices.of(script.device).call(self._bound(script, call), limit, isolated=isolated)
@@ -65,7 +65,7 @@ class ScriptStore:
         return partial(script.call, call, ShardCaller(self._host, self._models.get_blocking, call.user))
 
     def drop(self, ref: int) -> None:
-        """Drop a script that the shard no longer has."""
+        """Drop a script that the shard does not have any more."""
         self._scripts.drop(ref)
 
     def _fetch(self, ref: int) -> AnyScript:

@@ -1,7 +1,7 @@
 """Provides `redis.execute`, `redis.asList` and `redisAI.model_execute` to TorchScripts, as operators of torch.
 
-A call reaches the shard through the script's caller (`script_caller`), on the thread that runs the script. TorchScript
-has no variable argument lists, so `redis.execute` is a separate operator for each number of arguments.
+The script's caller (`script_caller`) runs each call on the shard, on the thread of the script. TorchScript has no
+variable argument lists, so there is a `redis.execute` operator for each number of arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _local = threading.local()
 
 @contextmanager
 def calling_for(caller: ScriptCaller) -> Iterator[None]:
-    """Let the operators work on this thread, for this caller."""
+    """Make the operators use this caller on this thread."""
     _local.caller = caller
     try:
         yield
@@ -75,11 +75,11 @@ def _define() -> list[torch.library.Library]:
         (redis_ai, "model_execute", "(str key, Tensor[] inputs, int n_outputs) -> Tensor[]", _model_execute)
     )
     for library, name, signature, function in signatures:
-        # without this, torch drops calls whose result is not used
+        # without this, torch drops calls with unused results
         library.define(name + signature, alias_analysis="CONSERVATIVE")
         library.impl(name, function, "CompositeImplicitAutograd")
     return [redis, redis_ai]
 
 
-# torch forgets the operators of a library when its object is deleted
+# a reference, because torch removes a library's operators when the library is deleted
 _libraries = _define()

@@ -1,8 +1,7 @@
 """Compiles TorchScripts from source, checks their entry points, and calls their functions with tensors.
 
 A script can use only parts of TorchScript: torch's operators and types, exceptions, and the commands of
-torch_operators. It cannot use Python's own functions, because torch would call them with the rights of the worker's
-process.
+torch_operators. It cannot use Python functions, because torch would call them with the rights of the worker's process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SUBMODULES = ("linalg", "special", "fft")
 
 
 def _operators_of(source: Any, name: str) -> ModuleType:
-    """Return a copy of one of torch's modules, with only the names that TorchScript knows."""
+    """Return a copy of a torch module with only the names that TorchScript accepts."""
     shown = ModuleType(name)
     for attribute in dir(source):
         value = getattr(source, attribute, None)
@@ -66,7 +65,7 @@ _NAMES = _names()
 
 
 class TorchScript:
-    """A compiled script; any thread may call its functions."""
+    """A compiled script. Any thread may call its functions."""
 
     def __init__(self, device: str, source: str, entry_points: Sequence[str]) -> None:
         self.device = device
@@ -97,7 +96,7 @@ class TorchScript:
             )
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
-        """Call a function, on a thread of the script's device. `caller` is the script's access to the shard."""
+        """Call a function on a thread of the script's device. `caller` runs the script's requests on the shard."""
         function = self._unit.find_function(call.function)
         if function is None:
             raise GearsError(f"ERR Function does not exist: {call.function}")
@@ -127,9 +126,9 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return the arguments, which are tensors, for a function that is not an entry point.
+    """Return the tensors as arguments for a function that is not an entry point.
 
-    If the last parameter is a List[Tensor], it gets the remaining tensors.
+    A last parameter of type List[Tensor] gets the remaining tensors.
     """
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"

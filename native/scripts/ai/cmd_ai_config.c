@@ -15,8 +15,8 @@ static int config_get(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_ReplyWithNull(ctx);
 }
 
-/* Every backend is part of the worker, which loads it for the first model that needs it. So there is no file to load
- * here. */
+/* All backends are part of the worker. The worker loads a backend for the first model that needs it, so there is no
+ * file to load here. */
 static int load_backend(RedisModuleCtx *ctx, RedisModuleString *name) {
     if (arg_is(name, "ONNX") || arg_is(name, "TORCH")) return RedisModule_ReplyWithSimpleString(ctx, "OK");
     if (arg_is(name, "TF") || arg_is(name, "TFLITE"))

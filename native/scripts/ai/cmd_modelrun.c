@@ -1,5 +1,5 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors that the keys have at the time of the
- * call. At the end of the job, the main thread writes the outputs and replicates each as a tensor. */
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. The job reads its input tensors from their keys at the time of
+ * the call. At the end of the job, the main thread writes the outputs and replicates each as a tensor. */
 #include "scripts/ai/cmd_modelrun.h"
 
 #include "jobs/jobs.h"
@@ -60,8 +60,8 @@ static void free_run(void *data) {
 
 /* ---- The end of a run ---- */
 
-/* Reads n tensor.. from the result. n must be the number of the job's outputs. After an error, frees the tensors that
- * it has read. */
+/* Reads n tensor.. from the result. n must be the number of the job's outputs. After an error, frees the tensors read
+ * so far. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)

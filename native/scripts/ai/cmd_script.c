@@ -16,7 +16,7 @@
 /* ---- AI.SCRIPTSTORE, AI.SCRIPTSET ---- */
 
 typedef struct LoadJob {
-    Script *script; /* NULL once the key has it */
+    Script *script; /* NULL after it was stored in the key */
     RedisModuleString *key;
     int db;
 } LoadJob;
@@ -72,7 +72,7 @@ static Script *script_from_spec(const ScriptSpec *spec) {
 }
 
 static int store_script(RedisModuleCtx *ctx, RedisModuleString **argv, const ScriptSpec *spec) {
-    if (caller_is_log(ctx)) { /* a worker has compiled the source before, and there may be no worker now */
+    if (caller_is_log(ctx)) { /* needs no worker, because a worker has already compiled the source */
         Script *script = script_from_spec(spec);
         script_replicate(ctx, argv[1], script);
         script_store(ctx, argv[1], script);

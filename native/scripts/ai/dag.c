@@ -1,6 +1,6 @@
 /* A DAG as a job: its arguments for the worker, the worker's answer, and the tensors that the module writes at the end.
  * The DagJob owns the Dag, which has references to its tensors, models and scripts. The module checks every argument of
- * the answer. If one of them is invalid, the whole DAG fails. */
+ * the answer. An invalid argument fails the whole DAG. */
 #include "scripts/ai/dag.h"
 
 #include <string.h>
@@ -224,7 +224,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
 
 /* ---- The end ---- */
 
-/* If there are no reports, the whole run was lost, and the failed step is unknown. */
+/* Counts the runs of the steps. Without reports, the whole run was lost, and the failed step is unknown. */
 static void count_steps(Dag *dag, const StepReport *reports) {
     for (int i = 0, step = 0; i < dag->n_ops; i++) {
         if (dag->ops[i].kind != DAG_STEP) continue;
@@ -274,8 +274,8 @@ static void free_dag_job(void *data) {
     RedisModule_Free(data);
 }
 
-/* The cost is the number of steps, because the number of rows of their outputs is not known yet. 0 if the model of a
- * step waits for other runs, because then the DAG waits too. */
+/* The cost is the number of steps, because the number of rows of their outputs is not known yet. The cost is 0 if the
+ * model of a step has a minimum batch size, because then the DAG waits for other runs. */
 static uint32_t dag_cost(void *data) {
     const Dag *dag = ((DagJob *)data)->dag;
     for (int i = 0; i < dag->n_ops; i++) {

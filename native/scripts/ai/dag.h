@@ -1,8 +1,8 @@
 /* DAGs: tensors, and steps that compute new tensors from them. The worker runs a DAG as one job.
  *
  * Each slot contains one tensor, which never changes. The first slots contain the tensors that the client gives.
- * dag_parse.c resolves names and keys before the job is queued, so a DEL or an overwrite does not affect the run. The
- * module writes tensors to keys only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step
+ * dag_parse.c resolves names and keys before the job is queued, so DEL or an overwrite does not affect the run. The
+ * module writes tensors to keys only if every step succeeds. AI.SCRIPTEXECUTE is a DAG of one step
  * (cmd_scriptrun.c). */
 #ifndef QA_DAG_H
 #define QA_DAG_H
@@ -48,7 +48,8 @@ typedef struct Dag {
     int failed; /* a step has failed */
 } Dag;
 
-/* A DAG for at most that many operations, slots and keys to persist. The caller fills the first n_given slots. */
+/* Returns a DAG with space for the given numbers of operations, slots and keys to persist. The caller fills the first
+ * n_given slots. */
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
 void dag_free(void *dag);
 DagOp *dag_add_op(Dag *dag, DagOpKind kind);
@@ -60,7 +61,7 @@ void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, R
 void dag_want(Dag *dag, int slot);
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 
-/* Writes the tensors to their keys. NULL, or an error line if it wrote nothing. */
+/* Writes the tensors to their keys. Returns NULL, or an error line if it wrote nothing. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
 /* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave no timeout. When the steps have run, `reply`

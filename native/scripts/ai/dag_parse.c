@@ -1,6 +1,6 @@
-/* Parses AI.DAGEXECUTE and resolves its names. After an error it frees the partial Dag. Of several errors it reports
- * the one that RedisAI reports: first errors before the operations, then errors within each operation, last errors in
- * the names that operations share. */
+/* Parses AI.DAGEXECUTE and resolves its names. Frees the partial Dag after an error. If a command has several errors,
+ * the reported error is the same as in RedisAI: first errors before the operations, then errors within each operation,
+ * and last errors in the names that operations share. */
 #include "scripts/ai/dag_parse.h"
 
 #include <limits.h>
@@ -93,7 +93,7 @@ typedef struct Parser {
     RedisModuleDict *names; /* name -> its current slot + 1 */
     int next_given;
     int read_only;
-    int unknown_input; /* an operation reads a name that no operation has written; this error is reported last */
+    int unknown_input; /* 1: an operation reads a name that does not exist; this error is reported last */
 } Parser;
 
 static int find_name(Parser *parser, RedisModuleString *name) {
@@ -102,14 +102,14 @@ static int find_name(Parser *parser, RedisModuleString *name) {
     return (int)(intptr_t)RedisModule_DictGetC(parser->names, (void *)text, length, NULL) - 1;
 }
 
-/* The slot of a name that an operation reads. An unknown name gets slot 0, and the whole command fails. */
+/* Returns the slot of a name that an operation reads. An unknown name gets slot 0, and the whole command fails. */
 static int find_input(Parser *parser, RedisModuleString *name) {
     int slot = find_name(parser, name);
     if (slot < 0) parser->unknown_input = 1;
     return slot < 0 ? 0 : slot;
 }
 
-/* If a later operation writes the name again, the name means a new slot from then on. */
+/* Sets the slot of a name. If a later operation writes the name again, the name gets a new slot. */
 static void set_name(Parser *parser, RedisModuleString *name, int slot) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
@@ -152,7 +152,8 @@ static const char *parse_tensorget(Parser *parser, RedisModuleString **argv, int
     return tensor_format_parse(argv + 2, argc - 2, &op->format);
 }
 
-/* Resolves inputs first: an input that is also an output of the step means its earlier slot. */
+/* Resolves the inputs before the outputs. So if a name is an input and an output of the step, the input is the earlier
+ * slot. */
 static void name_slots(Parser *parser, DagOp *op, RedisModuleString **inputs, RedisModuleString **outputs) {
     for (int i = 0; i < op->n_inputs; i++) {
         op->inputs[i] = find_input(parser, inputs[i]);
@@ -228,13 +229,13 @@ static const char *name_persisted(Parser *parser, RedisModuleString **keys, int 
     return keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
 }
 
-/* Counts as many slots for each step as it has arguments, which is enough. */
+/* Allocates the Dag. Each step gets one slot for each of its arguments, which is enough. */
 static Dag *make_room(RedisModuleCtx *ctx, const DagSpec *spec, RedisModuleString **argv, int argc) {
     int at = spec->first_op, n_ops = 0, n_given = spec->load.n;
     ArgRange op;
     while (dag_next_op(argv, argc, &at, &op)) {
         n_ops++;
-        /* a wrong operation leaves its slot empty; the whole command fails */
+        /* an invalid operation leaves its slot empty; then the whole command fails */
         if (op.n && arg_is(argv[op.first], "AI.TENSORSET")) n_given++;
     }
     return dag_new(ctx, n_ops, n_given, n_given + argc, spec->persist.n);

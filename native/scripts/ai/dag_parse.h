@@ -13,17 +13,18 @@ typedef struct DagSpec {
     long long timeout_ms;
     int has_timeout;
     int first_op; /* position of the first `|>`, or argc */
-    RunSpec run;  /* of the current operation; also has its error */
+    RunSpec run;  /* the current operation, and its error */
     ScriptCall call;
     char error[200];
 } DagSpec;
 
-/* Returns NULL or an error line. After an error, `spec` contains what was parsed before, because the key positions are
- * taken from it. */
+/* Returns NULL or an error line. After an error, `spec` has the arguments before the error, which determine the key
+ * positions. */
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
-/* The arguments of the operation after the `|>` at *at. Moves *at to the next operation. 0: there is no operation. */
+/* Sets *op to the arguments of the operation after the `|>` at *at, and moves *at to the next operation. 0: there is no
+ * operation. */
 int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
-/* Resolves all names. NULL or an error line. */
+/* Resolves all names. Returns NULL or an error line. */
 const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);
 
 #endif

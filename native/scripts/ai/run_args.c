@@ -1,5 +1,5 @@
-/* These functions only parse: they store nothing and send no reply. Where clients know an error text of RedisAI, the
- * text is the same. */
+/* These functions only parse: they store nothing and send no reply. Error texts that clients know from RedisAI are the
+ * same. */
 #include "scripts/ai/run_args.h"
 
 #include <limits.h>

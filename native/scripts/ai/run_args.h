@@ -1,4 +1,4 @@
-/* The arguments of the commands that run models. A spec borrows from argv and lives as long as the command. */
+/* The arguments of the commands that run models. A spec points into argv, so it is valid until the command ends. */
 #ifndef QA_RUN_ARGS_H
 #define QA_RUN_ARGS_H
 
@@ -6,14 +6,14 @@
 
 /* The arguments of AI.MODELEXECUTE and AI.MODELRUN: positions in argv. */
 typedef struct RunSpec {
-    int inputs, n_inputs; /* position of the first, and their number */
+    int inputs, n_inputs; /* position of the first input, and number of inputs */
     int outputs, n_outputs;
     long long timeout_ms; /* 0: missing */
     char error[200];
 } RunSpec;
 
-/* argv: the whole command. After an error, `spec` contains what was parsed before, because the key positions are taken
- * from it. */
+/* argv: the whole command. After an error, `spec` has the arguments before the error, which determine the key
+ * positions. */
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc);
 

@@ -1,5 +1,5 @@
-/* Scripts as runnables and as values of keys. Each script owns its source. A script is replicated as AI.SCRIPTSTORE,
- * which does not compile it again on a replica or from the AOF. */
+/* Scripts as runnables and as values of keys. Each script owns its source. A script is replicated as AI.SCRIPTSTORE. A
+ * replica, or a server that reads the AOF, stores the script without compiling it. */
 #include "scripts/ai/script.h"
 
 #include <string.h>
@@ -64,8 +64,8 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
 
 /* ---- As a command ---- */
 
-/* Returns the arguments of AI.SCRIPTSTORE after the key. A client must name at least one entry point. In commands of a
- * primary or the AOF, the entry points may be missing, so scripts of AI.SCRIPTSET can have this form too. */
+/* Returns the arguments of AI.SCRIPTSTORE after the key. A client must name at least one entry point. A command of a
+ * primary or the AOF may have no entry points, because scripts of AI.SCRIPTSET have none. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);

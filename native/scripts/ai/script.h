@@ -12,17 +12,17 @@
 typedef struct Script {
     Runnable run;
     Text source;
-    Names entry_points; /* empty: AI.SCRIPTSET made the script, and runs pass tensors by position */
+    Names entry_points; /* empty: AI.SCRIPTSET stored the script, and runs pass tensors by position */
 } Script;
 
 extern const RunnableClass script_class;
 
-/* A script with a new ref, one reference and an empty source. */
+/* Returns a script with a new ref, one reference and an empty source. */
 Script *script_new(const char *device);
 
 /* ---- Scripts behind keys ---- */
 
-/* Sets *script to the script of the key, borrowed until the current command ends. Returns NULL or an error line. */
+/* Sets *script to the script of the key. It is valid until the current command ends. Returns NULL or an error line. */
 const char *script_read(RedisModuleCtx *ctx, RedisModuleString *key, Script **script);
 /* Stores the script in the key, which takes over the caller's reference. */
 void script_store(RedisModuleCtx *ctx, RedisModuleString *key, Script *script);

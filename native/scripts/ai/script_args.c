@@ -1,5 +1,5 @@
-/* These functions only parse: they store nothing and send no reply. Where clients know an error text of RedisAI, the
- * text is the same. */
+/* These functions only parse: they store nothing and send no reply. Error texts that clients know from RedisAI are the
+ * same. */
 #include "scripts/ai/script_args.h"
 
 #include <limits.h>
@@ -129,7 +129,8 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         if (error) return error;
     }
     if (cursor.at >= argc)
-        return NULL; /* key positions may be requested for a command that ends before the name of the function */
+        return NULL; /* the server may ask for the key positions of a command that ends before the name of the
+                      * function */
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }

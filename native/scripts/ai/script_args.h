@@ -1,18 +1,19 @@
-/* The arguments of the commands that store and run scripts. Specs borrow from argv and live as long as the command. */
+/* The arguments of the commands that store and run scripts. Specs point into argv, so they are valid until the command
+ * ends. */
 #ifndef QA_SCRIPT_ARGS_H
 #define QA_SCRIPT_ARGS_H
 
 #include "models/runnable.h"
 #include "server/args.h"
 
-/* The arguments of AI.SCRIPTSTORE and AI.SCRIPTSET. Points into argv. */
+/* The arguments of AI.SCRIPTSTORE and AI.SCRIPTSET. */
 typedef struct ScriptSpec {
     char device[DEVICE_MAX + 1];
     RedisModuleString *tag; /* or NULL */
     RedisModuleString **entry_points;
     int n_entry_points;
     RedisModuleString *source;
-    char error[160]; /* for errors that name a value */
+    char error[160]; /* the buffer for error lines that contain a value */
 } ScriptSpec;
 
 /* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, and a script may have no
@@ -20,7 +21,7 @@ typedef struct ScriptSpec {
 const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
 
-/* A range of argv: position of the first argument, and their number. */
+/* A range of argv: position of the first argument, and number of arguments. */
 typedef struct ArgRange {
     int first, n;
 } ArgRange;
@@ -34,8 +35,8 @@ typedef struct ScriptCall {
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: the keywords may be in any order. After an error, `call` contains what was parsed
- * before, because the key positions are taken from it. */
+/* argv: the whole command. `in_dag`: the keywords may be in any order. After an error, `call` has the arguments before
+ * the error, which determine the key positions. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
 

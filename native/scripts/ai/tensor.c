@@ -1,5 +1,5 @@
 /* Tensor values: shapes, blobs, and the parsing and printing of elements. This part checks all input before it creates
- * a tensor, so other parts need not check a tensor. */
+ * a tensor, so every existing tensor is valid. */
 #include "scripts/ai/tensor.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <strings.h>
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "tensor blobs are little-endian and used as they are: this machine is not supported"
+#error "tensor blobs are little-endian, and this machine is big-endian: it is not supported"
 #endif
 
 #define STRINGIFY_(x) #x
@@ -33,7 +33,7 @@ _Static_assert(TENSOR_MAX_BYTES == 1073741824LL, "ERR_SIZE names the limit");
 
 typedef struct TypeInfo {
     const char *name;
-    size_t size; /* of an element; STRING: its minimum, the NUL */
+    size_t size; /* bytes of an element; STRING: the minimum, 1 for the NUL */
     long long min, max;
 } TypeInfo;
 
@@ -168,7 +168,7 @@ static const char *parse_integer(char *to, TensorType type, RedisModuleString *t
     long long value;
     if (RedisModule_StringToLongLong(text, &value) != REDISMODULE_OK) return ERR_VALUE;
     if (value < TYPES[type].min || value > TYPES[type].max) return ERR_VALUE;
-    memcpy(to, &value, TYPES[type].size); /* little-endian: the low bytes have the narrow value */
+    memcpy(to, &value, TYPES[type].size); /* the first bytes of a little-endian number are its low bytes */
     return NULL;
 }
 
@@ -239,7 +239,7 @@ static void shortest(char *text, size_t size, double value) {
     }
 }
 
-/* A FLOAT is shown as in RedisAI: as the double of the same value. */
+/* Replies with a FLOAT as RedisAI does: as the double of the same value. */
 static void reply_real(RedisModuleCtx *ctx, double value, int resp3) {
     char text[40];
     shortest(text, sizeof text, value);

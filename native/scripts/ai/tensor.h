@@ -11,7 +11,7 @@
 #include "server/module_api.h"
 
 #define TENSOR_MAX_NDIM 32
-#define TENSOR_MAX_BYTES (1LL << 30) /* also limits the number of elements */
+#define TENSOR_MAX_BYTES (1LL << 30) /* also the limit for the number of elements */
 
 /* The numbers are stored in RDB files: never renumber. */
 typedef enum {
@@ -31,16 +31,16 @@ typedef struct TensorShape {
     TensorType type;
     int ndim; /* 0: a scalar */
     long long dims[TENSOR_MAX_NDIM];
-    long long count; /* elements: the product of dims */
+    long long count; /* number of elements: the product of dims */
 } TensorShape;
 
-/* One allocation, because a data set may have a tensor for each sentence, and every byte counts. */
+/* The structure and its data are one allocation, to save memory: a data set may have a tensor for each sentence. */
 typedef struct Tensor {
     atomic_uint refs;
     unsigned char type; /* TensorType */
     unsigned char ndim;
     size_t size;      /* bytes of data */
-    long long dims[]; /* ndim of them, then the data */
+    long long dims[]; /* ndim numbers, then the data */
 } Tensor;
 
 /* All functions that return `const char *` return NULL or a static error line. */
@@ -51,10 +51,10 @@ const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t 
 const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
 Tensor *tensor_retain(Tensor *tensor);
 void tensor_release(Tensor *tensor);
-/* The minimum memory of a tensor of this shape; exact except for strings. */
+/* Returns the minimum memory of a tensor of this shape. The number is exact except for strings. */
 long long tensor_shape_bytes(const TensorShape *shape);
 
-/* Packed, little-endian; STRING: each element ends with a NUL. */
+/* Returns the data: packed and little-endian. STRING: each element ends with a NUL. */
 char *tensor_data(const Tensor *tensor);
 const char *tensor_type_name(TensorType type);
 /* Replies with the elements as one array. */
@@ -62,10 +62,10 @@ void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
 /* Replies with dtype, ndim, dims and blob as separate elements, and returns their number. */
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 
-/* Reads dtype ndim dim.. blob in the worker's format. Returns how many arguments were read; 0: the arguments are
+/* Reads dtype ndim dim.. blob in the worker's format. Returns the number of arguments read. 0: the arguments are
  * invalid. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
-/* The number of samples, as AI.INFO counts them. */
+/* Returns the number of samples for AI.INFO. */
 long long tensor_samples(const Tensor *tensor);
 
 #endif

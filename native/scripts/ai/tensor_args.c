@@ -11,7 +11,8 @@
 
 /* ---- AI.TENSORSET ---- */
 
-#define MIN_CHECKED_ZEROS (1LL << 20) /* smaller tensors are within the tolerance of the server's own check */
+/* Smaller tensors are not checked, because they are within the tolerance of the server's own check. */
+#define MIN_CHECKED_ZEROS (1LL << 20)
 
 static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit, int *evicts) {
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "memory");
@@ -29,8 +30,8 @@ static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit,
     return found && *limit > 0;
 }
 
-/* The server checks maxmemory before a command. At that time the server does not know that a short command creates a
- * large tensor. */
+/* Checks maxmemory for a large tensor. The server has checked it before the command, but did not know that a short
+ * command creates a large tensor. */
 static const char *check_room(RedisModuleCtx *ctx, long long bytes) {
     long long used, limit;
     int evicts;

@@ -8,8 +8,8 @@ typedef struct TensorFormat {
     int meta, blob, values;
 } TensorFormat;
 
-/* argv: the arguments after the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may have any
- * size. Returns NULL or an error line. */
+/* argv: the arguments after the key of AI.TENSORSET, at least the type. The size limit does not apply to a command of a
+ * primary or the AOF. Returns NULL or an error line. */
 const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
 
 /* argv: the arguments after the key of AI.TENSORGET. Returns NULL or an error line. */

@@ -1,5 +1,5 @@
-/* The data type AI_TENSOR: keys, RDB, AOF and replication. The server may call `free` on its own thread, where a tensor
- * can be released too. */
+/* The data type AI_TENSOR: keys, RDB, AOF and replication. The server may call `free` on a background thread, where
+ * releasing a tensor is safe. */
 #include "scripts/ai/tensor_type.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ void tensor_store(RedisModuleCtx *ctx, RedisModuleString *name, Tensor *tensor) 
     keyspace_store(ctx, name, tensor_module_type, tensor, "ai.tensorset");
 }
 
-/* dtype, dims.., "BLOB", data. Returns their number; the caller frees them with free_args. */
+/* Sets `args` to dtype, dims.., "BLOB", data, and returns their number. The caller frees them with free_args. */
 static size_t tensor_args(const Tensor *tensor, RedisModuleString **args) {
     size_t n = 0;
     const char *type = tensor_type_name((TensorType)tensor->type);

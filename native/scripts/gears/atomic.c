@@ -1,10 +1,9 @@
 /* In an atomic block, the server serves commands from the control socket before it replies to QA.ATOMIC. The block ends
- * when the worker sends END, when the lease ends, or when the socket closes. The socket is non-blocking, and a wait for
- * it never exceeds the lease.
+ * when the worker sends END, when the lease ends, or when the socket closes. The socket is non-blocking, and waits for
+ * the socket end with the lease at the latest.
  *
- * `buffer` holds the bytes of an incomplete command. The worker may send commands after its lease has ended. read_stray
- * answers each of them with an error, so that each request has its reply. If only half a reply could be sent, this
- * order is lost, so the socket counts as closed. */
+ * `buffer` contains the bytes of an incomplete command. The worker may send commands after its lease has ended.
+ * read_stray answers each of these with an error, so that each request gets a reply. */
 #include "scripts/gears/atomic.h"
 
 #include <errno.h>
@@ -55,7 +54,7 @@ static void consume(size_t bytes) {
     if (!length) reset();
 }
 
-/* 0: the buffer does not hold a command, or writing to the socket fails. */
+/* Answers the commands in the buffer with an error. 0: the bytes are not a command, or writing to the socket fails. */
 static int answer_strays(int fd) {
     for (;;) {
         if (!length) return 1;
@@ -63,7 +62,7 @@ static int answer_strays(int fd) {
         if (command < 0) return 0;
         if (command == 0) return 1;
         consume((size_t)command);
-        /* The worker waits only for this reply, so the buffer of the socket has space for it. */
+        /* This is the only pending reply, so the buffer of the socket has space for it. */
         if (write(fd, OVER, sizeof OVER - 1) < 0) return 0;
     }
 }
@@ -88,7 +87,7 @@ static Wait wait_for(int fd, short what, uint64_t end_us) {
     }
 }
 
-/* If only half a reply could be sent, the worker can no longer match replies to requests. So the socket then counts as
+/* Sends a reply. After a partial reply, the worker cannot match replies to requests. So the socket then counts as
  * closed. */
 static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     while (size) {

@@ -1,5 +1,5 @@
-/* Some RG.* commands run functions or ask about executions. They become jobs (`script`, `command`) for the worker. The
- * module answers the other RG.* commands at once. A Script and a Call belong to their job. */
+/* RG.* commands that run functions or ask about executions become jobs (`script`, `command`) for the worker. The module
+ * answers the other RG.* commands at once. A job owns its Script or Call. */
 #include "scripts/gears/cmd_rg.h"
 
 #include <stdio.h>
@@ -198,7 +198,7 @@ static int RG_GETEXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 }
 
 /* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION and RG.ABORTEXECUTION. Results contain data that the function
- * has read, so only users that may run scripts get them. */
+ * has read, so only users with the right to run scripts get results. */
 static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
@@ -207,7 +207,7 @@ static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- The commands that the module answers ---- */
 
-/* Reports the worker's resident memory, where RedisGears reports the numbers of its allocator. */
+/* Reports the worker's resident memory. RedisGears reports the memory of its allocator. */
 static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -218,7 +218,7 @@ static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
     return REDISMODULE_OK;
 }
 
-/* Does nothing, because the server itself knows the topology and keeps it current. */
+/* Does nothing, because the server always has the current topology. */
 static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -307,7 +307,7 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
 }
 
-/* Replies with what the server knows about the other nodes. */
+/* Replies with the server's state of the other nodes, and does not contact them. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);

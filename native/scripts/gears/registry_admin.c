@@ -1,12 +1,12 @@
 /* Changes of single registrations. A command changes this shard at once. Its replicas get the change by replication.
- * Other shards get it by a message on the cluster bus, which consists of a letter and the id of the registration. A
+ * Other shards get it by a message on the cluster bus. A message consists of a letter and the id of the registration. A
  * primary applies a message in a timer, where it may write and replicate. A replica ignores the message. The worker
- * gets a notice of a removal and of a pause.
+ * gets a notice of each removal and of each pause.
  *
  * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone. Each order to pause or to
- * resume has a number, and the order with the greatest number is valid. The workers compare the registrations of their
- * shards. They send the changes that a shard has missed as QA.UNREGISTER and QA.PAUSE, which also go to replicas and
- * the AOF. */
+ * resume has a number. The order with the greatest number is valid. The workers compare the registrations of their
+ * shards. If a shard has missed a change, its worker sends QA.UNREGISTER or QA.PAUSE, which are replicated and written
+ * to the AOF. */
 #include "scripts/gears/registry_admin.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 typedef struct Notice {
     RedisModuleString *id;
-    int on; /* of an unregistration: pending executions are aborted; of a pause: reading stops */
+    int on; /* for an unregistration: abort pending executions; for a pause: stop reading */
 } Notice;
 
 static int emit_notice(RedisModuleCtx *ctx, void *data) {
@@ -62,19 +62,19 @@ static void notify(const JobClass *class, RedisModuleString *id, int on) {
 
 static void set_paused(Registration *registration, int paused) {
     registration->paused = paused;
-    registration->status = STREAM_OK; /* until the worker reports the next status */
+    registration->status = STREAM_OK; /* valid until the worker reports the next status */
     notify(&PAUSED, registration->fields[REG_ID], paused);
 }
 
-/* Returns the number of a new order. It is greater than the last number that this shard knows, and usually greater than
- * the numbers on other shards. It is never above the maximum that other shards and files accept. */
+/* Returns the number of a new order. The number is greater than the last number on this shard, and usually greater than
+ * the numbers on other shards. It is at most the maximum that other shards and files accept. */
 static long long next_order(const Registration *registration, int paused) {
     long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
     long long order = (now > after ? now : after) << 1 | paused;
     return order <= MAX_PAUSE_ORDER ? order : MAX_PAUSE_ORDER - !!paused;
 }
 
-/* Applies an order to pause or to resume. 0: there is no such registration, or it has already had this order or a later
+/* Applies an order to pause or to resume. 0: there is no such registration, or it already has this order or a later
  * order. */
 static int apply_order(RedisModuleString *id, long long order) {
     Registration *registration = registry_find(id);
@@ -87,9 +87,9 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* Removes a registration, and ends its queued jobs. So it needs a context that may write keys. Jobs that the worker has
- * continue. With `abort`, the worker ends jobs whose execution has not started. BURIED: the shard does not have the
- * registration, but the tombstone is new. */
+/* Removes a registration and ends its queued jobs, so it needs a context that may write keys. Jobs that the worker
+ * already has continue. With `abort`, the worker ends jobs whose execution has not started. BURIED: this shard does not
+ * have the registration, but the tombstone is new. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);
@@ -113,7 +113,7 @@ static void broadcast(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id, lon
     if (verb == ORDER) size += (size_t)snprintf(payload + 1, NUMBER, "%lld ", order);
     memcpy(payload + size, text, length);
     const char *fault = bus_send(ctx, NULL, CLUSTER_ADMIN, payload, size + length);
-    if (fault) RedisModule_Log(ctx, "warning", "the other shards do not get a change of registrations: %s", fault);
+    if (fault) RedisModule_Log(ctx, "warning", "cannot send a change of registrations to the other shards: %s", fault);
     RedisModule_Free(payload);
 }
 
@@ -168,9 +168,10 @@ static int parse_change(Change *change, const char *text, size_t length) {
     return 1;
 }
 
-/* Handles a message of another shard, on which a command of this file has run. Replicas get the change from their
- * primary. Replication needs the context of a command or a timer, so a timer applies the change. A server aborts if it
- * replicates during a pause of writes (CLIENT PAUSE, a failover), so the timer then tries again later. */
+/* Handles a message from another shard, where a client has called a command of this file. Replicas get the change from
+ * their primary. Replication needs the context of a command or a timer, so a timer applies the change. A server that
+ * replicates during a pause of writes (CLIENT PAUSE, a failover) aborts. So during a pause the timer tries again
+ * later. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
     (void)sender;

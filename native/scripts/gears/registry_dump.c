@@ -1,4 +1,4 @@
-/* The names of the fields are those of RedisGears. */
+/* The fields have the same names as in RedisGears. */
 #include "scripts/gears/registry_dump.h"
 
 #include "functions/registry.h"

@@ -1,8 +1,8 @@
-/* Load arguments are of three kinds:
+/* There are three kinds of load arguments:
  * - LOAD_ARGUMENTS take effect.
- * - LEGACY arguments are those of RedisGears and RedisAI that have no effect here. The module stores them, so that
- *   set-up scripts for RedisGears and RedisAI run unchanged.
- * - All others are the user's own settings for functions, which the module only stores. */
+ * - LEGACY arguments have an effect only in RedisGears and RedisAI. The module stores them, so that set-up scripts for
+ *   RedisGears and RedisAI run unchanged.
+ * - All other arguments are the user's own settings for functions. The module only stores them. */
 #include "scripts/gears/settings.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
 /* A setting of RedisGears or RedisAI that has no effect. The module stores and shows it, so that set-up scripts run
- * unchanged. A name that is not in this list is the user's own setting, which functions read with configGet(). */
+ * unchanged. Names outside this list are the user's own settings, which functions read with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
@@ -66,7 +66,7 @@ static const Legacy LEGACY[] = {
 };
 enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
 
-static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset is valid */
+static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset applies */
 static RedisModuleDict *extra;            /* name -> RedisModuleString */
 
 static int find_legacy(const char *name) {
@@ -129,11 +129,11 @@ int settings_load_arguments(RedisModuleCtx *ctx, RedisModuleString **argv, int a
         if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
         Stored stored = store(argv[i], argv[i + 1]);
         if (stored == REFUSED) {
-            RedisModule_Log(ctx, "warning", "load argument %s is too long, or there are too many", name);
+            RedisModule_Log(ctx, "warning", "load argument %s is too long, or there are too many load arguments", name);
             return REDISMODULE_ERR;
         }
         if (stored == STORED_EXTRA)
-            RedisModule_Log(ctx, "warning", "unknown load argument %s: stored for functions", name);
+            RedisModule_Log(ctx, "warning", "stored the unknown load argument %s for functions", name);
     }
     return REDISMODULE_OK;
 }

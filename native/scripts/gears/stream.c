@@ -1,6 +1,6 @@
 /* When a stream grows, the module sends the worker a notice. The worker reads the stream itself. One notice covers any
- * number of additions. So the module sends no second notice for the same registration and key while the first is
- * pending. The worker reports the batches that it has read with QA.STREAM. */
+ * number of additions. So while a notice is pending, the module sends no second notice for the same registration and
+ * key. The worker reports its batches with QA.STREAM. */
 #include "scripts/gears/stream.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static int emit_addition(RedisModuleCtx *ctx, void *data) {
     return 2;
 }
 
-/* Called when the notice was handed out or dropped. The next addition then needs a new notice. */
+/* Called when the worker has got the notice, or the notice was dropped. The next addition then needs a new notice. */
 static void free_addition(void *data) {
     Addition *addition = data;
     RedisModule_DictDelC(pending, addition->name, addition->length, NULL);
@@ -84,7 +84,7 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx))
-        return REDISMODULE_OK; /* the shard from which the slot moves has already handled these entries */
+        return REDISMODULE_OK; /* the source shard of the slot has already handled these entries */
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)
@@ -151,7 +151,7 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;
-    /* Only an abort or a pause must survive a restart and a failover, so only these are replicated. */
+    /* Only an abort or a pause must be valid after a restart or a failover, so only these are replicated. */
     if ((was_aborted != (status == STREAM_ABORTED) || was_paused != registration->paused) &&
         (caller_is_log(ctx) || server_is_active_primary(ctx)))
         RedisModule_Replicate(ctx, "QA.STREAM", "ss", argv[1], argv[2]);

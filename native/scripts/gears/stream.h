@@ -1,5 +1,5 @@
-/* StreamReader registrations. The worker gets a notice when a stream that matches one of them grows, and when this
- * server becomes a primary. QA.STREAM reports the outcome of a batch. */
+/* StreamReader registrations. The worker gets a notice when a stream of such a registration grows, and when this server
+ * becomes a primary. With QA.STREAM, the worker reports the outcome of a batch. */
 #ifndef QA_STREAM_H
 #define QA_STREAM_H
 
@@ -7,10 +7,10 @@
 
 int stream_on_load(RedisModuleCtx *ctx);
 
-/* The name of the status, as RG.DUMPREGISTRATIONS shows it. */
+/* Returns the name of the status for RG.DUMPREGISTRATIONS. */
 const char *stream_status(const Registration *registration);
 
-/* How many batches of streams have run. */
+/* Returns the number of batches that have run. */
 unsigned long long stream_batches(void);
 
 #endif

@@ -9,7 +9,7 @@ enum { IDS_PER_COMMAND = 1000 };
 
 static RedisModuleDict *known;
 static RedisModuleString *ring[MAX_TOMBSTONES];
-static size_t first, count; /* of the ring: the position of the oldest id, and the number of ids */
+static size_t first, count; /* the position of the oldest id in the ring, and the number of ids */
 
 static int has(RedisModuleString *id) {
     size_t length;

@@ -1,8 +1,8 @@
-/* The ids of removed registrations. Other shards may still have a removed registration; the tombstone prevents its
- * return.
+/* Tombstones: the ids of removed registrations. Another shard may still have a removed registration. The tombstone
+ * prevents the return of this registration.
  *
- * Ids are unique, so the id is enough. The module keeps the newest MAX_TOMBSTONES ids. If an id was discarded, its
- * registration can return from a shard that was unreachable since the removal. Then a user must unregister it again. */
+ * The module stores the newest MAX_TOMBSTONES ids. If an older id was discarded, its registration can return from a
+ * shard that was unreachable since the removal. Then a user must unregister it again. */
 #ifndef QA_TOMBSTONES_H
 #define QA_TOMBSTONES_H
 
