@@ -29,8 +29,8 @@ size_t order_kept(void);
 /* The number of waiting nodes in the order with this name. */
 size_t order_kept_of(RedisModuleString *name);
 
-/* Returns the newest node of the longest order if this order has at least `besides` + 2 nodes; otherwise NULL. The
- * caller removes the node from the order's queue. */
+/* `besides` is the number of nodes of the caller. If the longest order has at least two nodes more, returns its newest
+ * node; otherwise NULL. The caller removes the node from the order's queue. */
 QueueNode *order_rival(size_t besides);
 
 #endif

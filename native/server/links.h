@@ -24,9 +24,9 @@ int link_create_user(RedisModuleCtx *ctx);
 /* `name` must live as long as the module. */
 void link_allow_command(const char *name);
 
-/* 1: the worker's user may run this command of the module, regardless of its categories: AI.* and QA.* commands, and
- * the commands for registrations in functions. A user with the right to store a function may also run the commands for
- * registrations. */
+/* 1: the worker's user may run this command of the module, regardless of its ACL categories. These are the AI.* and
+ * QA.* commands, and the commands that unregister, pause and resume registrations. A user with the right to store a
+ * function may also run the last group. */
 int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);

@@ -366,8 +366,8 @@ int main(int argc, char **argv) {
         }
         CHECK(held == 0);
     }
-    /* The reader needs 200 kB. The remaining memory is proportional to the size of the payload, for all numbers in
-     * it. */
+    /* The reader needs 200 kB. All other memory is proportional to the payload's size, whatever numbers the payload
+     * contains. */
     CHECK(most_held < 300000 + 64 * whole.length);
     CHECK(accepted > rounds / 100 && accepted < rounds); /* the loader refuses some damaged payloads and accepts
                                                           * others */
