@@ -338,7 +338,10 @@ def test_deleting_more_than_a_tenth_needs_a_confirmation(up: Qa, tmp_path: Path)
     assert (dry["stored"], dry["new"], sorted(dry["gone"]), dry["deleted"]) == (17, 1, ["t/2.txt", "t/3.txt"], None)
     refused = up(*arguments, code=1)
     assert "1 new" in refused.stdout and "deleted" not in refused.stdout
-    assert "2 of the 19 documents of collection tenth are no longer in the folder, more than a tenth" in refused.stderr
+    assert (
+        "2 of the 19 documents of collection tenth are no longer in the folder, which is more than a tenth"
+        in refused.stderr
+    )
     assert "--yes" in refused.stderr and "'t/" not in refused.stderr
     said = json.loads(up(*arguments, "--json", code=1).stdout)
     assert sorted(said["gone"]) == ["t/2.txt", "t/3.txt"] and said["deleted"] is None

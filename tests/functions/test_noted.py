@@ -74,7 +74,7 @@ class Corpus(Shards):
 
     def checks(self, node: Server) -> int:
         """The number of partitions that audit scans have completed, from the log."""
-        return node.log.read_text(errors="replace").count("from now on their changes are noted")
+        return node.log.read_text(errors="replace").count("from now on, their changes are noted")
 
     def wait_idle(self, node: Server) -> None:
         """Wait until no document is pending and, if the server notes changes, all partitions are marked."""

@@ -479,5 +479,5 @@ def test_a_collection_leaves_the_list_only_if_it_is_being_deleted(server: Server
 def test_a_key_of_another_kind_and_an_invalid_collection_name_are_refused(
     server: Server, client: redis.Redis, key: str, name: str
 ) -> None:
-    with pytest.raises(redis.ResponseError, match=r"the key must be collections:|not that of a collection"):
+    with pytest.raises(redis.ResponseError, match=r"the key must be collections:|not the default collection"):
         client.execute_command("QA.DELCOLLECTION", key, name)

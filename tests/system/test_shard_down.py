@@ -158,7 +158,7 @@ def test_the_other_shards_answer_and_the_result_names_the_missing_shard(system: 
 def test_the_error_names_the_setting_if_all_servers_refuse_for_one_lost_shard(system: System) -> None:
     """With the servers' default for cluster-require-full-coverage, all servers refuse."""
     others = [system.nodes[0], system.nodes[2]]
-    hinted = "cluster-require-full-coverage is yes: while one shard is down, the others will refuse"
+    hinted = "cluster-require-full-coverage is yes: while one shard is down, the other shards will refuse"
     for node in system.nodes:
         node.config_set("cluster-require-full-coverage", "yes")
     assert hinted in flat(system.cli("status").stderr)
