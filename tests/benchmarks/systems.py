@@ -65,7 +65,7 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
 
 @contextlib.contextmanager
 def mosec_server(environment: dict[str, str], folder: Path, timeout_ms: int) -> Iterator[int]:
-    """The peer under mosec; yields its port. mosec answers `/` before its processes have loaded their models."""
+    """The peer under mosec; yields its port."""
     port = free_port()
     options = {"port": port, "address": "127.0.0.1", "timeout": timeout_ms, "log-level": "warning"}
     command = [sys.executable, "-m", "tests.benchmarks.baselines.mosec_server", "--path", str(folder / f"mosec-{port}")]
