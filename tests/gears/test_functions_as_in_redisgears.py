@@ -235,7 +235,7 @@ GB('ShardsIDReader').map(start).run()
     def told() -> bool:
         execute(shard, "RG.PYEXECUTE", "import gc\ngc.collect()")
         log = shard.log.read_text()
-        others = all(f"awaited it: ERR {text}" in log for text in ("lost", "ValueError: in a loop of its own"))
+        others = all(f"and the work failed: ERR {text}" in log for text in ("lost", "ValueError: in a loop of its own"))
         return log.count("and the work failed: ERR ValueError: forgotten") >= 2 and others
 
     eventually(told)
