@@ -2,8 +2,8 @@
 
 `QA_BENCH_BATCHING` chooses how the waiting texts of a model become batches:
 
-- `token-budget`, as in text-embeddings-inference: the model takes what waits as soon as it is idle, in its order, as
-  long as the padded batch has at most `BUDGET` tokens.
+- `token-budget`, as in text-embeddings-inference: an idle model takes the pending texts in their order, as long as the
+  padded batch has at most `BUDGET` tokens.
 - `fixed-size`, as in service-streamer: the model waits for `SIZE` texts, but at most `LATENCY_SECONDS`.
 
 `QA_BENCH_PASSAGES` is the folder of the passages. No policy sorts the windows of the reader by their lengths.
