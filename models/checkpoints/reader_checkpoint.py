@@ -121,14 +121,16 @@ def _best_network(weights: dict[str, Array], model: Path) -> Any:
     types = np.repeat([[0] * 8 + [1] * 16], 2, axis=0)
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
     expected = np.concatenate(open_runner(model, "onnxruntime", threads=1)(inputs)).ravel()
-    found: list[tuple[float, Any]] = []
-    for heads in (heads for heads in range(1, width // 8 + 1) if width % (8 * heads) == 0):
+
+    def tried(heads: int) -> tuple[float, Any]:
         network = _network(weights, heads, str(model))
         with torch.inference_mode():
             output = network(**{name: torch.from_numpy(values) for name, values in inputs.items()})
         logits = torch.cat([output.start_logits, output.end_logits]).numpy().ravel()
-        found.append((float(np.corrcoef(logits, expected)[0, 1]), network))
-    best, network = max(found, key=lambda each: each[0])
+        return float(np.corrcoef(logits, expected)[0, 1]), network
+
+    possible = (heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 8 == 0)
+    best, network = max(map(tried, possible), key=lambda each: each[0], default=(0.0, None))
     if best < _SAME:
         raise ModelError(f"{str(model)!r} cannot be trained further: its weights give other logits ({best:.3f})")
     return network
@@ -139,19 +141,19 @@ def _network(weights: dict[str, Array], heads: int, model: str) -> Any:
     from transformers import BertConfig, BertForQuestionAnswering
 
     layers = {name.split(".")[3] for name in weights if name.startswith("bert.encoder.layer.")}
-    config = BertConfig(
-        vocab_size=len(weights[_WORDS]),
-        hidden_size=weights[_WORDS].shape[1],
-        num_hidden_layers=len(layers),
-        num_attention_heads=heads,
-        intermediate_size=len(weights["bert.encoder.layer.0.intermediate.dense.weight"]),
-        max_position_embeddings=len(weights["bert.embeddings.position_embeddings.weight"]),
-        type_vocab_size=len(weights["bert.embeddings.token_type_embeddings.weight"]),
-    )
-    network = BertForQuestionAnswering(config)
     try:
+        config = BertConfig(
+            vocab_size=len(weights[_WORDS]),
+            hidden_size=weights[_WORDS].shape[1],
+            num_hidden_layers=len(layers),
+            num_attention_heads=heads,
+            intermediate_size=len(weights["bert.encoder.layer.0.intermediate.dense.weight"]),
+            max_position_embeddings=len(weights["bert.embeddings.position_embeddings.weight"]),
+            type_vocab_size=len(weights["bert.embeddings.token_type_embeddings.weight"]),
+        )
+        network = BertForQuestionAnswering(config)
         network.load_state_dict({name: torch.from_numpy(values) for name, values in weights.items()})
-    except RuntimeError as error:
+    except (KeyError, RuntimeError) as error:
         cause = " ".join(str(error).split())[:300]
         raise ModelError(f"{model!r} has other weights than a BERT: {cause}") from error
     return network.eval()

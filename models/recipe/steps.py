@@ -189,9 +189,10 @@ class Recipe:
         for old in (groups, pairs):
             old.unlink(missing_ok=True)  # from a call that was stopped between the two files
         wanted = pairs if settings.unlabelled else None
-        return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self._progress)
+        return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self.progress)
 
-    def _progress(self, stage: str, done: int, total: int) -> None:
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Show the progress of a step."""
         if done == 0:
             self.watcher.start(stage, 0, total)
         self.watcher.step(done, total, None, 0)
@@ -277,7 +278,7 @@ class Recipe:
                 evaluation=evaluation,
                 licence="Apache-2.0",
                 provenance="made by `make reader`, see training.json",
-                progress=self._progress,
+                progress=self.progress,
             )
             return json.loads(export(str(self.folder / "student"), self.folder / "reader", options).to_json())
 

@@ -97,7 +97,6 @@ class StageLoop:
     def _step(self, rows: NDArray[np.int64], step: int) -> float:
         import torch
 
-        network, optimizer = self._base.network, self.optimizer
         try:
             value = self._gradients(rows, step)
         except torch.OutOfMemoryError as error:
@@ -106,12 +105,13 @@ class StageLoop:
                 f"{self._windows.lengths[rows].max()} tokens: train into another folder with a smaller --batch-size or "
                 "--batch-tokens"
             ) from error
-        norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), self._settings.max_gradient_norm))
-        self._require_finite("length of the gradient", norm, step)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.steps, self._stage.learning_rate, self._settings.warmup)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        change_weights(
+            self._base.network,
+            self.optimizer,
+            rate=learning_rate(step, self.steps, self._stage.learning_rate, self._settings.warmup),
+            max_norm=self._settings.max_gradient_norm,
+            check=lambda norm: self._require_finite("length of the gradient", norm, step),
+        )
         return value
 
     def _gradients(self, rows: NDArray[np.int64], step: int) -> float:
@@ -175,6 +175,23 @@ def run_steps(
             save()
             saved_at = last = time.monotonic()
     return True
+
+
+def change_weights(
+    network: Any, optimizer: Any, *, rate: float, max_norm: float, check: Callable[[float], None]
+) -> None:
+    """Change the weights by their gradients, which are shortened to `max_norm`, and delete the gradients.
+
+    Args:
+        check: gets the length of the gradient before the weights change, and raises an error for a wrong length.
+    """
+    import torch
+
+    check(float(torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:

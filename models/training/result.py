@@ -14,10 +14,12 @@ from .base import quiet_transformers
 from .state import STATE_FILE
 
 
-def write_result(out: Path, record: dict[str, Any], save: Callable[[Path], None]) -> None:
+def write_result(
+    out: Path, record: dict[str, Any], save: Callable[[Path], None], *, again: str = "repeat the command with --resume"
+) -> None:
     """Write the files that `save(folder)` writes, and the record; delete the saved state.
 
-    ModelError if a file cannot be written. Then the saved state is kept.
+    ModelError if a file cannot be written. Then the saved state is kept, and `again` says how to use it.
     """
     partial = out / ".partial"
     shutil.rmtree(partial, ignore_errors=True)
@@ -28,7 +30,7 @@ def write_result(out: Path, record: dict[str, Any], save: Callable[[Path], None]
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(
             f"cannot write the checkpoint to {str(out)!r}: {type(error).__name__}: {error}; the trained "
-            "weights are saved: free disk space, and repeat the command with --resume"
+            f"weights are saved: free disk space, and {again}"
         ) from error
     for written in sorted(partial.iterdir()):
         os.replace(written, out / written.name)

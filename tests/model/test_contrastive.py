@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 
 import torch
 
-from qa_cluster.errors import InvalidInput
+from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.checkpoints.encoder_checkpoint import load_encoder
 from qa_cluster.models.checkpoints.record import RECORD_FILE
 from qa_cluster.models.examples.data import group_line, write_examples
@@ -23,9 +24,11 @@ from qa_cluster.models.exporting.encoder import EncoderOptions, export_encoder
 from qa_cluster.models.recipe import encoder as recipe
 from qa_cluster.models.recipe import tiny
 from qa_cluster.models.training.base import Machine
+from qa_cluster.models.training.contrastive import train as training
 from qa_cluster.models.training.contrastive.embedder import Embedder
 from qa_cluster.models.training.contrastive.examples import RankingExample, ranking_examples
 from qa_cluster.models.training.contrastive.train import ContrastiveSettings, train_encoder
+from qa_cluster.models.training.loop import change_weights, make_optimizer
 from qa_cluster.models.training.state import STATE_FILE
 from qa_cluster.models.training.stopping import Interrupted
 from qa_cluster.reading.runtimes import open_vectors
@@ -120,6 +123,39 @@ def test_only_the_same_run_is_resumed(checkpoint: Path, tmp_path: Path) -> None:
         train(checkpoint, tmp_path / "out", groups(tmp_path / "others.jsonl.gz", 84), seen)
 
 
+def test_an_encoder_that_cannot_be_written_is_not_lost(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, seen = groups(tmp_path / "groups.jsonl.gz"), Silent()
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training._Run, "write", full)
+        with pytest.raises(ModelError, match=r"no space left; .* free disk space, and repeat the command$"):
+            train(checkpoint, tmp_path / "out", data, seen)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [STATE_FILE]
+    steps = len(seen.losses)
+    train(checkpoint, tmp_path / "out", data, seen)
+    assert len(seen.losses) == steps and (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_a_wrong_gradient_does_not_change_the_weights() -> None:
+    network = torch.nn.Linear(2, 1)
+    before = network.weight.detach().clone()
+    optimizer = make_optimizer(network, 0.0)
+    network.weight.grad = torch.full_like(network.weight, float("nan"))
+
+    def check(norm: float) -> None:
+        if math.isnan(norm):
+            raise ModelError("the length is nan")
+
+    with pytest.raises(ModelError, match="the length is nan"):
+        change_weights(network, optimizer, rate=0.1, max_norm=1.0, check=check)
+    assert torch.equal(network.weight, before)
+
+
 def test_too_few_questions_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="have 11 questions with an answer, a step needs 12"):
         train(checkpoint, tmp_path / "out", groups(tmp_path / "groups.jsonl.gz", 11), Silent())
@@ -178,6 +214,9 @@ def test_the_recipe_trains_and_exports_and_repeats_nothing(
     first = (tmp_path / "out" / ENCODER_FILE).read_bytes()
     assert "trained to rank passages" in json.loads(shown.out)["provenance"]
     assert recipe.main([*command, "--threads", "1", "--precision", "float32"]) == 0
-    assert "trained already" in " ".join(capsys.readouterr().err.split())
+    assert "encoder-training: already done" in " ".join(capsys.readouterr().err.split())
     assert len(fetched) == 1
     assert (tmp_path / "out" / ENCODER_FILE).read_bytes() != first
+    write_examples(written / "more.jsonl.gz", [passage("Where is it?", "It is here.", "here")])
+    assert recipe.main([*command, "--threads", "1"]) == 1
+    assert "encoder-mining was done with other settings or data" in " ".join(capsys.readouterr().err.split())

@@ -22,7 +22,7 @@ from qa_cluster.reading.manifest import TOKENIZER_FILE
 from ...checkpoints.encoder_checkpoint import load_encoder
 from ...examples.data import load_dataset
 from ..base import choose_machine, quiet_transformers, require_train_extra, versions
-from ..loop import learning_rate, make_optimizer, run_steps
+from ..loop import change_weights, learning_rate, make_optimizer, run_steps
 from ..progress import Watcher
 from ..result import write_result
 from ..state import STATE_FILE, Position, load_state, restore, save_state
@@ -95,6 +95,7 @@ def train_encoder(
     position = run.restore(out, identity)
     if not run.train(position, watcher, lambda: run.save(out, identity, position), stopping):
         raise Interrupted(f"stopped at step {position.step} of {run.steps} of the encoder")
+    run.save(out, identity, position)
     record = {
         **identity,
         "questions": run.steps * settings.batch_size,
@@ -104,7 +105,7 @@ def train_encoder(
         "training_seconds": round(position.seconds, 1),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    write_result(out, record, run.write)
+    write_result(out, record, run.write, again="repeat the command")
     return record
 
 
@@ -165,21 +166,26 @@ class _Run:
                 shutil.copyfile(self._checkpoint / name, folder / name)
 
     def _step(self, batch: Sequence[RankingExample], step: int) -> float:
-        import torch
-
         settings = self._settings
+
+        def require_finite(what: str, value: float) -> None:
+            if not math.isfinite(value):
+                raise ModelError(
+                    f"the {what} is {value} at step {step + 1}: use a lower learning rate than"
+                    f" {settings.learning_rate:g}"
+                )
+
         loss = self._loss(batch, random.Random(f"{settings.seed}:negatives:{step}"))
         value = float(loss.detach())
-        if not math.isfinite(value):
-            raise ModelError(
-                f"the loss is {value} at step {step + 1}: use a lower learning rate than {settings.learning_rate:g}"
-            )
+        require_finite("loss", value)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), settings.max_gradient_norm)
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.steps, settings.learning_rate, settings.warmup)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        change_weights(
+            self._network,
+            self._optimizer,
+            rate=learning_rate(step, self.steps, settings.learning_rate, settings.warmup),
+            max_norm=settings.max_gradient_norm,
+            check=lambda norm: require_finite("length of the gradient", norm),
+        )
         return value
 
     def _loss(self, batch: Sequence[RankingExample], order: random.Random) -> Any:
