@@ -90,22 +90,22 @@ class WorkerService:
         # a reply takes memory twice while it is received: in the connection's buffer, and as an object
         limit_memory(*_memory(info))
         self._inference = _inference_workers(info)
-        host = self._host(links, info)
-        peers, models = Peers(host), _models(host, self._inference)
-        commands = ShardCommands(host, peers)
-        functions = OwnFunctions(commands, models)
-        scripts = ScriptsWing(host, peers, commands, models, functions)
+        reporting = await AsyncLink.open(self._start, self.end)
+        host = Host(self._loop, info, links, _watch(self._loop, info), reporting)
+        user_host = self._user_host(host)
+        peers, models = Peers(user_host), _models(host, self._inference)
+        functions = OwnFunctions(ShardCommands(host, peers), models)
+        scripts = ScriptsWing(user_host, peers, models, functions)
         jobs = JobTable(functions)
         add_model_jobs(jobs, models)
         jobs.on_notification("message", lambda job: peers.receive(job.arguments[0].decode(), job.arguments[1]))
         scripts.add_jobs(jobs)
         host.watch.begin()
         own = (functions.failures, functions.embedding)
-        beat = Heartbeat(self._start, models, host.threads, host.watch, *own, self._end_threadsafe)
+        beat = Heartbeat(self._start, models, user_host.threads, host.watch, *own, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
-        host.reporting = await AsyncLink.open(self._start, self.end)
-        JobLoop(jobs, host.watch, fetching, host.reporting).ask()
+        JobLoop(jobs, host.watch, fetching, reporting).ask()
         stored = host.execute("AI._MODELSCAN")
         if stored and self._inference is None:
             import_ahead()
@@ -136,10 +136,10 @@ class WorkerService:
                 return
             await asyncio.sleep(0.05)
 
-    def _host(self, links: LinkPool, info: ShardInfo) -> ScriptHost:
-        lease_ms = info.number("qa.atomic-lease-ms", 1000)
-        self._atomic = AtomicBlock(self._control, links, lease_ms, self._watch_control_again)
-        return script_host(info, links, _watch(self._loop, info), self._atomic, give_up)
+    def _user_host(self, host: Host) -> ScriptHost:
+        lease_ms = host.info.number("qa.atomic-lease-ms", 1000)
+        self._atomic = AtomicBlock(self._control, host.links, lease_ms, self._watch_control_again)
+        return script_host(host, self._atomic, give_up)
 
     def _control_readable(self) -> None:
         try:

@@ -15,10 +15,8 @@ from ..functions.own_functions import OwnFunctions
 from ..inference.model_store import ModelStore
 from ..process.jobs import JobTable
 from ..shard.commands import ShardCommands
-from ..shard.link import LinkPool
-from ..shard.loop_watch import LoopWatch
+from ..shard.host import Host
 from ..shard.peers import Peers
-from ..shard.shard import ShardInfo
 from .calling.coroutines import CoroutineLoop
 from .calling.threads import FunctionThreads
 from .host.atomic import AtomicBlock
@@ -44,24 +42,18 @@ from .torch.model_keys import ModelKeys
 from .torch.script_store import ScriptStore
 
 
-def script_host(
-    info: ShardInfo,
-    links: LinkPool,
-    watch: LoopWatch,
-    atomic: AtomicBlock,
-    give_up: Callable[[str], None],
-) -> ScriptHost:
-    """Create the worker's host, with threads and an event loop for user functions."""
-    loop, coroutines = asyncio.get_running_loop(), CoroutineLoop()
+def script_host(worker: Host, atomic: AtomicBlock, give_up: Callable[[str], None]) -> ScriptHost:
+    """Create the host for user functions, with threads and an event loop for them, from the worker's own host."""
+    coroutines = CoroutineLoop()
     threads = FunctionThreads(
-        loop,
-        info.number("qa.function-threads", 32),
-        info.number("qa.cancel-grace-ms", 2000) / 1000,
+        worker.loop,
+        worker.info.number("qa.function-threads", 32),
+        worker.info.number("qa.cancel-grace-ms", 2000) / 1000,
         give_up,
         prepare=partial(asyncio.set_event_loop, coroutines.loop),
         ended=atomic.abandon,
     )
-    host = ScriptHost(loop, info, links, watch, atomic=atomic, threads=threads, coroutines=coroutines)
+    host = ScriptHost(worker, atomic=atomic, threads=threads, coroutines=coroutines)
     coroutines.begin()
     bind_host(host)
     return host
@@ -70,9 +62,7 @@ def script_host(
 class ScriptsWing:
     """Creates and connects the parts of the scripts wing, which runs user scripts in the worker."""
 
-    def __init__(
-        self, host: ScriptHost, peers: Peers, commands: ShardCommands, models: ModelStore, functions: OwnFunctions
-    ) -> None:
+    def __init__(self, host: ScriptHost, peers: Peers, models: ModelStore, functions: OwnFunctions) -> None:
         log_unawaited_errors()
         history = ExecutionHistory()
         settings = GearsSettings(host.execute_own, history)
@@ -95,7 +85,7 @@ class ScriptsWing:
         self._runtime = Runtime(
             host=host,
             peers=peers,
-            commands=commands,
+            commands=ShardCommands(host, peers),
             functions=functions,
             models=models,
             model_keys=ModelKeys(host),

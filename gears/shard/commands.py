@@ -87,8 +87,7 @@ class ShardCommands:
 
     async def commands_sent(self) -> None:
         """Wait until every command of `execute_later` has run. Call this on the worker's event loop."""
-        if self._host.reporting is not None:
-            await self._host.reporting.ping()
+        await self._host.reporting.ping()
 
     def run_script(self, call: ScriptCall) -> Any:
         """Run a Lua script."""

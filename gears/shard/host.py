@@ -22,14 +22,14 @@ class Host:
     """The shard that has started this worker.
 
     Attributes:
-        reporting: the link for reports of jobs; None until it is open.
+        reporting: the link for reports of jobs.
     """
 
     loop: asyncio.AbstractEventLoop
     info: ShardInfo
     links: LinkPool
     watch: LoopWatch
-    reporting: AsyncLink | None = None
+    reporting: AsyncLink
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command with the rights of the calling code, and wait for the raw reply."""
@@ -48,9 +48,6 @@ class Host:
 
         `failed` is called with the text of an error reply.
         """
-        if self.reporting is None:
-            self.execute(*arguments)
-            return
 
         def check(reply: Reply) -> None:
             if isinstance(reply, Exception):

@@ -14,9 +14,7 @@ from typing import Any
 from ...shard.failures import GearsError
 from ...shard.forbidden import is_internal
 from ...shard.host import Host
-from ...shard.link import Argument, LinkPool, Reply
-from ...shard.loop_watch import LoopWatch
-from ...shard.shard import ShardInfo
+from ...shard.link import Argument, Reply
 from ..calling.coroutines import CoroutineLoop
 from ..calling.threads import FunctionThreads
 from .atomic import AtomicBlock
@@ -27,24 +25,16 @@ _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
 class ScriptHost(Host):
-    """The worker's host, extended for user functions."""
+    """The host for user functions. qa-cluster's own functions use the worker's plain `Host`."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        info: ShardInfo,
-        links: LinkPool,
-        watch: LoopWatch,
-        *,
-        atomic: AtomicBlock,
-        threads: FunctionThreads,
-        coroutines: CoroutineLoop,
+        self, worker: Host, *, atomic: AtomicBlock, threads: FunctionThreads, coroutines: CoroutineLoop
     ) -> None:
-        super().__init__(loop, info, links, watch)
+        super().__init__(worker.loop, worker.info, worker.links, worker.watch, worker.reporting)
         self.atomic = atomic
         self.threads = threads
         self.coroutines = coroutines
-        self.ids = IdSource(info.shard_id)
+        self.ids = IdSource(worker.info.shard_id)
 
     @property
     def job_seconds(self) -> float:
