@@ -32,7 +32,8 @@ def show(report: Mapping[str, Any]) -> None:
     )
     rows = [{"figure": name, "": _interval(found[key])} for name, key in _ROWS if found[key] is not None]
     if found["calibration_error"] is not None:
-        rows.append({"figure": "calibration error of the score", "": f"{found['calibration_error']:.3f}"})
+        error, chance = found["calibration_error"], found["calibration_error_by_chance"]
+        rows.append({"figure": "calibration error of the score", "": f"{error:.3f} (perfect scores: {chance:.3f})"})
     tables.table(rows, title=f"Answers, with at most {report['retriever_k']} sentences read")
     milliseconds = cost["milliseconds"]
     console.say(

@@ -35,7 +35,8 @@ def _context_given(part: Mapping[str, Any], unanswerable: int) -> None:
     rows = [{"type": name, **_figures(found, unanswerable)} for name, found in of_types.items()]
     tables.table(rows, title="The reader on the given contexts", right=_NUMBERS)
     if part["trust"] is not None:
-        console.say(f"calibration error of the score: {part['trust']['calibration_error']:.3f}")
+        error, chance = (part["trust"][key] for key in ("calibration_error", "calibration_error_by_chance"))
+        console.say(f"calibration error of the score: {error:.3f}; perfect scores would have {chance:.3f} by chance")
 
 
 def _ranking(part: Mapping[str, Any]) -> None:

@@ -13,7 +13,15 @@ from typing import TypeVar
 from .examples import Example
 from .intervals import Interval, difference_interval, mean_interval, mean_intervals
 from .question_types import QUESTION_TYPES, question_type
-from .reliability import RIGHT, Bin, Coverage, expected_calibration_error, reliability, risk_coverage
+from .reliability import (
+    RIGHT,
+    Bin,
+    Coverage,
+    calibration_error_by_chance,
+    expected_calibration_error,
+    reliability,
+    risk_coverage,
+)
 from .scoring import exact_match, f1
 
 DEPTHS = (1, 5, 8, 20)
@@ -74,9 +82,14 @@ class Recall:
 @dataclass(frozen=True, slots=True)
 class Trust:
     """Compares the probabilities of given answers with the shares of right answers. An answer with an F1 of 0.5 or more
-    is right."""
+    is right.
+
+    Attributes:
+        calibration_error_by_chance: the error that perfect probabilities would have with so few answers.
+    """
 
     calibration_error: float
+    calibration_error_by_chance: float
     bins: list[Bin]
     coverage: list[Coverage]
 
@@ -170,6 +183,7 @@ def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | 
     probabilities, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return Trust(
         expected_calibration_error(probabilities, right),
+        calibration_error_by_chance(probabilities),
         reliability(probabilities, right),
         risk_coverage(probabilities, right),
     )

@@ -19,7 +19,7 @@ from qa_cluster.reading.manifest import Calibration
 from .choice_fit import JudgedQuestion
 from .intervals import Interval, mean_interval
 from .plain_questions import PlainQuestion
-from .reliability import expected_calibration_error
+from .reliability import calibration_error_by_chance, expected_calibration_error
 from .scoring import exact_match, f1
 
 FIRST = 3
@@ -74,6 +74,7 @@ class PlainFigures:
         very_sure: the number of first answers with a score of at least 0.8.
         very_sure_right: share of right answers among these answers.
         calibration_error: calibration error of the first answers' scores, 0 to 1.
+        calibration_error_by_chance: what perfect scores would have with so few answers.
         risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
     """
 
@@ -90,6 +91,7 @@ class PlainFigures:
     very_sure: int
     very_sure_right: Interval | None
     calibration_error: float | None
+    calibration_error_by_chance: float | None
     risk_area: Interval | None
 
 
@@ -101,6 +103,7 @@ def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswe
     worded = [pair for pair in answered if pair[0].answers]
     told = [(question, found.spans[0]) for question, found in pairs if found.answerable and found.spans]
     very_sure = [(question, span) for question, span in told if span.probability >= VERY_SURE]
+    scores = [span.probability for _, span in told]
 
     def share(values: Sequence[float]) -> Interval | None:
         return mean_interval(values, seed=seed) if values else None
@@ -120,11 +123,10 @@ def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswe
         answered_without_sure=share([float(_sure(found)) for _, found in without]),
         very_sure=len(very_sure),
         very_sure_right=share([float(_right(question, span)) for question, span in very_sure]),
-        calibration_error=expected_calibration_error(
-            [span.probability for _, span in told], [_right(question, span) for question, span in told]
-        )
+        calibration_error=expected_calibration_error(scores, [_right(question, span) for question, span in told])
         if told
         else None,
+        calibration_error_by_chance=calibration_error_by_chance(scores, seed=seed) if told else None,
         risk_area=_risk_area([(q, found.spans[0]) for q, found in pairs if found.spans], seed),
     )
 

@@ -17,6 +17,7 @@ from qa_cluster.errors import InvalidInput
 BINS = 15
 # A bin with fewer answers is too noisy.
 MIN_BIN = 10
+CHANCE_SAMPLES = 200
 RIGHT = 0.5
 """The least F1 of a right answer."""
 
@@ -76,6 +77,21 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
     found = reliability(probabilities, right, bins)
     total = sum(part.answers for part in found)
     return round(sum(part.answers * abs(part.probability - part.right) for part in found) / total, 6)
+
+
+def calibration_error_by_chance(probabilities: Sequence[float], *, seed: int = 0, bins: int = BINS) -> float:
+    """Return the calibration error that perfect probabilities would have with so few answers, 0 to 1.
+
+    It is the median over random samples. In each sample, an answer is right with exactly its probability. A measured
+    error that is not larger shows no fault of the probabilities.
+    """
+    random = np.random.default_rng(seed)
+    shown = np.asarray(probabilities, dtype=np.float64)
+    errors = [
+        expected_calibration_error(probabilities, (random.random(len(shown)) < shown).tolist(), bins)
+        for _ in range(CHANCE_SAMPLES)
+    ]
+    return round(float(np.median(errors)), 6)
 
 
 def risk_coverage(probabilities: Sequence[float], right: Sequence[bool]) -> list[Coverage]:

@@ -70,6 +70,8 @@ def test_the_calibration_error_compares_scores_with_right_answers() -> None:
     sure_and_right = plain_figures([question("Ada")] * 20, [told(("Ada", 1.0))] * 20)
     sure_and_wrong = plain_figures([question("Ada")] * 20, [told(("Bob", 0.75))] * 20)
     assert (sure_and_right.calibration_error, sure_and_wrong.calibration_error) == (0.0, 0.75)
+    assert sure_and_right.calibration_error_by_chance == 0.0
+    assert 0.05 < (sure_and_wrong.calibration_error_by_chance or 0) < 0.2
 
 
 def test_a_figure_without_questions_is_none() -> None:
@@ -77,7 +79,7 @@ def test_a_figure_without_questions_is_none() -> None:
     assert found.right_first is None
     assert found.very_sure_right is None
     assert found.risk_area is None
-    assert found.calibration_error is None
+    assert (found.calibration_error, found.calibration_error_by_chance) == (None, None)
     assert found.answered_without is not None
     assert found.answered_without.value == 0.0
 

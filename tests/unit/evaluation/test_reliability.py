@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.evaluation.reliability import expected_calibration_error, reliability, risk_coverage
+from qa_cluster.evaluation.reliability import (
+    calibration_error_by_chance,
+    expected_calibration_error,
+    reliability,
+    risk_coverage,
+)
 
 
 def test_bins_have_equal_sizes_and_ascend() -> None:
@@ -31,6 +36,18 @@ def test_calibrated_scores_have_a_small_error_and_others_a_large_one() -> None:
     right = (random.random(20_000) < shown).tolist()
     assert expected_calibration_error(shown.tolist(), right) < 0.02
     assert expected_calibration_error((shown / 2).tolist(), right) > 0.2
+
+
+def test_perfect_scores_have_an_error_by_chance_that_falls_with_the_number_of_answers() -> None:
+    random = np.random.default_rng(4)
+    few, many = random.random(150), random.random(15_000)
+    by_chance = [calibration_error_by_chance(shown.tolist()) for shown in (few, many)]
+    measured = [
+        expected_calibration_error(shown.tolist(), (random.random(shown.size) < shown).tolist()) for shown in (few, many)
+    ]
+    assert by_chance == pytest.approx(measured, rel=0.5)
+    assert by_chance[0] > 5 * by_chance[1]
+    assert calibration_error_by_chance([0.0, 1.0]) == 0.0
 
 
 def test_the_surest_answers_come_first() -> None:
