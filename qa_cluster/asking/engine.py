@@ -54,20 +54,25 @@ KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
+# The limits of questions that the shards answer at the same time, for one process. More questions would not make the
+# shards faster, but a question that needs a second wave would wait behind the first waves of more questions.
+_QUESTIONS_PER_PARTITION = 8
+_QUESTIONS_AT_ONCE = 64
+_MAX_WAITING_QUESTIONS = 1024
+_NEAR_CACHE_BYTES = 64 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """The options of an engine.
 
     Attributes:
-        near_cache_entries, near_cache_bytes: limits of the near cache; 0 turns it off.
+        near_cache_entries: limit of the answers in the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages of the reading plan.
         connections_per_shard: the limit of this process's connections to one shard.
         max_waiting_per_shard: the limit of questions that wait for a connection to one shard.
-        questions_at_once: the limit of questions of this process that the shards answer at the same time.
-        max_waiting_questions: the limit of questions that wait for their turn.
         pipeline_max_requests: the limit of concurrent `qa.pipeline` requests, which contain their own contexts.
         shard_patience_seconds: the longest time that a request with ``coverage=partial`` waits for a shard whose server
             or worker is gone or stopped.
@@ -75,16 +80,13 @@ class EngineOptions:
     """
 
     near_cache_entries: int = Settings.near_cache_entries
-    near_cache_bytes: int = 64 * 1024 * 1024
     near_cache_ttl_seconds: int = Settings.near_cache_ttl_s
     whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
     answer_drift: float = Settings.answer_drift
     plan: tuple[StageOptions, ...] = DEFAULT_PLAN
     limits: AskLimits = field(default_factory=AskLimits)
-    connections_per_shard: int = 64 + SPARE_TURNS
+    connections_per_shard: int = _QUESTIONS_AT_ONCE + SPARE_TURNS
     max_waiting_per_shard: int = 256
-    questions_at_once: int = 64
-    max_waiting_questions: int = 1024
     pipeline_max_requests: int = Settings.pipeline_max_requests
     shard_patience_seconds: float = Settings.shard_patience_ms / 1000
     feedback: FeedbackLimits = field(default_factory=FeedbackLimits)
@@ -101,7 +103,7 @@ class Engine:
         self.partitions = partitions
         self.near = NearCache(
             max_entries=options.near_cache_entries,
-            max_bytes=options.near_cache_bytes,
+            max_bytes=_NEAR_CACHE_BYTES,
             ttl_seconds=options.near_cache_ttl_seconds,
         )
         ttl_seconds = options.whole_answer_ttl_seconds
@@ -113,7 +115,7 @@ class Engine:
         self._ranker = Ranker(shards, partitions, self.vectors)
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)
-        self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
+        self.admission = Admission(_questions_at_once(partitions), _MAX_WAITING_QUESTIONS)
         self.guidance = Guidance(shards, freshness, self.collections, partitions)
         self.feedback = FeedbackStore(shards, self.collections, partitions, options.feedback)
         self.unanswered = UnansweredLog(shards, self.collections, partitions, options.feedback)
@@ -234,7 +236,12 @@ class Engine:
             self.guidance.partitions = self.feedback.partitions = self.unanswered.partitions = partitions
             self.api_keys.partitions = self.fields.partitions = partitions
             self._ranker.set_partitions(partitions)
+            self.admission.at_once = _questions_at_once(partitions)
             self.freshness.set_tags(partition_tags(partitions))
+
+
+def _questions_at_once(partitions: int) -> int:
+    return min(_QUESTIONS_AT_ONCE, _QUESTIONS_PER_PARTITION * partitions)
 
 
 async def _partitions(shards: Shards) -> int:

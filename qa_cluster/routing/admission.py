@@ -47,13 +47,15 @@ class _Waiting:
 class Admission:
     """Counts the running questions of one process and queues further questions.
 
+    A new value of `at_once` applies from the next question that starts or ends.
+
     >>> admission = Admission(64, 256)
     >>> async with admission.turn(seconds=10.0):
     ...     await answer()
     """
 
     def __init__(self, at_once: int, most_waiting: int, clock: Callable[[], float] = monotonic) -> None:
-        self._at_once = at_once
+        self.at_once = at_once
         self._most_waiting = most_waiting
         self._clock = clock
         self._working: Counter[str] = Counter()
@@ -96,10 +98,10 @@ class Admission:
 
     def _may_begin(self, mine: str) -> bool:
         working = self.working
-        if working < self._at_once:
+        if working < self.at_once:
             return not self._queues
         is_new = not self._working[mine] and mine not in self._queues
-        return is_new and working < self._at_once + SPARE_TURNS
+        return is_new and working < self.at_once + SPARE_TURNS
 
     async def _wait(self, mine: str, until: float) -> None:
         if self.waiting >= self._most_waiting:
@@ -145,7 +147,7 @@ class Admission:
         if at is not None and self._queues:
             self._ends.append(at)
         self._refuse_late()
-        while self._queues and self.working < self._at_once:
+        while self._queues and self.working < self.at_once:
             waiting = self._next()
             if not waiting.turn.done():  # otherwise, its task was cancelled
                 self._working[waiting.asker] += 1

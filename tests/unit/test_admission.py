@@ -153,6 +153,20 @@ async def test_the_number_of_queued_questions_is_limited(working: Callable[..., 
     assert (work.refused(), work.admission.waiting) == ([3], 2)
 
 
+async def test_a_new_limit_applies_when_the_next_question_ends(working: Callable[..., Work]) -> None:
+    work = working(1)
+    await work.add(6, 100)
+    work.admission.at_once = 3
+    await work.end_next(1)
+    assert work.begun == [0, 1, 2, 3]
+    work.admission.at_once = 1
+    await work.end_next(1)
+    await work.end_next(1)
+    assert (work.begun, work.admission.working) == ([0, 1, 2, 3], 1)
+    await work.end_next(1)
+    assert work.begun == [0, 1, 2, 3, 4]
+
+
 async def test_failures_do_not_count_for_the_pace(working: Callable[..., Work]) -> None:
     work = working(1)
     await work.add(LEAST_ENDS + 5, 100)

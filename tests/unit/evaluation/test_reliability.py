@@ -43,7 +43,8 @@ def test_perfect_scores_have_an_error_by_chance_that_falls_with_the_number_of_an
     few, many = random.random(150), random.random(15_000)
     by_chance = [calibration_error_by_chance(shown.tolist()) for shown in (few, many)]
     measured = [
-        expected_calibration_error(shown.tolist(), (random.random(shown.size) < shown).tolist()) for shown in (few, many)
+        expected_calibration_error(shown.tolist(), (random.random(shown.size) < shown).tolist())
+        for shown in (few, many)
     ]
     assert by_chance == pytest.approx(measured, rel=0.5)
     assert by_chance[0] > 5 * by_chance[1]
