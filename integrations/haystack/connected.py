@@ -25,7 +25,8 @@ class Connected:
 
     @property
     def connection(self) -> ServiceConnection:
-        """The connections to the service, opened at the first use. Its `close` and `aclose` close them."""
+        """The connections to the service, which are opened at the first use. Call `close` and `aclose` of this object
+        to close them."""
         if self._connection is None:
             self._connection = ServiceConnection(
                 self.base_url,

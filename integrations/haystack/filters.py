@@ -38,7 +38,7 @@ def service_filters(filters: Mapping[str, Any] | None) -> Filters | None:
         return None
     fields: set[str] = set()
     checked = _checked(filters, fields)
-    # A field that is compared with null may be missing in all documents.
+    # The service accepts a field that no document has if the filter also compares this field with null.
     return _all([checked, *(_anything(field) for field in sorted(fields))])
 
 
@@ -53,7 +53,8 @@ def _checked(node: object, fields: set[str]) -> Filters:
     operator = node.get("operator")
     if "field" not in node:
         if operator not in _LOGIC:
-            raise FilterProblem(f"operator must be one of {', '.join(_LOGIC)}, or a field is missing; got {operator!r}")
+            known = ", ".join(_LOGIC)
+            raise FilterProblem(f"the operator of a condition without a field must be one of {known}, got {operator!r}")
         conditions = node.get("conditions")
         if not isinstance(conditions, list) or not conditions:
             raise FilterProblem(f"conditions of {operator} must be a non-empty list, got {conditions!r}")

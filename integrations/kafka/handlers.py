@@ -1,4 +1,4 @@
-"""The handlers of messages: one answers questions, one stores and deletes documents.
+"""The handlers of messages. One handler answers questions, and the other handler stores and deletes documents.
 
 A handler raises `RequestError` if the message itself is wrong, so that a retry cannot succeed. Other errors are errors
 of the cluster or of the service (`retries.py`).
@@ -72,13 +72,14 @@ class MessageHandler(Protocol):
     """Processes the messages of a topic."""
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Return the order key of a message, or None if the order of the message is irrelevant.
+        """Return the order key of a message; None if the message may be handled at the same time as any other message.
 
         Messages with the same order key are handled one after the other.
         """
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Whether the message itself names a collection or a model. Then "not found" can be a fault of the message."""
+        """Return whether the message itself names a collection or a model. Then "not found" can be a fault of the
+        message."""
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
         """Process a message and return the result."""
@@ -97,7 +98,7 @@ class QuestionHandler:
         return None
 
     def names_target(self, record: KafkaRecord) -> bool:
-        """Whether the question names a collection or a reader."""
+        """Return whether the question names a collection or a reader."""
         try:
             value = decoded(record)
         except InvalidInput:
@@ -116,7 +117,7 @@ class QuestionHandler:
 
 
 def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
-    """Return the question, its options and its correlation id; InvalidInput names a wrong field."""
+    """Return the question, its options and its correlation id; InvalidInput names the invalid field."""
     value = dict(decoded(record))
     correlation = value.pop(_CORRELATION, None)
     if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
@@ -124,7 +125,7 @@ def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
     for name, given in value.items():
         if name not in _TYPES:
             raise InvalidInput(
-                f"unknown field {name[:100]!r} of a question; known are: {', '.join(_TYPES)}", place=name
+                f"unknown field {name[:100]!r} of a question; the known fields are {', '.join(_TYPES)}", place=name
             )
         kinds, what = _TYPES[name]
         right = isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool))
@@ -189,7 +190,7 @@ def _key_text(record: KafkaRecord) -> str | None:
 
 
 def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str, Mapping[str, Any]]:
-    """Return the id, text, title and metadata of a document; InvalidInput names a wrong field.
+    """Return the id, text, title and metadata of a document; InvalidInput names the invalid field.
 
     The id is the key of the message. If the message has no key, the field `id` is required.
     """
@@ -197,7 +198,7 @@ def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str,
     for name in value:
         if name not in _DOCUMENT_FIELDS:
             known = ", ".join(_DOCUMENT_FIELDS)
-            raise InvalidInput(f"unknown field {name[:100]!r} of a document; known are: {known}", place=name)
+            raise InvalidInput(f"unknown field {name[:100]!r} of a document; the known fields are {known}", place=name)
     id = value.get("id", key)
     if not isinstance(id, str):
         raise InvalidInput("the document has no id: give the message a key, or the field id", place="id")

@@ -27,7 +27,7 @@ class AdapterMetrics:
             "qa_kafka_transactions_total", "Transactions, by result: committed or aborted.", ("result",)
         )
         self.sessions = registry.counter(
-            "qa_kafka_sessions_total", "Sessions with the brokers; each failure of a session starts a new one."
+            "qa_kafka_sessions_total", "Sessions with the brokers; after a failure, a new session starts."
         )
         self.broker_errors = registry.counter("qa_kafka_broker_errors_total", "Errors that the Kafka client reports.")
         self.seconds = registry.histogram(

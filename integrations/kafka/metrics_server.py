@@ -37,7 +37,7 @@ class MetricsServer:
             self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}; choose another port with --metrics-port"
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose a free port with --metrics-port"
             ) from error
         self._server = _Server(
             uvicorn.Config(

@@ -31,7 +31,8 @@ class HandlingOptions:
 
     Attributes:
         slots: the semaphore that limits the attempts in progress.
-        attempts: the number of failed attempts after which a possibly wrong message becomes a dead letter.
+        attempts: the number of failed attempts after which a message becomes a dead letter, if it may have caused the
+            errors.
     """
 
     handler: MessageHandler
@@ -164,7 +165,7 @@ class AssignedPartition:
                 for handled in batch:
                     self._options.metrics.messages.inc(handled.outcome)
                 self._on_progress()
-                self._head_is_done.set()  # check again, because further messages may be finished
+                self._head_is_done.set()  # check again, because more messages may be finished
         except asyncio.CancelledError:
             raise
         except Exception as error:

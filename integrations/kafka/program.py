@@ -1,4 +1,4 @@
-"""Runs the adapter: its sessions in sequence, its metrics, and a clean stop at SIGTERM."""
+"""Runs the adapter: runs one session after the other, serves metrics, and stops cleanly at SIGTERM."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
     """Run the adapter until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: an option is wrong.
+        ConfigError: an option is invalid.
         ClusterError: the brokers or the cluster do not reply.
     """
     chosen = AdapterOptions(settings, SessionOptions(**session), **options)
@@ -141,7 +141,7 @@ class Adapter:
             async with AsyncClusterClient(options.settings) as cluster:
                 yield cluster
             return
-        # the adapter retries itself, to count retries and to free the slot during pauses
+        # The adapter itself retries, so that it can count retries and free the slot during pauses.
         once = RetryPolicy(attempts=1)
         async with AsyncClient(options.service, api_key=_key_in(options.api_key_file), retry=once) as service:
             yield service

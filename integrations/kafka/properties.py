@@ -39,7 +39,8 @@ _PRODUCER_ONLY = re.compile(
     r"(linger\.|batch\.|compression\.|message\.timeout|delivery\.timeout|transaction\.|queue\.buffering|retries$"
     r"|message\.send|partitioner$|sticky\.)"
 )
-# The limit of prefetched messages in librdkafka, in kilobytes. Its default is 64 MB for each consumer.
+# The maximum size of prefetched messages in librdkafka, in kilobytes. The default of librdkafka is 64 MB for each
+# consumer.
 _FETCHED_KBYTES = 16_384
 # Omitted log lines of librdkafka. The adapter logs and counts the resulting errors.
 _NOISE = re.compile(r"will be ignored by this|^(FAIL|REQTMOUT|TXNERR) ")
@@ -48,7 +49,7 @@ _NOISE = re.compile(r"will be ignored by this|^(FAIL|REQTMOUT|TXNERR) ")
 def parse_properties(text: str, name: str) -> dict[str, str]:
     """Read ``name=value`` lines, as in the property files of Kafka's own tools; ``#`` and ``!`` start comments.
 
-    ConfigError has the number of a wrong line, but not its text.
+    If a line is invalid, ConfigError has the number of the line, but not the text.
 
     >>> parse_properties("# login\\nsasl.username = me\\n", "client.properties")
     {'sasl.username': 'me'}
@@ -66,7 +67,7 @@ def parse_properties(text: str, name: str) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a property must not be shown.
+    """Return whether the value of a property must not be shown.
 
     >>> [name for name in ("sasl.username", "sasl.password", "ssl.key.pem") if is_secret(name)]
     ['sasl.password', 'ssl.key.pem']
@@ -120,7 +121,8 @@ class KafkaProperties:
 
     @property
     def max_poll_seconds(self) -> float:
-        """The limit between two polls, after which the group reassigns the partitions of this process."""
+        """The maximum time between two polls, in seconds. After it, the group reassigns the partitions of this
+        process."""
         text = self.values.get("max.poll.interval.ms", "300000")
         if not text.isdigit():
             raise ConfigError(f"Kafka property 'max.poll.interval.ms' is {text!r}, but must be a number")
@@ -128,7 +130,7 @@ class KafkaProperties:
 
     @contextmanager
     def faults_as_config_errors(self) -> Iterator[None]:
-        """Raise ConfigError, without secrets, if a Kafka client in the block refuses its configuration."""
+        """A context that raises ConfigError, without secrets, if a Kafka client refuses its configuration."""
         try:
             yield
         except KafkaException as error:
@@ -164,7 +166,7 @@ class KafkaProperties:
     def producer(self, transactional_id: str = "") -> dict[str, Any]:
         """Return the configuration of a producer, which is transactional if it has an id.
 
-        Keys select partitions as in the Java client, so that all producers of a topic select the same partition.
+        Keys select partitions as in the Java client, so all producers of a topic select the same partition for a key.
         """
         usual = {"partitioner": "murmur2_random", "linger.ms": 5}
         fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}
@@ -178,7 +180,7 @@ class KafkaProperties:
         }
 
     def log(self) -> logging.Logger:
-        """Return the logger for librdkafka, which replaces secrets."""
+        """Return a logger for librdkafka that replaces the secrets in its messages."""
         logger = logging.getLogger("qa_cluster.kafka.librdkafka")
         logger.setLevel(logging.WARNING)
         for old in list(logger.filters):

@@ -61,7 +61,7 @@ class BatchPublisher(Protocol):
     linger_seconds: float
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Publish a batch, after which all messages before `next_offset` are processed. SessionLost after a failure."""
+        """Publish a batch. All messages before `next_offset` are then processed. SessionLost after a failure."""
 
     async def close(self) -> None:
         """Release the resources that the publisher holds for the partition."""
@@ -74,7 +74,7 @@ class DeadLetterTopic:
         self.topic = topic
 
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
-        """Replace the outgoing message of an entry by a dead letter. SessionLost if the message is a dead letter."""
+        """Replace the outgoing message of an entry with a dead letter. SessionLost if it is already a dead letter."""
         if entry.outcome == "dead_letter":
             raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
         reason = InputTooLong(f"the brokers refuse the answer: {error.str()}")
@@ -98,7 +98,7 @@ def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> Non
 
 
 class SharedProducer:
-    """The idempotent producer of all partitions, with a thread that serves its delivery reports.
+    """The idempotent producer of all partitions, with a thread that processes delivery reports.
 
     The thread calls `on_failure` if the producer cannot continue, for example after brokers have lost messages.
     """
@@ -155,7 +155,7 @@ class SharedProducer:
     def close(self, flush_seconds: float) -> None:
         """Deliver the queued messages for at most `flush_seconds`, then stop."""
         self._open = False
-        with contextlib.suppress(KafkaException):  # a producer that has failed
+        with contextlib.suppress(KafkaException):  # the producer has failed
             self._producer.flush(flush_seconds)
             self._producer.purge()
         self._thread.join()
@@ -225,7 +225,10 @@ class TransactionalPublisher:
             raise SessionLost(f"{topic}[{number}]: no transaction can start: {error.args[0].str()}") from error
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Write a batch and its offset in one transaction. After an abort, repeat this in a new transaction."""
+        """Write a batch and its offset in one transaction. After an abort, repeat this in a new transaction.
+
+        SessionLost if `MAX_ABORTS` transactions were aborted.
+        """
         await self._in_thread(partial(self._publish, batch, next_offset))
         self._processed(next_offset)
 
@@ -301,7 +304,7 @@ class TransactionalPublisher:
         """Drop the producer. The next owner of the partition aborts a transaction that is still open."""
         held, self._producer = [self._producer], None
         if held[0] is not None:
-            self._threads.submit(_drop, held)  # without waiting, because it can hang after a failure of a broker
+            self._threads.submit(_drop, held)  # do not wait, because it can hang after the failure of a broker
 
 
 def _drop(held: list[Any]) -> None:

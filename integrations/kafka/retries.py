@@ -25,7 +25,8 @@ from qa_cluster.errors import (
 )
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 10.0
-# The limit of a requested pause. An API key at its daily limit, for example, requests a pause until the next day.
+# The maximum for a pause that an error requests. An API key at its daily limit, for example, requests a pause until the
+# next day.
 LONGEST_ASKED_SECONDS = 60.0
 LOG_SECONDS = 30.0
 

@@ -1,9 +1,10 @@
-"""A session: the membership in a consumer group, from the subscription to a signal or a failure.
+"""A session: a process is a member of a consumer group, from its subscription until a signal or a failure.
 
 One thread makes all calls of the consumer. It never stops polling, so the process stays in the group
 (`max.poll.interval.ms`) even if the cluster is slow. While the buffer is full, the thread pauses the partitions and
-polls only for events of the group. The callbacks of a rebalance run in this thread and wait for the event loop. So the
-process releases a partition only after the end of its attempts in progress and the commit of its offset.
+polls only for events of the group. The callbacks of a rebalance run in this thread and wait for the event loop. So
+before the process releases a partition, it waits up to `revoke_seconds` for the attempts in progress, and commits the
+offset.
 
 A failure never skips a message. The session ends, and the next session resumes at the committed offsets.
 """
@@ -56,13 +57,14 @@ class SessionOptions:
     Attributes:
         topic, group: the topic to read, and the consumer group.
         dead_letter_topic: the topic for messages that cannot be processed.
-        concurrency: the limit of attempts in progress.
-        buffer: the limit of messages that were read and are not published.
-        attempts: the number of failed attempts after which a possibly wrong message becomes a dead letter.
+        concurrency: the maximum number of attempts in progress.
+        buffer: the maximum number of messages that were read and are not published.
+        attempts: the number of failed attempts after which a message becomes a dead letter, if it may have caused the
+            errors.
         exactly_once: whether to write outcomes and offsets in transactions.
-        linger_seconds: the time that a transaction waits for further outcomes.
-        drain_seconds: the time that the end of a session waits for messages that were read.
-        revoke_seconds: the time that a revoked partition waits for its attempts in progress.
+        linger_seconds: the time that a transaction waits for more outcomes.
+        drain_seconds: the time for which a session that ends processes the messages that it has already read.
+        revoke_seconds: the time for which the attempts in progress of a revoked partition may continue.
     """
 
     topic: str
@@ -82,7 +84,7 @@ class SessionOptions:
 
 
 class KafkaSession:
-    """Reads messages, has them handled, and commits their offsets. `run` can be called once."""
+    """Reads messages, passes them to the handler, and commits their offsets. `run` can be called once."""
 
     def __init__(
         self, options: SessionOptions, properties: KafkaProperties, handler: MessageHandler, metrics: AdapterMetrics
@@ -108,7 +110,7 @@ class KafkaSession:
         self._committed_at = time.monotonic()
         self._fetched: list[KafkaRecord] = []
         self._paused = self._reassigned = False
-        # Calls of the consumer wait for each other. So a transaction uses this copy, or it would wait for `poll`.
+        # Only one call of the consumer runs at a time. So a transaction uses this copy, which does not wait for `poll`.
         self._group_metadata: Any = None
         self._space = asyncio.Event()
         self._abandoned = False
@@ -169,7 +171,7 @@ class KafkaSession:
                     continue
                 free = 0
             elif self._paused and free < self._options.buffer // 2:
-                free = 0  # stay paused, because each further pause would discard prefetched messages
+                free = 0  # stay paused, because each new pause would discard prefetched messages
             else:
                 full_since = None
             for record in await self._in_poller(partial(self._poll, free)):
@@ -185,7 +187,7 @@ class KafkaSession:
             space.cancel()
 
     async def _drain(self) -> None:
-        """Finish and publish the messages that were read, for up to `drain_seconds`, and read no more."""
+        """Finish and publish the messages that were read, for up to `drain_seconds`. Read no more messages."""
         _log.info("stopping: %d messages are in progress", self.buffered)
         deadline = time.monotonic() + self._options.drain_seconds
         while self.buffered and time.monotonic() < deadline and not self._failure.done():
@@ -324,7 +326,7 @@ class KafkaSession:
             self._consumer.commit(offsets=_offsets(due), asynchronous=True)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Schedule failed commits again, unless a later offset is scheduled or the partition has another owner."""
+        """Schedule failed commits again, unless a later offset is scheduled or the partition is no longer assigned."""
         for entry in partitions:
             source = (entry.topic, entry.partition)
             if (error is not None or entry.error is not None) and source in self._partitions:

@@ -1,4 +1,4 @@
-"""Reads topics and offsets from the brokers, to check the topics and to compute the lag of the group."""
+"""Checks and creates topics, and reads offsets from the brokers to compute the lag of the group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class TopicAdmin:
         Args:
             source: the topic to read.
             written: the topics to write.
-            create: whether to create missing topics. A created output topic gets as many partitions as `source`.
+            create: whether to create missing topics. A created topic gets as many partitions as `source`, or one
+                partition if `source` is missing, too.
 
         Raises:
             ConfigError: a topic is missing or cannot be created; the message names it.
@@ -81,7 +82,8 @@ class TopicAdmin:
         """Return the number of unprocessed messages of each partition.
 
         Args:
-            positions: for each partition, the next offset to process; None: use the committed offset.
+            positions: for each partition, the next offset to process. None: use the committed offset, or the oldest
+                offset if no offset is committed.
 
         Raises:
             KafkaException: the brokers do not reply.

@@ -34,17 +34,19 @@ class QAClusterRetriever(BaseRetriever):
     base_url: str = DEFAULT_URL
     """The address of the service."""
     api_key: SecretStr = Field(default_factory=secret_from_env(KEY_VARIABLE, default=""))
-    """The API key; by default the environment variable QA_CLUSTER_API_KEY. Empty: the service requires none."""
+    """The API key; by default the environment variable QA_CLUSTER_API_KEY. Empty: requests are sent without a key."""
     tls_ca: str = ""
-    """The PEM file of the authority of an `https` service; empty: the authorities that the system trusts."""
+    """The PEM file of the certificate authority of an `https` service; empty: the authorities that the system
+    trusts."""
     timeout: float = Field(default=TIMEOUT_SECONDS, gt=0)
-    """Seconds for a call with all its retries."""
+    """The time limit for a call with all its retries, in seconds."""
     attempts: int | None = Field(default=None, ge=1)
-    """The limit of attempts of a call; None: as many as the timeout allows."""
+    """The maximum number of attempts for a call; None: as many as the timeout allows."""
     k: int = Field(default=4, ge=1)
     """The number of passages to retrieve."""
     mode: Literal["search", "ask"] = SEARCH  # type: ignore[assignment]
-    """`search`: the best sentences. `ask`: the sentences with an answer, with `answer` and its offsets as metadata."""
+    """`search`: the best sentences. `ask`: the sentences with an answer; their metadata has `answer` and its
+    offsets."""
     collection: str = "default"
     """The collection to search."""
     filter: str | tuple[str, ...] = ()
@@ -76,7 +78,8 @@ class QAClusterRetriever(BaseRetriever):
 
     @property
     def connection(self) -> ServiceConnection:
-        """The connections to the service, opened at the first use. Its `close` and `aclose` close them."""
+        """The connections to the service, which are opened at the first use. Call `close` and `aclose` of this object
+        to close them."""
         if self._connection is None:
             self._connection = ServiceConnection(
                 self.base_url,

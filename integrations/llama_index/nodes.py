@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from qa_cluster.integrations.service.passages import FoundPassage
 
-# Metadata about the position of a passage, which language models and embeddings do not need to see.
+# Metadata fields about a passage that language models and embeddings do not need to see.
 _POSITIONS = [
     *("document_id", "document_version", "start", "end", "score", "source"),
     *("sentence_start", "sentence_end", "answer_start", "answer_end", "pinned"),

@@ -25,16 +25,17 @@ from .nodes import node_of
 class QAClusterQueryEngine(BaseQueryEngine):
     """Answers questions with exact quotes.
 
-    The text of a response is the best quote, or empty without an answer. The source nodes are the sentences of all
-    answers, best first. The metadata has `answerable`, `no_answer_score`, and the quotes with their offsets.
+    The text of a response is the best quote; it is empty if there is no answer. The source nodes are the passages of
+    all answers, the best first. The metadata has `answerable`, `no_answer_score`, and the quotes with their offsets.
 
     Args:
         base_url: the address of the service.
         api_key: the API key; None: the environment variable QA_CLUSTER_API_KEY, if it is set.
-        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
-        timeout: seconds for a call with all its retries.
-        attempts: the limit of attempts of a call; None: as many as the timeout allows.
-        top_k: the limit of answers.
+        tls_ca: the PEM file of the certificate authority of an `https` service; empty: the authorities that the system
+            trusts.
+        timeout: the time limit for a call with all its retries, in seconds.
+        attempts: the maximum number of attempts for a call; None: as many as the timeout allows.
+        top_k: the maximum number of answers.
         collection: the collection to search for answers.
         filter, filters: conditions on the metadata: in the short form (`year>=2020`), and in Haystack's form.
         model: the reader; empty: the service's reading plan.

@@ -26,9 +26,10 @@ class QAClusterNodeRetriever(BaseRetriever):
     Args:
         base_url: the address of the service.
         api_key: the API key; None: the environment variable QA_CLUSTER_API_KEY, if it is set.
-        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
-        timeout: seconds for a call with all its retries.
-        attempts: the limit of attempts of a call; None: as many as the timeout allows.
+        tls_ca: the PEM file of the certificate authority of an `https` service; empty: the authorities that the system
+            trusts.
+        timeout: the time limit for a call with all its retries, in seconds.
+        attempts: the maximum number of attempts for a call; None: as many as the timeout allows.
         k: the number of passages to retrieve.
         collection: the collection to search.
         filter, filters: conditions on the metadata: in the short form (`year>=2020`), and in Haystack's form.

@@ -30,11 +30,11 @@ from qa_cluster.errors import ConfigError, InvalidInput
 from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 
-# The limit of waiting calls, as a multiple of the limit of running calls.
+# The maximum number of waiting calls, as a multiple of the maximum number of running calls.
 WAITING_PER_CALL = 4
 # The additional time that a call waits for the service's error after the deadline of the request.
 MARGIN_SECONDS = 1.0
-# The interval of checks that the service refuses requests without a key.
+# After a check has shown that the service refuses requests without a key, the next check is this much later.
 CHECKED_SECONDS = 30.0
 MAX_AUTHORIZATION_CHARS = 1000
 
@@ -129,10 +129,11 @@ class CallersKey(httpx.AsyncBaseTransport):
 
 
 def authorization_of(values: list[str]) -> str:
-    """Return the Authorization header of a request, or an empty text without a header.
+    """Return the Authorization header of a request, or an empty text if the request has none.
 
     Raises:
-        InvalidInput: there are several headers, or the header has no bearer key. The error does not repeat the header.
+        InvalidInput: there are several headers, or the header is too long or is not printable ASCII. The error does not
+            repeat the header.
     """
     if len(values) > 1:
         raise InvalidInput("the request has several Authorization headers: send one, `Bearer` and an API key")
@@ -173,7 +174,7 @@ class Backend:
             work: called with the client and the remaining seconds.
 
         Raises:
-            QueueFull: too many calls wait.
+            QueueFull: too many calls are waiting.
             DeadlineExceeded: the call has exceeded its timeout.
         """
         until = time.monotonic() + self._seconds
@@ -195,7 +196,7 @@ class Backend:
         if self._running.locked():
             if self._waiting >= self._max_waiting:
                 raise QueueFull(
-                    f"{self._waiting} calls already wait, the limit is {self._max_waiting} (4 times the setting"
+                    f"{self._waiting} calls are already waiting, the limit is {self._max_waiting} (4 times the setting"
                     " mcp_max_calls)"
                 )
             self._waiting += 1

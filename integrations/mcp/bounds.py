@@ -1,7 +1,7 @@
 """The limits of tool results, and the pure functions that shorten a text or a result to these limits.
 
-A language model reads each result, so every result must be small. A shortened text is still an exact part of the
-document, and its offsets are adjusted.
+A language model reads each result, so every result must be small. A shortened quote or passage is still an exact part
+of the document, and its offsets are adjusted. Other shortened texts end with an ellipsis.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import orjson
 MAX_TOP_K = 10
 DEFAULT_ASK_TOP_K = 3
 DEFAULT_SEARCH_TOP_K = 5
-# The number of ranked sentences per requested document, because a document may have several of the best sentences.
+# The number of sentences that are ranked for each requested document. One document may have several of the best
+# sentences.
 SENTENCES_PER_DOCUMENT = 4
 MAX_QUOTES = 3
 MAX_FILTERS = 20
@@ -32,7 +33,7 @@ MAX_ID_BYTES = 512
 DEFAULT_FETCH_CHARS = 8000
 MAX_FETCH_CHARS = 20_000
 MAX_RESOURCE_CHARS = 100_000
-# The limit of an `ask` or `search` result as JSON. The limits above count characters before JSON escapes them.
+# The maximum length of an `ask` or `search` result as JSON. The limits above count characters before JSON escapes them.
 MAX_RESULT_CHARS = 24_000
 MAX_ERROR_CHARS = 1000
 
@@ -80,13 +81,16 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def within(result: dict[str, Any], items: str) -> dict[str, Any]:
-    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and add a note."""
+    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and add a note.
+
+    The first entry always remains.
+    """
     omitted = 0
     while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:
         omitted += 1
         result = {
             **result,
             items: result[items][:-1],
-            "note": f"{omitted} more left out because the result is too long: lower top_k or ask more precisely",
+            "note": f"{omitted} more {items} are left out because the text is too long: lower top_k or be more precise",
         }
     return result

@@ -46,11 +46,14 @@ def _advice_about_request(error: RequestError, text: str, over_http: bool) -> st
         if over_http:
             return (
                 "The MCP server passes on the Authorization header of its client: set it to `Bearer qac_...` in the"
-                " settings of the MCP client, with a key that has the right."
+                " settings of the MCP client, with a key that has the required right."
             )
-        return "Set the setting service_api_key (QA_SERVICE_API_KEY) of `qa-cluster mcp` to a key with the right."
+        return (
+            "Set the setting service_api_key (QA_SERVICE_API_KEY) of `qa-cluster mcp` to a key that has the required"
+            " right."
+        )
     if isinstance(error, VersionConflict):
-        return "Pass overwrite=true to replace the document, or choose another id."
+        return "Pass overwrite=true to replace the document, or choose a different id."
     if isinstance(error, InputTooLong):
         return "Shorten it." if "shorten" not in text and "divide" not in text else ""
     if isinstance(error, InvalidInput) and "filter" in text:

@@ -26,11 +26,13 @@ from .server import QuestionServer, make_server
 
 PATH = "/mcp"
 SHUTDOWN_SECONDS = 5
-# The limit of open connections, including idle ones.
+# The maximum number of open connections, including idle connections.
 MAX_CONNECTIONS = 256
-# The limit of a request body if the server has no `put_document`. The longest argument is then a question or a filter.
+# The maximum size of a request body in bytes, if the server has no `put_document`. The longest argument is then a
+# question or a filter.
 READ_BODY_BYTES = 256 * 1024
-# Added to the limit of a document's text, which is longer as JSON.
+# If the server has `put_document`, the maximum size is `body_max_bytes` plus this number, because texts are longer as
+# JSON.
 _BODY_MARGIN = 64 * 1024
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "asyncio", "mcp.server.streamable_http", "mcp.server.lowlevel")
 _INTERRUPTED = 130
@@ -130,7 +132,7 @@ class PostOnly:
 
 
 def transport_security(settings: Settings) -> TransportSecuritySettings:
-    """Return the accepted hosts and origins, which protect against DNS rebinding and requests of foreign web pages."""
+    """Return the accepted hosts and origins, which protect against DNS rebinding and requests from other web sites."""
     own = f"[{settings.mcp_host}]" if ":" in settings.mcp_host else settings.mcp_host
     names = {*_LOOPBACK_NAMES, own, *_words(settings.mcp_hosts)} - {"0.0.0.0", "[::]"}
     hosts = [form for name in sorted(names) for form in (name, f"{name}:*")]
@@ -178,7 +180,7 @@ async def _serve_http(server: QuestionServer, backend: Backend, settings: Settin
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
     _log.info("serving MCP at %s; documents come from %s", address, where)
     if settings.service_api_key:
-        _log.warning("service_api_key is not used over HTTP: each caller sends its own key as Authorization")
+        _log.warning("service_api_key is not used over HTTP: callers send their own keys in the Authorization header")
     # uvicorn raises the signal again after an orderly shutdown.
     signal.signal(signal.SIGTERM, lambda *_: None)
     serving = uvicorn.Server(config)
@@ -195,6 +197,6 @@ def _listener(settings: Settings) -> socket.socket:
         )
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address with --host and --port"
-            " (settings 'mcp_host' and 'mcp_port')"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose a different address with --host and"
+            " --port (settings 'mcp_host' and 'mcp_port')"
         ) from error

@@ -173,7 +173,7 @@ def found(result: SearchResult, collection: str, top_k: int) -> dict[str, Any]:
     results = [_match(hits) for hits in list(documents.values())[:top_k]]
     note = _missing(result.index)
     if not results:
-        note = _joined(note, "no sentence matches: use other words or another collection, or fewer filters")
+        note = _joined(note, "no sentence matches: use different words, a different collection or fewer filters")
     return within(_plain(SearchOutput(collection=collection, results=results, note=note)), "results")
 
 
@@ -231,7 +231,7 @@ def listed(entries: tuple[CollectionEntry, ...], prefix: str) -> dict[str, Any]:
         for entry in chosen[:MAX_COLLECTIONS]
     ]
     rest = len(chosen) - len(counts)
-    note = f"{rest} more are left out: pass `prefix` with the start of the name" if rest else None
+    note = f"{rest} more collections are left out: pass `prefix` with the start of the name" if rest else None
     return _plain(CollectionsOutput(collections=counts, total=len(chosen), note=note))
 
 
@@ -259,7 +259,7 @@ def _short(text: str, limit: int) -> str | None:
 
 
 def _web_address(url: str) -> str | None:
-    """Return the address, or None if it is too long: a shortened address would lead to another page."""
+    """Return the address, or None if it is too long: a shortened address would lead to a different page."""
     return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 

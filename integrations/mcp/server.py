@@ -96,10 +96,10 @@ _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent
 
 
 class QuestionServer(MCPServer[None]):
-    """An MCP server with short errors about wrong arguments. The errors name the expected values."""
+    """An MCP server with short errors about invalid arguments. The errors name the expected values."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None) -> Any:
-        """Call a tool. ToolError if the arguments are wrong or the service fails."""
+        """Call a tool. ToolError if the arguments are invalid or the service fails."""
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if name not in schemas:
             raise ToolError(f"unknown tool {shortened(name, 100)!r}: the tools are {', '.join(schemas)}")
@@ -118,7 +118,7 @@ class QuestionServer(MCPServer[None]):
 
 
 def _wrong(error: ValidationError) -> str:
-    """Return the faults of arguments as text, without the values of the arguments."""
+    """Return up to five faults of the arguments as text, without the values of the arguments."""
     faults = []
     for fault in error.errors(include_url=False, include_input=False)[:5]:
         where = ".".join(map(str, fault["loc"]))
@@ -233,7 +233,8 @@ class Tools:
         return _result(await self._run(ctx, work, name))
 
     async def read(self, collection: str, id: str, ctx: Context[None, Any]) -> str:
-        """Return the text of a document, as a resource. A long text is cut, and its end names the tool for the rest."""
+        """Return the text of a document, as a resource. A long text is cut. A note at its end names the tool that reads
+        the rest."""
         try:
             document: Document = await self._run(ctx, _reading(id, self._name(collection)), collection)
         except ToolError as error:
@@ -321,8 +322,8 @@ def make_server(
         URI_TEMPLATE,
         name="document",
         title="Document",
-        description="The text of a document, at most 100,000 characters. Other characters than letters, digits and"
-        " -._~/ of an id are percent-encoded.",
+        description="The text of a document, at most 100,000 characters. In the id, all characters except letters,"
+        " digits and -._~/ are percent-encoded.",
         mime_type="text/plain",
         security=security,
     )(tools.read)

@@ -1,1 +1,1 @@
-"""Access to a qa-cluster service for the adapters of frameworks: its clients, and the passages that it returns."""
+"""Lets the adapters of frameworks use a qa-cluster service: opens clients, and converts results to passages."""

@@ -1,4 +1,4 @@
-"""Spark: questions on contexts, questions to a service, and a data source for documents.
+"""Spark: answers questions, prepares documents, and reads and writes documents with a data source.
 
 >>> from qa_cluster.integrations.spark import QAClusterDataSource, ask_questions, read_contexts
 >>> spark.dataSource.register(QAClusterDataSource)

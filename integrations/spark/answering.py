@@ -1,4 +1,4 @@
-"""Answers for the questions of a DataFrame: from given contexts with a model on the executors, or from a service."""
+"""Answers the questions of a DataFrame: with a model on the executors and given contexts, or with a service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_ANSWER: dict[str, Any] = {
 
 
 def read_contexts(frame: Any, **options: Any) -> Any:
-    """Add the answers to the questions of a DataFrame from its contexts, without a service.
+    """Add answers to a DataFrame of questions and contexts, without a service.
 
     `options` are the arguments of `qa_cluster.BatchReader`. The result has the columns of `frame` and `READ_COLUMNS`.
     Each Python worker of an executor loads the reader once.
@@ -61,7 +61,7 @@ def ask_questions(
     connections: int = 4,
     **options: Any,
 ) -> Any:
-    """Add the best answers of a service to the questions of a DataFrame.
+    """Add the best answer of a service to each question of a DataFrame.
 
     The result has the columns of `frame` and `ASK_COLUMNS`. If the service refuses a question, such as a question that
     is too long, `error` has the reason. If the service is down or overloaded for longer than `timeout`, the task fails,
@@ -70,8 +70,9 @@ def ask_questions(
     Args:
         column: the column with the questions; a null or empty question has no answer.
         token, token_file, tls_ca: as in `SparkOptions`.
-        timeout: seconds for a question with all its retries.
-        connections: the limit of concurrent questions of one Python worker. An executor has one worker per task slot.
+        timeout: the time limit for a question with all its retries, in seconds.
+        connections: the maximum number of concurrent questions of one Python worker. An executor has one worker per
+            task slot.
         options: the options of `Client.ask`, such as `filter` and `min_score`.
     """
     service = SparkOptions(
@@ -124,7 +125,7 @@ def _row(question: Any, ask: Callable[[str], AskResult]) -> dict[str, Any]:
 
 
 def _extended(frame: Any, columns: str) -> Any:
-    """The schema of a DataFrame with additional columns, which replace columns of the same names."""
+    """Return the schema of a DataFrame with additional columns, which replace columns of the same names."""
     from pyspark.sql.types import StructType
 
     added = StructType.fromDDL(columns)

@@ -1,4 +1,4 @@
-"""The options for the access of driver and executors to a service, and the clients of a process."""
+"""The options with which the driver and the executors access a service, and the clients of this process."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class SparkOptions:
         collection: the collection of the documents or questions.
         token: the API key. Spark redacts options with this name in plans, logs and its web page.
         token_file: a file with the API key, which the driver and every executor read.
-        tls_ca: the PEM file of the authority of an ``https`` service.
-        timeout: seconds for a call with all its retries.
-        connections: the limit of concurrent calls of one Python worker. An executor has one worker per task slot.
+        tls_ca: the PEM file of the certificate authority of an ``https`` service.
+        timeout: the time limit for a call with all its retries, in seconds.
+        connections: the maximum number of concurrent calls of one Python worker. An executor has one worker per task
+            slot.
         prefix, filter: select the documents to read.
-        documents_per_partition: the limit of documents in one partition of a read.
+        documents_per_partition: the maximum number of documents in one partition of a read.
         on_error: the reaction to a document that the service refuses: ``fail`` or ``skip``.
         create: whether a write creates a missing collection.
         allow_empty: whether an overwrite without rows may delete all documents.
@@ -68,12 +69,14 @@ class SparkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
-        """Convert the options of Spark, which are strings. InvalidInput names a wrong option."""
+        """Convert the options of Spark, which are strings. InvalidInput names the invalid option."""
         known = {entry.name for entry in fields(cls)}
         options = {name.lower(): value for name, value in given.items()}
         for name in options:
             if name not in known:
-                raise InvalidInput(f"unknown option {name[:100]!r} of qacluster, known are {', '.join(sorted(known))}")
+                raise InvalidInput(
+                    f"unknown option {name[:100]!r} of qacluster, the known options are {', '.join(sorted(known))}"
+                )
         values: dict[str, Any] = dict(options)
         for name in ("connections", "documents_per_partition"):
             if name in options:
@@ -88,7 +91,7 @@ class SparkOptions:
         return cls(**values).checked()
 
     def checked(self) -> Self:
-        """Check and return the options. InvalidInput names the first wrong option."""
+        """Check and return the options. InvalidInput names the first invalid option."""
         check_collection(self.collection)
         if not 1 <= self.connections <= MAX_CONNECTIONS:
             raise InvalidInput(f"connections is {self.connections}, must be from 1 to {MAX_CONNECTIONS}")
@@ -129,7 +132,7 @@ def concurrently(work: Callable[[_In], _Out], items: Iterable[_In], connections:
     """Yield the results of `work` in the order of the items.
 
     At most `connections` items are processed concurrently, and up to twice this number are read in advance. After an
-    error, no further item is started.
+    error, no more items are started.
     """
     source = iter(items)
     with ThreadPoolExecutor(connections, "qa-cluster") as pool:

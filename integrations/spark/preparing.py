@@ -42,7 +42,7 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
         root: the path to remove from the ids, such as the loaded folder.
         prefix: the text before every id.
         format: the format of all files; default: detected from the name or from the contents.
-        max_bytes: the limit of bytes for a file and for a document's text.
+        max_bytes: the maximum size of a file and of a document's text, in bytes.
     """
     for name in ("path", "content"):
         if name not in frame.columns:
@@ -69,8 +69,8 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
 def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
     """Add a column `vectors` to documents, with the vectors of their passages.
 
-    Shards that get vectors do not run their encoder, which needs most of the processor time of a document. A document
-    with an error, without sentences, or with too many passages gets no vectors.
+    Shards that get vectors do not run their encoder, which needs most of the processor time for indexing a document. A
+    document with an error, without sentences, or with too many passages gets no vectors.
 
     Args:
         encoder: the folder of the shards' encoder; default: the bundled encoder.
@@ -108,7 +108,7 @@ def _encoder(folder: str, threads: int) -> LocalEncoder:
 
 
 def _vectors(table: Any, encoder: LocalEncoder) -> list[str | None]:
-    """The vectors of each row as JSON, or None for a row without a valid document."""
+    """Return the vectors of each row as JSON; None for a row that gets no vectors."""
     import orjson
 
     found: list[str | None] = [None] * len(table)
@@ -128,7 +128,7 @@ def _vectors(table: Any, encoder: LocalEncoder) -> list[str | None]:
 
 
 def file_name(path: str, root: str) -> str:
-    """The path of a file relative to `root`, without scheme and host.
+    """Return the path of a file relative to `root`, without scheme and host.
 
     >>> file_name("file:/data/a%20b/c.md", "/data")
     'a b/c.md'

@@ -26,15 +26,15 @@ class QAClusterDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "qacluster"
 
     def schema(self) -> str:
-        """The columns of a read; `metadata` is JSON."""
+        """Return the columns of a read; `metadata` is JSON."""
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """The reader of the documents. A schema of the user selects columns."""
+        """Return the reader of the documents. If the user has set a schema, only its columns are read."""
         names = tuple(field.name for field in schema.fields)
         known = [column.split()[0] for column in SCHEMA.split(",")]
         if unknown := sorted(set(names) - set(known)):
@@ -42,7 +42,7 @@ class QAClusterDataSource(DataSource):
         return DocumentsReader(SparkOptions.of(self.options), names)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """The writer of documents. InvalidInput if a column is missing or unknown."""
+        """Return the writer of documents. InvalidInput if a column is missing, is unknown or has a wrong type."""
         check_columns([(field.name, field.dataType.typeName()) for field in schema.fields])
         options = SparkOptions.of(self.options)
         return DocumentsWriter(options, overwrite=overwrite)
@@ -63,7 +63,7 @@ class DocumentsReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> list[InputPartition]:
-        """The partitions, in the order of document lists, which do not contain pending documents."""
+        """Return the partitions. They have the order of document lists, which do not contain pending documents."""
         listed = self._options.client().list_documents(
             collection=self._options.collection, prefix=self._options.prefix, filter=self._options.filter
         )

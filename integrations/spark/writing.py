@@ -58,7 +58,7 @@ class DocumentsWritten(WriterCommitMessage):
         changed, unchanged: new or changed documents, and documents that were already stored.
         skipped: documents that the service has refused.
         embedded, discarded: documents whose vectors the shards use, and documents whose vectors they have discarded.
-        ids: for an overwrite, the digests of all document ids, `ID_BYTES` each.
+        ids: for an overwrite, the digests of all document ids, which have `ID_BYTES` bytes each.
     """
 
     changed: int = 0
@@ -119,7 +119,7 @@ class DocumentsWriter(DataSourceWriter):
         return _digest(document["id"]), outcomes
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """After an overwrite, delete the documents that no task has written."""
+        """After an overwrite, delete the documents whose ids are in no row. Documents of skipped rows remain."""
         done = [message for message in messages if isinstance(message, DocumentsWritten)]
         names = ("changed", "unchanged", "skipped", "embedded", "discarded")
         counts = {name: sum(getattr(each, name) for each in done) for name in names}
@@ -188,7 +188,7 @@ class DocumentsWriter(DataSourceWriter):
 
 
 def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a row. InvalidInput names a wrong value."""
+    """Return the document of a row. InvalidInput names the invalid value."""
     id = row["id"]
     if not id:
         raise InvalidInput("a row has no id: every document needs one")

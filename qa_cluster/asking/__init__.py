@@ -1,1 +1,1 @@
-"""Questions, searches, documents, collections, caches and their freshness, for processes outside the shards."""
+"""Asks questions, searches, and manages documents, collections and caches, for processes outside the shards."""

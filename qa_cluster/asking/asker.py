@@ -1,8 +1,8 @@
 """The question pipeline of one process. The REST service and the cluster client use it.
 
 The pipeline checks a question, makes its reading plan, and then uses a cached answer, joins a running computation or
-computes the answer. The steps have files of their own in `answers/`: single flight (`single_flight`), caches
-(`caching`), ranking and reading (`answering`).
+computes the answer. The steps are in separate files in `answers/`: single flight (`single_flight`), caches (`caching`),
+ranking and reading (`answering`).
 
 The constant part of an answer is one JSON object (`Outcome.body`). It excludes the fields that differ between requests,
 so a cached answer is not encoded again.
@@ -75,7 +75,7 @@ class Asker:
     """Answers questions from the shards of one cluster.
 
     Args:
-        follow: if manifests or the number of partitions have changed, reads them again.
+        follow: a function that reads manifests and the number of partitions again if a shard has reported a change.
         plan: the stages (`reading/plan.py`) for questions that do not name a plan.
     """
 
@@ -179,10 +179,11 @@ class Asker:
         return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question
 
     async def plan(self, question: Question) -> ReadingPlan:
-        """Return the reading plan of a question: the process's stages, with the readers that the shards have loaded.
+        """Return the reading plan of a question: the stages of the plan that it names, or else of the process's plan,
+        with the readers that the shards have loaded.
 
-        If a question names a model, this model alone reads it, in the first stage. A later stage is left out while its
-        reader is not loaded. Caches then use the name of the shorter plan.
+        If a question names a model, the plan has only the first stage, and this model reads in it. A later stage is
+        left out while its reader is not loaded. Caches then use the name of the shorter plan.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)

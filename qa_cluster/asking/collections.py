@@ -48,7 +48,8 @@ class Collections:
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
         """Raise NotFound if the collection is missing or being deleted. The error says what to do.
 
-        The shards are asked only after a shard has reported a change. The shards in `without` are not asked.
+        The shards are asked only if a shard has reported a change, or if this process may have missed a report. The
+        shards in `without` are not asked.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -100,7 +101,8 @@ class Collections:
         return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
-        """Create a collection and return whether it is new. If only some partitions list it, complete it.
+        """Create a collection and return whether it is new. If only some partitions list it, it is added to the other
+        lists.
 
         Raises:
             CollectionBusy: the collection is still being deleted.
@@ -133,7 +135,7 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove an empty collection from the lists, with its indexes. Return whether the indexes were empty."""
+        """Remove a collection, with its indexes, from the lists. Return whether the indexes were empty."""
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)
@@ -143,7 +145,7 @@ class Collections:
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
     async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
-        """Return the state of every collection by name, sorted. Lists on the shards in `without` are not read."""
+        """Return the states of all collections, sorted by name. Lists on the shards in `without` are not read."""
         keys = list(map(collections_key, partition_tags(self.partitions)))
         if without:
             keys = [key for key in keys if self._shards.shard_of_key(key) not in without]

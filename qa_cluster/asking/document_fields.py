@@ -31,16 +31,18 @@ from qa_cluster.types import FieldEntry, FieldList, FieldValue, FieldValues
 from .collections import Collections, index_sums
 
 MAX_LISTED_FIELDS = 10_000
-"""The limit of fields in a list."""
-# The limits of the search for a name that is similar to a mistyped name. The search takes at most 0.1 s.
+"""The maximum number of fields in a list."""
+# The limits of the search for a name similar to a mistyped name: the number of names, and the characters of a name. The
+# search takes at most 0.1 s.
 MAX_COMPARED = 500
 MAX_COMPARED_CHARS = 64
 MAX_SHOWN_VALUES = 1000
-# The limits of the distinct values of one field that a process counts. Further values are not counted separately.
+# The limits (number and bytes) for the distinct values of one field that a process counts. New values beyond these
+# limits are not counted.
 MAX_DISTINCT = 200_000
 MAX_DISTINCT_BYTES = 16 * 1024 * 1024
-# The limit of partitions that are read at the same time for one field, and the limit of fields that are counted at the
-# same time.
+# The maximum number of partitions that are read at the same time for one field, and the maximum number of fields that
+# are counted at the same time.
 READ_AT_ONCE = 4
 COUNTED_AT_ONCE = 2
 FIELDS_IN_REPLY = 1000
@@ -61,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def newer_commands() -> Iterator[None]:
-    """In the block, raise ClusterError if a server's module is too old for a command. The error says what to do."""
+    """A context that raises ClusterError if a server's module is too old for a command. The error says what to do."""
     try:
         yield
     except ReplyError as error:
@@ -95,8 +97,8 @@ class DocumentFields:
         chosen: Filter | None = None,
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return up to `limit` values of a field with their counts, from the indexed documents that satisfy the filter
-        `chosen`.
+        """Return the `limit` most frequent values of a field, with their counts in the indexed documents that satisfy
+        the filter `chosen`.
 
         Raises:
             NotFound: the collection does not exist.
@@ -182,8 +184,10 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """Return the first of `names` that certainly no document has, and the names of all fields; None without such a
-        name."""
+        """Return the first name in `names` that is certainly not a field of any document, and the names of all fields.
+
+        Return None if there is no such name, or if this is not certain (for example, while documents are pending).
+        """
         tags = partition_tags(self.partitions)
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(
@@ -262,7 +266,10 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """Return the name that is most similar to a mistyped name, or a field inside it; empty if no name is similar."""
+    """Return a field inside the object that `name` refers to, or else the name most similar to `name`.
+
+    The result is empty if no name is similar.
+    """
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")

@@ -1,8 +1,8 @@
 """Lists the documents of a collection, page by page, and counts them.
 
-A partition's index lists its documents in the order in which they were written. A listing reads the partitions in turn.
-The shards store no state for a listing: a cursor names the partition and the position in its index. An index keeps its
-positions after a restart and after a migration of its slot. So during a listing:
+A partition's index lists its documents in the order in which they were written. A listing reads one partition after the
+other. The shards store no state for a listing: a cursor names the partition and the position in its index. An index
+keeps its positions after a restart and after a migration of its slot. So during a listing:
 
 - a document that does not change is listed exactly once
 - a new document may be listed or not
@@ -47,10 +47,10 @@ from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
 from .collections import Collections, index_sums
 from .document_fields import DocumentFields
 
-# The limit of commands for one page. A page ends early if few ids have the prefix or if partitions are empty.
+# The maximum number of commands for one page. A page ends early if few ids have the prefix or if partitions are empty.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
-# The limit of partitions that are counted at the same time.
+# The maximum number of partitions that are counted at the same time.
 COUNTED_AT_ONCE = 4
 COUNT_SECONDS = 60.0
 
@@ -83,7 +83,7 @@ class _Position:
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
         """Parse a cursor; an empty cursor is the start of the list.
 
-        InvalidInput if the cursor belongs to another selection.
+        InvalidInput if the cursor belongs to a different selection.
         """
         if not cursor:
             return cls(partitions)
@@ -106,9 +106,9 @@ class _Position:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Position | None:
-        """Return the position after this page.
+        """Return the position after this page; None if the list has ended.
 
-        `position` is the cursor that the index returned. None: the list has ended.
+        `position` is the cursor that the index returned.
         """
         if position:
             return _Position(self.partitions, self.partition, position)
@@ -182,14 +182,15 @@ class DocumentList:
                 matching = [i for i, (name, _) in enumerate(rows) if name.startswith(choice.prefix)]
                 if len(matching) <= limit - len(found):
                     break
-                # The index's cursor points behind all returned rows, so request only the rows that fit on the page.
+                # The index's cursor points after the returned rows. So request only the rows up to the last row of the
+                # page.
                 count = matching[limit - len(found) - 1] + 1
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
         entries = await self._entries(found, choice.collection)
         if choice.failed:
-            # The hash of failed documents may also name documents that were written again or removed, until the
-            # worker updates it.
+            # The hash of failed documents may also name documents that were written again or removed, until the worker
+            # updates the hash.
             entries = tuple(entry for entry in entries if entry.failure)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
@@ -200,8 +201,9 @@ class DocumentList:
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
         """Count the indexed documents and their sentences.
 
-        With `waiting`, pending documents are counted, too. With a selection, all its documents are listed to count
-        them. A selection together with `waiting` raises InvalidInput, because no index can filter pending documents.
+        If `waiting` is true, pending documents are counted, too. If `choice` selects documents, they are listed to
+        count them. A selection together with `waiting` raises InvalidInput, because no index can filter pending
+        documents.
         """
         await self._collections.check(choice.collection)
         if choice:

@@ -1,4 +1,4 @@
-"""Deletes many documents: by a filter or a prefix of their ids, or a collection with all its documents."""
+"""Deletes documents that a filter or a prefix of their ids selects, and collections with all their documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from .collections import Collections
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent removals. Each removal runs a script on a shard, which delays the questions on this shard.
+# The maximum number of concurrent removals. Each removal runs a script on a shard, which delays the questions on this
+# shard.
 AT_A_TIME = 16
 SCAN_KEYS = 1000
 
@@ -48,12 +49,12 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
     """Delete the selected documents for at most `seconds`; InvalidInput for a selection of all documents.
 
     A document is deleted only if it still has the listed version, because the selection may not contain a new version.
-    If a client writes a document during the removal, or the time is up, the result is not complete. Another call
-    continues.
+    The result is not complete if a client changes or deletes a selected document during the removal, or if the time is
+    up. A repeated call continues the removal.
     """
     if not choice:
         raise InvalidInput(
-            "removing many documents takes a prefix or a filter: without either, all documents would be removed",
+            "removing many documents needs a prefix or a filter: without either, all documents would be removed",
             place="prefix",
         )
     until = monotonic() + seconds
@@ -94,7 +95,7 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
 class CollectionRemoval:
     """Deletes collections. `run` closes a collection to writes and questions, deletes its keys, then its name.
 
-    It scans for keys, because no list contains the pending documents. If a deletion ends early, the collection stays in
+    It scans for keys, because no list contains all pending documents. If a deletion ends early, the collection stays in
     the state ``deleting``; the next call of `run` continues.
 
     >>> await CollectionRemoval(shards, collections, store).run("books", seconds=600)
@@ -107,7 +108,8 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Delete a collection for at most `seconds`. After the time limit or an error, another call continues.
+        """Delete a collection for at most `seconds`. After the time limit or an error, a repeated call continues the
+        deletion.
 
         Raises:
             NotFound: the collection does not exist.
@@ -139,7 +141,7 @@ class CollectionRemoval:
         return await self._collections.end_removal(progress.name)
 
     async def _wait_for_slots(self, name: str) -> Topology:
-        """Wait until no slot of a partition is migrating, and return the topology."""
+        """Wait until no partition's slot is migrating, and return the topology."""
 
         async def settled(tag: str) -> None:
             epoch = epoch_key(tag, name)

@@ -53,7 +53,7 @@ READ_ATTEMPTS = 20
 # A text up to this length is checked in 1 to 2 ms. A longer text is checked in a thread, not on the event loop.
 LOOP_CHARS = 100_000
 MAX_PENDING_BYTES = 128 * 1024
-"""If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
+"""If the pending texts of a partition have more bytes (about 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 # The number of passages whose vectors are stored in one step, about 25 kB.
@@ -77,7 +77,7 @@ class DocumentStore:
         self._encoder = encoder
         self.partitions = partitions
         self._collections = collections
-        # The bytes of each partition's pending texts, from the reply to the last put.
+        # The bytes of each partition's pending texts, as its shard last reported them.
         self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
@@ -108,7 +108,7 @@ class DocumentStore:
             timeout: the time limit in seconds.
 
         Raises:
-            VersionConflict: the document has another version.
+            VersionConflict: the document does not have the version `if_version`.
             NotFound: the collection does not exist.
             DocumentFailed: the document is stored, but its text cannot be indexed.
             DeadlineExceeded: the time limit was reached; the document may still be stored.
@@ -132,8 +132,8 @@ class DocumentStore:
         if done.status == "no_collection":
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
-        # If the reply is lost, the write is sent again. If the second write conflicts with its own version, the first
-        # write succeeded.
+        # If the reply is lost, the write is sent again. If the stored version is then the version of `document`, the
+        # first write succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
@@ -179,7 +179,13 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Delete a document and return its last version; NotFound if it does not exist."""
+        """Delete a document and return its last version.
+
+        Raises:
+            VersionConflict: the document does not have the version `if_version`.
+            NotFound: the document or the collection does not exist.
+            DeadlineExceeded: the time limit was reached.
+        """
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
@@ -206,10 +212,10 @@ class DocumentStore:
         """Change only the metadata of a document. Its text is not indexed again.
 
         The document gets a new version, because the version covers the metadata. Filters and answers use the new
-        metadata at once. The metadata of a pending document are indexed with its text.
+        metadata at once. The metadata of a pending document is indexed together with its text.
 
         Raises:
-            VersionConflict: the document has another version than `if_version`.
+            VersionConflict: the document does not have the version `if_version`.
             NotFound: the document or the collection does not exist.
         """
         name, tag = await self._place(document_id, collection)
@@ -218,8 +224,8 @@ class DocumentStore:
                 return await self._change(name, tag, change, if_version, timeout)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"the metadata of document {document_id[:100]!r} were not changed in {timeout:g} s: its text changes,"
-                " or its shard's worker is busy or down"
+                f"the metadata of document {document_id[:100]!r} was not changed in {timeout:g} s: its text is being"
+                " changed, or its shard's worker is busy or down"
             ) from error
 
     async def _change(
@@ -253,9 +259,7 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Delete all keys of a document, even while its collection is being deleted.
-
-        Return whether the document existed.
+        """Delete all keys of a document, even while its collection is being deleted. Return whether it existed.
 
         The caller sets the timeout.
         """
@@ -263,7 +267,12 @@ class DocumentStore:
         return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document; NotFound if it does not exist."""
+        """Return the stored document.
+
+        Raises:
+            NotFound: the document or the collection does not exist.
+            DeadlineExceeded: the document changed during each of `READ_ATTEMPTS` reads.
+        """
         name, tag = await self._place(document_id, collection)
         key, text_key = document_key(name, tag), paragraphs_key(name, tag)
         for _ in range(READ_ATTEMPTS):
@@ -303,12 +312,12 @@ class DocumentStore:
                 until = monotonic() + timeout
             elif monotonic() > until:
                 raise DeadlineExceeded(
-                    f"document {document_id[:100]!r} is stored, but its partition has {waiting} bytes of pending texts"
-                    f" and indexed none within {timeout:g} s: its shard's worker is busy or down"
+                    f"document {document_id[:100]!r} is stored, but its partition has {waiting} bytes of pending texts,"
+                    f" of which none were indexed within {timeout:g} s: its shard's worker is busy or down"
                 )
 
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
-        """Wait until this version is indexed; return False if another version has replaced it.
+        """Wait until this version is indexed; return False if the document has a different version or was deleted.
 
         DocumentFailed if the worker has given up indexing this version.
         """
@@ -360,7 +369,7 @@ class DocumentStore:
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
-            # The shard is down, so all subscriptions to it are lost, and no process serves cached answers now.
+            # If the shard is down, all subscriptions to it are lost, so no process serves cached answers now.
             await asyncio.sleep(0)
         return reply, attempts
 
@@ -399,7 +408,7 @@ def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConfl
 async def _checked(
     document_id: str, text: str, title: str, metadata: Mapping[str, Any] | None, collection: str
 ) -> stored.DocumentInput:
-    """Return the document if it is within all limits."""
+    """Return the document; raise an error if it exceeds a limit. A long text is checked in a thread."""
     if isinstance(text, str) and len(text) > LOOP_CHARS:
         return await asyncio.to_thread(stored.check_document, document_id, text, title, metadata, collection)
     return stored.check_document(document_id, text, title, metadata, collection)

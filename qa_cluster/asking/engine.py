@@ -49,13 +49,15 @@ from .remote_encoder import RemoteEncoder
 from .remote_pipeline import RemotePipeline
 from .searcher import Searcher, SearchOutcome
 
-# A request may take this much longer than its timeout: its body arrives slowly, its client pauses, or it is retried.
+# A request may take this much longer than its timeout, because its body arrives slowly, the client pauses, or the
+# request is retried.
 KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
-# The limits of questions that the shards answer at the same time, for one process. More questions would not make the
-# shards faster, but a question that needs a second wave would wait behind the first waves of more questions.
+# The maximum numbers of this process's questions that the shards answer at the same time: for each partition, and in
+# total. With more questions, the shards would not be faster, and a question with a second wave would wait behind more
+# first waves.
 _QUESTIONS_PER_PARTITION = 8
 _QUESTIONS_AT_ONCE = 64
 _MAX_WAITING_QUESTIONS = 1024
@@ -67,16 +69,18 @@ class EngineOptions:
     """The options of an engine.
 
     Attributes:
-        near_cache_entries: limit of the answers in the near cache; 0 turns it off.
-        near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
+        near_cache_entries: the maximum number of answers in the near cache; 0 turns it off.
+        near_cache_ttl_seconds, whole_answer_ttl_seconds: the time after which answers expire in this process and on the
+            shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages of the reading plan.
-        connections_per_shard: the limit of this process's connections to one shard.
-        max_waiting_per_shard: the limit of questions that wait for a connection to one shard.
-        pipeline_max_requests: the limit of concurrent `qa.pipeline` requests, which contain their own contexts.
+        connections_per_shard: the maximum number of this process's connections to one shard.
+        max_waiting_per_shard: the maximum number of questions that wait for a connection to one shard.
+        pipeline_max_requests: the maximum number of concurrent `qa.pipeline` requests, which contain their own
+            contexts.
         shard_patience_seconds: the longest time that a request with ``coverage=partial`` waits for a shard whose server
             or worker is gone or stopped.
-        feedback: the limits of feedback and of unanswered questions.
+        feedback: the limits for feedback and unanswered questions.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -93,7 +97,7 @@ class EngineOptions:
 
 
 class Engine:
-    """Asks and writes on one cluster. Create it with `Engine.open`, end it with `aclose`."""
+    """Asks and writes on one cluster. `Engine.open` creates an engine, and `aclose` closes it."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
@@ -158,7 +162,11 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect to the cluster; ClusterError if something is missing. Without a reader, only questions fail."""
+        """Connect to the cluster. If no reader is loaded, only questions fail.
+
+        Raises:
+            ClusterError: the cluster cannot be reached or is not set up.
+        """
         options = options or EngineOptions()
         shards = Shards(
             seeds,

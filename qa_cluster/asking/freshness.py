@@ -13,26 +13,19 @@ One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to 
 
 These events increase `generation`, too:
 
-- a new topology, or a lost connection
-- an epoch from a shard that did not serve the partition: the new owner of a slot watches no question yet
+- a new topology, or a new subscription to a shard (for example, after a lost connection)
+- an epoch from a shard that did not own the partition before: the slot has moved, and its new owner watches no
+  questions yet
 - a write that deletes more watched questions than a shard can name at once (``docs/inverted-index.md``)
 
 A server sends its pushes at the end of the event loop round that answered the write. Each client of qa-cluster waits
 for one more reply of the shard before it reports success. By then the push is in the sockets of all processes. Before
 it serves an answer from the near cache, a process checks these sockets with `drained`.
 
-Every `CHECK_SECONDS`, each server is asked for its epochs and for the state of its worker. A server that is no longer
-the primary of a partition answers with a redirection, and its subscription is closed. Whole answers are neither served
-from caches nor stored in them while a primary has no subscription or has not answered for `LEASE_SECONDS`.
-
-The subscriptions are the first to detect that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
-`SILENCE_SECONDS`. `Shards` then sends nothing to this shard. Cached answers stay valid for questions that leave the
-shard out. When the shard is up again, `generation` increases.
-
-After `HUNG_SECONDS` without a reply, a server counts as hung (`qa_cluster.routing.readiness`): requests that may leave
-out shards continue without it. A server counts as hung sooner if the kernel knows that it is stopped or unreachable
-(`qa_cluster.routing.silent_server`). Time in which this process's event loop is late does not count as silence, because
-replies may be unread.
+Every `CHECK_SECONDS`, each server is asked for the state of its worker and for up to `CHECKED_EPOCHS` epochs. A server
+that is no longer the primary of a partition answers with a redirection, and its subscription is closed. Whole answers
+are neither served from caches nor stored in them while a primary has no subscription or has not answered for
+`LEASE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -79,7 +72,7 @@ _PREFIXES = (
 CHECK_SECONDS = 0.1
 # While a reply is missing, the silence of the server is measured at this interval.
 TURN_SECONDS = 0.05
-# At most this time counts as silence in one turn. A turn that takes longer shows that the event loop was late.
+# In one turn, at most this time is counted as silence. A turn that takes longer shows that the event loop was late.
 MOST_TURN_SECONDS = 0.2
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
@@ -88,8 +81,8 @@ LEASE_SECONDS = 1.0
 GRACE_SECONDS = 0.5
 # A shard that does not reply for this time is down. Forks, scripts and other processes may block a server for seconds.
 SILENCE_SECONDS = 5.0
-# A server that does not reply for this time counts as hung. With 12 busy processes on 2 cores, no server was silent for
-# that long.
+# A server that does not reply for this time is treated as hung. With 12 busy processes on 2 cores, no server was silent
+# for that long.
 HUNG_SECONDS = 1.0
 # A machine that does not acknowledge bytes for this time is unreachable. By then, TCP has sent the bytes three times.
 LEAST_UNACKNOWLEDGED_SECONDS = 0.3
@@ -218,7 +211,7 @@ class Freshness:
             if name.startswith(WATCHED_PREFIX):
                 if digest := name.rpartition(":")[2]:
                     self._dropped(digest)
-                else:  # too many answers to name each
+                else:  # too many answers to name each of them
                     self.generation += 1
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
@@ -320,6 +313,12 @@ class Freshness:
             watcher.task = asyncio.create_task(self._watch(shard, watcher), name=f"freshness of {shard.address}")
 
     async def _watch(self, shard: Shard, watcher: _Watcher) -> None:
+        """Keep a subscription to a shard, and check it every `CHECK_SECONDS`.
+
+        The shard is down if it has had no connection for `GRACE_SECONDS`, or has sent no reply for `SILENCE_SECONDS`.
+        `Shards` then sends nothing to it. Cached answers stay valid for questions that leave the shard out. When the
+        shard is up again, `generation` increases.
+        """
         failing_since: float | None = None
         while True:
             watcher.wake.clear()
@@ -337,7 +336,7 @@ class Freshness:
                 patience = SILENCE_SECONDS if isinstance(error, NoReply) else GRACE_SECONDS
                 if monotonic() - failing_since >= patience and shard in self._watchers:
                     self._shards.mark_down(shard.address, str(error))
-            except (ClusterError, ReplyError) as error:  # the server answers, with a refusal
+            except (ClusterError, ReplyError) as error:  # the server answers, but refuses the command
                 self._log_problem_once(str(shard.address), str(error))
                 if isinstance(error, _ServerRefuses) and self._shards.lost(besides=shard):
                     self._shards.mark_down(shard.address, str(error))
@@ -422,6 +421,8 @@ class Freshness:
     ) -> list[Any]:
         """Send commands and return their replies. If a reply is missing after `SILENCE_SECONDS`, close the connection.
 
+        Time in which this process's event loop is late is not counted as silence, because replies may be unread.
+
         `pid` is the process id of the server if it runs on this machine, else 0.
 
         Raises:
@@ -443,7 +444,12 @@ class Freshness:
         raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
 
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
-        """Return the reason why a server that is silent for `silent` seconds counts as hung; empty if it does not."""
+        """Return why a server that has been silent for `silent` seconds is treated as hung; empty if it is not.
+
+        Requests that may leave out shards continue without a hung server (`qa_cluster.routing.readiness`). A server is
+        treated as hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
+        (`qa_cluster.routing.silent_server`).
+        """
         readiness, sock = self._shards.readiness, connection.socket
         if silent >= HUNG_SECONDS:
             return f"no reply for {HUNG_SECONDS:g} s"
@@ -486,7 +492,7 @@ class _ServerLoading(ClusterError):
 
 
 class _ServerRefuses(ClusterError):
-    """The server refuses all commands, because most servers are down or because it requires all to be up."""
+    """The server refuses all commands, because most servers are down or because it requires all servers to be up."""
 
     def __init__(self, text: str) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
 """Finds the readers that the shards have loaded: the default reader, and other readers by name.
 
 The manifest of the default reader is read when the engine opens, and again whenever a shard reports that a manifest has
-changed. Other manifests are read when a request or a plan names their reader. Every shard gets a question with the full
-name of its reader. So the same reader reads it on all shards, even while the default reader is being replaced.
+changed. Other manifests are read when a request or a plan names their reader. A question is sent to the shards with the
+full name of its reader. So all shards read it with the same reader, even while the default reader is being replaced.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from qa_cluster.topology import Shard
 from qa_cluster.types import LoadedModel
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
-# The shortest time between two reads of the shards' models for an unknown name, which may name a new reader.
+# The list of the shards' models is read again for an unknown name, because a reader with this name may be new. This is
+# the shortest time between two such reads.
 ASK_AGAIN_SECONDS = 0.2
-# The same time for readers of later stages. It is longer because every question asks for such a reader, even if it is
-# not loaded.
+# The shortest time between two reads for the reader of a later stage. It is longer because every question asks for such
+# a reader, even if it is not loaded.
 STAGE_ASK_AGAIN_SECONDS = 10.0
 SHARD_TIMEOUT_SECONDS = 2.0
 
@@ -105,7 +106,12 @@ class LoadedReaders:
 
 
 async def read_manifest(shards: Shards) -> Manifest | None:
-    """Return the manifest of the default reader; None if no shard has one; ModelError if it is unusable."""
+    """Return the manifest of the default reader; None if no shard has one.
+
+    Raises:
+        ModelError: the manifest is unusable.
+        ShardDown: all shards are down.
+    """
     for shard in shards.up:
         try:
             raw = await shard_manifest(shards, shard)
@@ -177,7 +183,7 @@ def _is_encoder(entry: Mapping[str, Any]) -> bool:
 async def list_models(shards: Shards) -> list[LoadedModel]:
     """Return the readers and encoders on all shards, the default reader first.
 
-    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` counts as a shard without models.
+    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` is treated as a shard without models.
     """
     replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
@@ -222,7 +228,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """Return the one-line reply of a shard's trigger; None if the shard cannot be asked."""
+    """Return the one-line reply of a shard's trigger; None if the shard fails, or sends a reply in a different form."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

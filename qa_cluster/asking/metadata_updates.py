@@ -14,7 +14,8 @@ from qa_cluster.types import DocumentEntry, MetadataUpdate
 from .document_list import DocumentList
 from .document_store import DocumentStore
 
-# The limit of concurrent changes. Each change runs a script on a shard, which delays the questions on this shard.
+# The maximum number of concurrent changes. Each change runs a script on a shard, which delays the questions on this
+# shard.
 AT_A_TIME = 16
 # The number of documents in a page. An update that reached its time limit resumes at its last page, so it repeats at
 # most one page.
@@ -38,7 +39,7 @@ async def update_all(
     """
     if not choice:
         raise InvalidInput(
-            "updating many documents takes a prefix or a filter: without either, all documents would be changed",
+            "updating many documents needs a prefix or a filter: without either, all documents would be changed",
             place="prefix",
         )
     until = monotonic() + seconds

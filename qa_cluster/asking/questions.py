@@ -1,4 +1,4 @@
-"""Checks questions and searches before they are sent: normal form, options and limits. It also names answers in caches.
+"""Normalises and checks questions and searches before they are sent. It also computes the names of cached answers.
 
 The module does no I/O.
 """
@@ -33,8 +33,8 @@ from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.types import Pin
 
 MAX_DOC_IDS = 100
-# The part of an error text that says how to give more ids or conditions.
-MORE_VALUES = "the operator `in` of `filters` allows 10,000 values, also for the field id"
+# The part of an error text that says how to select more documents.
+MORE_VALUES = "use the operator `in` of `filters`, which allows 10,000 values, for metadata fields and for the field id"
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -42,7 +42,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class AskLimits:
-    """The limits of questions and their options, and the defaults of missing options."""
+    """The limits for questions and their options, and the default values of options."""
 
     question_max_chars: int = Settings.question_max_chars
     answer_max_bytes: int = Settings.answer_max_bytes
@@ -53,20 +53,21 @@ class AskLimits:
     timeout_ms_max: int = 600_000
 
 
-# Options on which an answer does not depend. All other options are a part of the answer's name in caches. `coverage` is
-# in this set because partial answers are not cached.
+# Options that do not change an answer. All other options are a part of the answer's name in caches. `coverage` is in
+# this set because partial answers are not cached.
 SAME_ANSWER = frozenset({"timeout", "cache", "coverage"})
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A checked question. The model reads `text`. Questions with equal `folded` count as the same question.
+    """A checked question. The model reads `text`. Questions with equal `folded` are the same question.
 
     Attributes:
         chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
         pin: the editor's answer; None if the question has no pin.
         expansion: the terms with their synonyms; None if no synonym applies.
-        guide: identifies the pin and the synonyms in caches; empty without both.
+        guide: identifies the pin and the collection's synonyms in the names of cached answers; empty if there are
+            neither.
     """
 
     text: str
@@ -108,7 +109,8 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return the normalised question in lower case and without closing punctuation, which do not affect its meaning.
+    """Return the normalised question in lower case and without closing punctuation. Equal results mean the same
+    question.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'
@@ -117,7 +119,7 @@ def fold(text: str) -> str:
 
 
 def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
-    """Return the question in its normal form; InvalidInput or InputTooLong if the text or an option is wrong."""
+    """Return the question in its normal form; InvalidInput or InputTooLong if the text or an option is invalid."""
     normal = _check_text("question", text, limits.question_max_chars)
     chosen = _check_options(options, limits)
     planned = PLANS[options.plan][0].candidates if options.plan else None
@@ -137,7 +139,7 @@ def timeout_of(options: AskOptions | SearchOptions, limits: AskLimits) -> float:
 
 
 def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tuple[str, Filter | None]:
-    """Return the normalised query and its filter; InvalidInput or InputTooLong if the text or an option is wrong."""
+    """Return the normalised query and its filter; InvalidInput or InputTooLong if the text or an option is invalid."""
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)
@@ -171,12 +173,12 @@ def _check_text(name: str, text: object, limit: int) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode", place=name) from error
+        raise InvalidInput(f"{name} contains a lone surrogate: it is not valid Unicode", place=name) from error
     normal = normalize(text)
     if not any(character.isalnum() for character in normal):
-        raise InvalidInput(f"{name} is empty: it must hold a letter or a digit", place=name)
+        raise InvalidInput(f"{name} must contain a letter or a digit", place=name)
     if _CONTROL.search(normal):
-        raise InvalidInput(f"{name} holds a control character", place=name)
+        raise InvalidInput(f"{name} contains a control character", place=name)
     return normal
 
 
@@ -217,7 +219,7 @@ def _check_name(name: str, value: str, limit: int) -> None:
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode", place=name) from error
+        raise InvalidInput(f"{name} contains a lone surrogate: it is not valid Unicode", place=name) from error
     if not 0 < size <= limit:
         raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}", place=name)
 

@@ -45,7 +45,7 @@ class RemoteEncoder:
 
     @property
     def ranking(self) -> tuple[object, ...]:
-        """Identifies the ranking by meaning, as `QuestionVector.identity` does; empty without an encoder."""
+        """Identifies the ranking by meaning, as `QuestionVector.identity` does; empty if no encoder is known."""
         found = self.encoder
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
@@ -59,10 +59,10 @@ class RemoteEncoder:
             _log.warning("the encoder's manifest cannot be read: %r", error)
 
     def retriever(self, wanted: str) -> str:
-        """Return the retriever to use now in place of `wanted`. Without an encoder, ``both`` becomes ``words``.
+        """Return the retriever to use now in place of `wanted`. If no encoder is known, ``both`` becomes ``words``.
 
         Raises:
-            ModelError: `wanted` is ``meaning``, and there is no encoder.
+            ModelError: `wanted` is ``meaning``, and no encoder is known.
         """
         if wanted == WORDS or self.encoder is not None:
             return wanted

@@ -39,7 +39,7 @@ _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 class RemotePipeline:
     """Reads contexts on the shards of one cluster.
 
-    At most `most` requests are in flight; a further request raises QueueFull.
+    At most `most` requests are in flight. One more request raises QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -78,7 +78,7 @@ class RemotePipeline:
             self._in_flight -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """Return the first reply of a shard.
+        """Ask the shards one after the other, and return the first reply.
 
         If all shards fail, raise the error of the first shard that could be reached.
         """

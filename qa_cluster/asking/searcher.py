@@ -1,6 +1,7 @@
 """Finds the sentences that match a query best, and fetches them from their documents.
 
-A document may change between ranking and fetching. So a fetched sentence is shown only in one of these cases:
+A document may change between ranking and fetching. So a fetched sentence is shown only if one of these conditions
+holds:
 
 - the epoch of its partition is unchanged
 - its text still has the weights with which it was ranked
@@ -41,7 +42,8 @@ from .editors.guidance import Guidance, merged
 from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
-# The limit of sentences in one script, including neighbours. Such a script blocks its shard for less than 1 ms.
+# The maximum number of sentences in one script, including neighbours. Such a script blocks its shard for less than 1
+# ms.
 MAX_SCRIPT_SENTENCES = 100
 # The number of scripts whose results are fetched at the same time. Together they return a few megabytes at most.
 FETCHED_SCRIPTS = 32
@@ -196,7 +198,8 @@ class Searcher:
             raise NotFound("there is no collection that may be searched")
         if len(names) > MAX_SEARCHED_COLLECTIONS:
             raise InvalidInput(
-                f"there are {len(names)} collections, and a search may use {MAX_SEARCHED_COLLECTIONS}: name them",
+                f"there are {len(names)} collections, and a search may use at most {MAX_SEARCHED_COLLECTIONS}: name"
+                " the collections to search",
                 place="collection",
             )
         return names
@@ -229,8 +232,8 @@ class Searcher:
     async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
         """Fetch the candidates from their documents and create hits, `FETCHED_SCRIPTS` scripts at a time.
 
-        `size` is the approximate size of the hits of other collections, in bytes. InputTooLong as soon as the hits
-        exceed the size limit of a response.
+        `size` is the approximate size of the hits of other collections, in bytes. If the hits exceed the size limit of
+        a response, InputTooLong is raised at once.
         """
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in ranking.candidates:

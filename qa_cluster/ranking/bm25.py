@@ -1,8 +1,8 @@
-"""Scores sentences by the question's terms: BM25 plus the edges of the term graph.
+"""Scores sentences by the question's terms: BM25 plus a bonus for each pair of terms (*edges*).
 
 Each partition's index finds its best sentences (``native/index/rank.c``). `best_of` scores the sentences from all
-indexes exactly, with the document frequencies of the whole corpus. An *edge* is a pair of the question's terms. A
-sentence that contains both terms gets the geometric mean of their weights as a bonus.
+indexes exactly, with the document frequencies of the whole corpus. An edge is a pair of the question's terms. A
+sentence that contains both terms gets a bonus: `EDGE_WEIGHT` times the geometric mean of their weights.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ class Candidate:
     """A ranked sentence.
 
     Attributes:
-        sentence: its key ``<doc>:{tag}:<i>``.
-        score: its score with the frequencies of the whole corpus, including the part by meaning.
-        weights: its weight for each term.
-        place: the position of its document in the partition's index; every version of a document has its own position.
-        by_meaning: the part of the score that comes from the meaning of its passage.
+        sentence: the key of the sentence, ``<doc>:{tag}:<i>``.
+        score: the score with the frequencies of the whole corpus, including the part by meaning.
+        weights: the weight of each term in the sentence.
+        place: the position of the document in the partition's index; every version of a document has a different
+            position.
+        by_meaning: the part of the score that comes from the meaning of the sentence's passage.
     """
 
     sentence: str
@@ -45,9 +46,9 @@ class RankedPartition:
     """The state of a partition's index when it was ranked.
 
     Attributes:
-        sentences: the number of its sentences.
-        frequencies: the number of its sentences that contained each term.
-        identity: identifies the index; a new index under the same key has another identity.
+        sentences: the number of sentences in the index.
+        frequencies: for each term, the number of these sentences that contain it.
+        identity: identifies the index; a new index under the same key has a different identity.
         next_id: the id that the index gives to the next document.
     """
 
@@ -66,15 +67,15 @@ class Ranking:
         epochs: the epoch of each partition.
         sentences: the number of sentences in the corpus.
         terms: the terms of the question.
-        frequencies: the number of sentences in the corpus that contain each term.
-        weighed: the frequencies that determine the terms' weights. An expansion changes them for its terms. Empty: they
-            are equal to `frequencies`.
+        frequencies: for each term, the number of sentences in the corpus that contain it.
+        weighed: the frequencies that determine the terms' weights. An expansion changes the frequencies of the terms
+            that it adds. Empty if they are equal to `frequencies`.
         parts: the state of each partition's index.
-        reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
-            miss sentences, and no answer from it is cached.
+        reindexing: whether a different version of the analyzer computed the terms of some partitions. Such a ranking
+            may miss sentences, and no answer from it is cached.
         vector: the vector of the question; None: the ranking uses words only.
-        left_out: the shards that were ranked, but whose sentences are not candidates, because these shards cannot read
-            now.
+        left_out: the shards that were ranked, but whose sentences are not candidates, because the workers of these
+            shards cannot read now.
     """
 
     candidates: list[Candidate]
@@ -98,7 +99,8 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the score of each row of `weights` [sentences, terms]: BM25 plus edges.
 
-    The edges of a row are the sum of sqrt(a * b) over all pairs: ((sum of sqrt(a)) ** 2 - sum of a) / 2.
+    The edges of a row are `EDGE_WEIGHT` times the sum of sqrt(a * b) over all pairs of terms. This sum is equal to
+    ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -108,12 +110,10 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 
 
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
-    """Return the sort key of a sentence among sentences with equal scores.
+    """Return the sort key of a sentence among sentences with equal scores. `place` is its document's position.
 
-    `place` is its document's position in the index.
-
-    Partitions are ordered by their tags; within a partition, the sentence that was written first comes first. An index
-    orders its own sentences in the same way, so the order does not depend on the number of indexes.
+    Partitions are sorted by their tags. Within a partition, the sentence that was written first comes first. An index
+    sorts its own sentences in the same way, so the result does not depend on the number of indexes.
 
     >>> written_order("news/1:{5L5}:12", 7)
     ('5L5}', 7, 12)
@@ -142,8 +142,8 @@ def best_of(found: Sequence[FoundSentence], sentences: int, frequencies: Sequenc
     Args:
         found: the sentences from all indexes.
         sentences: the number of sentences in the corpus.
-        frequencies: the number of these sentences that contain each term.
-        count: the limit of returned sentences.
+        frequencies: for each term, the number of these sentences that contain it.
+        count: the maximum number of returned sentences.
     """
     if not found:
         return []

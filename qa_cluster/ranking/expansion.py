@@ -22,7 +22,7 @@ from .terms import (
     words_and_stopwords,
 )
 
-# The limit of completions of one word.
+# The maximum number of completions of one word.
 MAX_COMPLETIONS = 8
 # Endings that a stemmer removes. A user who has typed `runni` probably wants `running`, whose term is `run`.
 _ENDINGS = ("s", "es", "ed", "ing", "ly", "ion", "ions", "ation", "ations", "ment", "ness", "ies", "ied")
@@ -34,10 +34,10 @@ class Expansion:
 
     Attributes:
         terms: all terms, the query's own terms first.
-        completions: the terms that may complete the last word. Together they have the weight of one term that occurs in
-            all their sentences, so a rare completion does not outrank a frequent completion.
+        completions: the terms that may complete the last word. Each has the weight of one term that occurs in the
+            sentences of all completions, so a rare completion does not outrank a frequent completion.
         exact: the completion that is the term of the last word exactly as typed; it has its own weight.
-        weights: the weight of each synonym, relative to the weight of its term.
+        weights: for each term of a synonym, the factor by which its weight is multiplied.
     """
 
     terms: tuple[str, ...]
@@ -64,7 +64,7 @@ class Expansion:
 
 
 def _weighed(sentences: int, frequency: int, weight: float) -> int:
-    """Return the frequency whose idf is `weight` times the idf of this frequency."""
+    """Return the frequency whose idf is `weight` times the idf of `frequency`."""
     own = log(sentences + 1) - log(min(frequency, sentences) + 0.5)
     return min(sentences, max(frequency, round((sentences + 1) * exp(-weight * own) - 0.5)))
 
@@ -128,10 +128,10 @@ def added_by_synonyms(
 
     Args:
         terms: the terms of the query.
-        groups: groups of synonyms, each a list of the terms of one word or phrase. A phrase counts if the query has all
-            its terms.
-        weight: the weight of a synonym, relative to the weight of its term.
-        limit: the limit of added terms.
+        groups: groups of synonyms, each a list of the terms of one word or phrase. If the query has all terms of a word
+            or phrase, the terms of its whole group are added.
+        weight: the factor by which the weight of each added term is multiplied.
+        limit: the maximum number of added terms.
     """
     known, added = set(terms), list[str]()
     for group in groups:

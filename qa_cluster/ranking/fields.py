@@ -18,12 +18,14 @@ from qa_cluster.documents.source_map import read_map
 
 from .terms import question_terms
 
-# An occurrence in the sentence counts as 4, so a value of 3 is three quarters of an occurrence (docs/evaluation.md).
+# An occurrence in the sentence has the frequency 4, so a frequency of 3 is three quarters of an occurrence
+# (docs/evaluation.md).
 OCCURRENCE = 4
 TITLE = 3
 FILE = 3
 SECTION = 3
-# The limits of terms from a title, a file name, and the headings of a section. The innermost heading is used first.
+# The maximum numbers of terms from a title, a file name, and the headings of a section. The innermost heading is used
+# first.
 MAX_TITLE_TERMS = 16
 MAX_FILE_TERMS = 8
 MAX_SECTION_TERMS = 24

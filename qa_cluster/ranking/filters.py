@@ -1,14 +1,15 @@
 """Filters, which select documents for a question or a search by their metadata and their ids.
 
-The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, combined by ``{"operator":
-"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. This module converts both
-forms, and the metadata of documents, to the binary form of the index (``docs/inverted-index.md``). Values have these
-meanings:
+The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``. Such conditions are combined
+as ``{"operator": "AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. This module
+converts both forms, and the metadata of documents, to the binary form of the index (``docs/inverted-index.md``). Values
+have these meanings:
 
-- Numbers, true and false are themselves.
-- A string with a date or a time of ISO 8601 is a point in time, in nanoseconds, in UTC if it has no zone (`moment_of`).
+- Numbers, true and false keep their types.
+- A string with a date or a time of ISO 8601 is a point in time with a precision of 1 ns. Without a time zone, it is in
+  UTC (`moment_of`).
 - Any other string is text. An array satisfies a condition if one of its values satisfies it.
-- The fields of a nested object are named with dots, ``author.name``.
+- The fields of a nested object are named with dots, such as ``author.name``.
 - Null is the value of a field that is missing or null. All other values are not null, including an empty array and a
   value without a binary form. An object is not null if one of its fields is not null.
 """
@@ -70,7 +71,8 @@ class Filter:
     place: str = "filters"
 
     def fields(self) -> dict[str, bool]:
-        """Map each field that the filter uses to whether the filter only requires that the field exists.
+        """Map each field that the filter uses to a flag, which is true if the filter only requires that the field
+        exists.
 
         A field that the filter compares with null by ``==`` is left out, because documents may lack it.
 
@@ -170,8 +172,8 @@ def moment_of(text: str) -> tuple[int, int] | None:
     time.
 
     The accepted forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
-    hyphens and colons. Only nine digits of a fraction count. A date of eight digits needs a time of day, because alone
-    it could be any number.
+    hyphens and colons. Digits of a fraction after the ninth are ignored. A date of eight digits needs a time of day,
+    because alone it could be any number.
 
     >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
     ((86400, 0), (0, 250000000), None, None)
@@ -280,7 +282,7 @@ def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
 def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
     for name in node:
         if name not in known:
-            raise _invalid(where, f"has an unknown member {name!r}, known are {', '.join(known)}")
+            raise _invalid(where, f"has an unknown member {name!r}, the known members are {', '.join(known)}")
 
 
 def _condition(field: str, operator: str, value: Any, where: str, *, size: _Size, depth: int) -> list[Any]:
@@ -316,7 +318,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
     if not isinstance(value, str | int | float):
         raise _invalid(where, f"must be text, a number, true, false or null, got {type(value).__name__}")
     if isinstance(value, str) and not _encodable(value):
-        raise _invalid(where, "holds a lone surrogate: it is not valid Unicode")
+        raise _invalid(where, "contains a lone surrogate: it is not valid Unicode")
     if not _fits(value):
         raise _invalid(where, f"must be a finite number, or a text of at most {MAX_TEXT_BYTES} bytes")
     if not name and (not isinstance(value, str) or not value):
@@ -328,7 +330,10 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """Return the error for a field in the long form, or for the whole short form."""
+    """Return the error for an invalid filter.
+
+    Its `place` is the invalid part of a filter in the long form, or the whole filter in the short form.
+    """
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)
 
@@ -358,7 +363,7 @@ def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     values = [_short_value(value, is_id=name == "id") for value in _split(written)]
     if len(values) > 1:
         if operator not in ("=", "!="):
-            raise _invalid(where, f"takes one value for {operator}, got {text[:100]!r}")
+            raise _invalid(where, f"must have one value for {operator}, got {text[:100]!r}")
         return _condition(name, "in" if operator == "=" else "not in", values, where, size=size, depth=depth)
     return _condition(name, "==" if operator == "=" else operator, values[0], where, size=size, depth=depth)
 
@@ -382,9 +387,9 @@ def _split(text: str) -> list[str]:
 
 
 def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse metadata from texts of the form ``name=value``, with the types of short filters.
+    """Parse metadata from texts of the form ``name=value``. Values are parsed as in short filters.
 
-    Several values form an array. InvalidInput if a text is wrong.
+    Several values form an array. InvalidInput if a text is invalid.
 
     >>> metadata_of(["year=2020", "tags=a,b", 'version="10"'])
     {'year': 2020, 'tags': ['a', 'b'], 'version': '10'}

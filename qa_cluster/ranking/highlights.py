@@ -1,8 +1,8 @@
 """Finds the words of a text that match terms of a question.
 
 The analyzer changes a text before it splits the text into words: it removes accents, replaces compatibility characters
-by letters and folds case. This module folds each piece of the text separately and records its offsets, so that a match
-can be shown in the original text.
+with letters, and folds case. This module folds each piece of the text separately and records its offsets, so that a
+match can be shown in the original text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _folded(text: str) -> tuple[str, list[int], list[int]]:
-    """Return the folded text, and for each of its characters the start and end of its source in `text`."""
+    """Return the folded text, and for each folded character, the start and end of its source in `text`."""
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []

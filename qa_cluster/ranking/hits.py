@@ -1,6 +1,6 @@
 """Builds the hits of a search from ranked sentences: offsets, neighbours, and the matching words.
 
-The metadata of a document are parsed once, and all its hits share them. The module does no I/O.
+The metadata of a document is parsed once, and all hits of the document share it. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class ShownDocument:
 
 @dataclass(slots=True)
 class HitMaker:
-    """Builds the hits of one ranking from the replies to `read_hits`, in the order of documents.
+    """Builds the hits of one ranking from the replies to `read_hits`, one document after the other.
 
     Attributes:
         candidates: the ranked sentences by their keys.
         terms, epochs, with_passage: see `hit_of`.
-        most_bytes: the limit of the JSON of all hits.
+        most_bytes: the maximum size of all hits as JSON, in bytes.
         hits: the hits by the keys of their sentences, without sentences that have changed since the ranking.
         bytes: the approximate size of the hits as JSON.
     """
@@ -101,7 +101,8 @@ class HitMaker:
                     self._count(hit, document)
 
     def _document(self, sentence: SentenceRef, found: FoundDocument | None) -> ShownDocument | None:
-        """Return the document of a reply; None if it does not exist, or has changed since its first reply."""
+        """Return the document of a reply; None if it does not exist, or has changed since the first reply for this
+        document."""
         name = (sentence.document, sentence.tag)
         if name != self._last[0]:
             self._last = (name, None if found is None else ShownDocument.of(found))
@@ -194,8 +195,8 @@ def has_weights(
 
 
 def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
-    """Return a sentence with its neighbours, up to a gap of more than `MAX_GAP`. Each white-space character between
-    sentences becomes a space.
+    """Return a sentence with its neighbours. The passage ends before a gap of more than `MAX_GAP` characters. Each
+    white-space character between sentences becomes a space.
 
     >>> one, two = LocatedSentence(0, "A cat.", 3), LocatedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

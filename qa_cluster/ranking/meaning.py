@@ -18,10 +18,11 @@ class QuestionVector:
     """The vector of a question.
 
     Attributes:
-        digest: identifies the encoder (8 bytes); vectors of other encoders count as missing.
+        digest: identifies the encoder (8 bytes); vectors of other encoders are treated as missing.
         packed: the vector in the form of the indexes: its scale (float32), then its values (int8).
         weight: the value that a cosine of 1 adds to the score of a sentence.
-        missing: the cosine of a sentence without a vector, for example in a document that was just stored.
+        missing: the value that replaces the cosine of a sentence without a vector. For example, a document that was
+            just stored has no vectors yet.
     """
 
     digest: bytes
@@ -40,5 +41,6 @@ class QuestionVector:
         return ("VECTOR", self.digest, repr(self.weight), repr(self.missing), self.packed)
 
     def score(self, cosine: float | None) -> float:
-        """Return the part of a sentence's score that comes from its meaning. `cosine` is None without a vector."""
+        """Return the part of a sentence's score that comes from its meaning. `cosine` is None if the sentence has no
+        vector."""
         return self.weight * (self.missing if cosine is None else cosine)

@@ -35,7 +35,8 @@ def weight(frequency: int, length: int) -> float:
 def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> tuple[int, Counter[str]]:
     """Return the length of a sentence, and its terms with their frequencies, for the index.
 
-    With `fields` (`field_terms`), both are in quarters of an occurrence.
+    With `fields` (`field_terms`), the frequencies are in quarters of an occurrence, and the length is scaled
+    accordingly (`scaled_length`).
 
     >>> counts_of("A cat sees a cat."), counts_of("A cat.", {"cat": 2, "pet": 2})
     ((3, Counter({'cat': 2, 'see': 1})), (19, Counter({'cat': 6, 'pet': 2})))
@@ -72,7 +73,8 @@ def pack_parts(
 ) -> Iterator[tuple[int, bytes]]:
     """Pack sentences in parts.
 
-    Yield the number of sentences and the bytes of each part. A part ends after it reaches `size`.
+    Yield the number of sentences and the bytes of each part. A part ends when it has at least `size` bytes. If `size`
+    is None, there is one part.
 
     >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]
@@ -106,7 +108,7 @@ def _entry(term: str) -> tuple[bytes, bytes]:
 
 
 def _append(packed: bytearray, number: int) -> None:
-    """Append a varint: seven bits a byte, the lowest first."""
+    """Append a varint: seven bits per byte, the lowest bits first."""
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)
         number >>= 7

@@ -3,10 +3,10 @@
 Each partition has its own index. The ranker asks all indexes twice, with one pipeline to each shard:
 
 1. How many sentences contain each term of the question (`statistics_commands`)?
-2. Which are the best sentences, with the sums of the whole corpus (`rank_commands`)?
+2. Which are the best sentences, by the statistics of the whole corpus (`rank_commands`)?
 
 For a ranking by meaning, a shard computes the vector of the question during the first pipeline, and the second pipeline
-contains it.
+contains this vector.
 
 A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies, and
 records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
@@ -53,7 +53,7 @@ COMPLETE_RIGHTS = "(+qa.index.complete +qa.index.stats %R~index:*)"
 # Error codes of a server or module that can never run the commands of a ranking, so a retry does not help.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3
-# Tolerance for differences of rounding, because an index adds up floats in another order.
+# Tolerance for rounding differences, because an index adds up floats in a different order.
 ROUNDING = 1e-6
 # The approximate size of a ranked sentence in the reply of an index, in bytes.
 HIT_BYTES = 64
@@ -96,7 +96,7 @@ class Ranker:
         self.set_partitions(partitions)
 
     def set_partitions(self, partitions: int) -> None:
-        """Set the number of partitions for all further rankings."""
+        """Set the number of partitions for all later rankings."""
         self._tags = partition_tags(partitions)
         self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
 
@@ -117,12 +117,12 @@ class Ranker:
 
         Args:
             without: the shards that are not asked; the ranking lacks their documents.
-            unreadable: a function that is called after the shards have ranked; it returns the shards that cannot read
-                sentences. If a sentence of these shards is among the best, all their sentences are left out
+            unreadable: a function that is called after the shards have ranked; it returns the shards whose workers
+                cannot read now. If a sentence of these shards is among the best, all their sentences are left out
                 (`Ranking.left_out`).
-            retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
-                words are used.
-            distinct: whether each passage counts once, with its best sentence.
+            retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question, the
+                ranking uses words only.
+            distinct: whether a ranking by meaning has only the best sentence of each passage.
             expansion: the terms of the ranking by words; None: the terms of the text.
 
         Raises:
@@ -228,7 +228,8 @@ class Ranker:
         corpus: Corpus,
         away: frozenset[Shard],
     ) -> Ranking:
-        """Return `ranking_of`, without the sentences of the shards `away` if one of these shards has a candidate."""
+        """Return the result of `ranking_of`. If a shard in `away` has a candidate, leave out the sentences of all
+        shards in `away`."""
         ranking = ranking_of(statistics, replies, count, vector, corpus)
         if not away:
             return ranking
@@ -265,9 +266,13 @@ class Ranker:
         return [reply for each in replies for reply in each]
 
     def _warn_if_reindexing(self, statistics: Statistics) -> None:
-        """Log once that partitions have terms of another analyzer version. Log again if this state ends and returns."""
+        """Log once that partitions have terms of a different analyzer version. Log again if this state ends and
+        returns."""
         stale = statistics.stale
-        warning = f"{len(stale)} partitions, {stale[0][0]} with terms of {stale[0][1]}" if stale else ""
+        warning = ""
+        if stale:
+            tag, analyzer = stale[0]
+            warning = f"terms of {len(stale)} partitions have a different version ({tag} has terms of {analyzer})"
         if warning and not self._warned:
             _log.warning(
                 "%s, this process has analyzer %s: until both versions are equal, questions may miss sentences, and"
@@ -293,9 +298,7 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """In the block, raise ClusterError for replies in an unknown form, for example from another version of the
-    module.
-    """
+    """A context that raises ClusterError for replies in an unknown form, for example of a different module version."""
     try:
         yield
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -328,7 +331,7 @@ class Statistics:
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The tags of partitions whose terms come from another analyzer version, each with a text that names this
+        """The tags of partitions whose terms come from a different analyzer version, each with a text that names this
         version.
         """
         return [
@@ -404,7 +407,7 @@ def statistics_commands(
     """Return the commands of the first pipeline; `parse_statistics` parses their replies."""
     commands: list[Command] = []
     for tag in tags:
-        # A server refuses a command of two keys while their slot is migrating.
+        # A server can refuse a command with two keys while the slot of the keys is migrating.
         commands.append(("MGET", epoch_key(tag, collection), flight_key(tag)))
         commands.append(("QA.INDEX.STATS", index_key(tag, collection), "TERMS", len(terms), *terms))
         commands.append(("HGET", layout_key(tag), "analyzer"))
@@ -438,10 +441,13 @@ def rank_commands(
 ) -> list[Command]:
     """Return the commands of the second pipeline, one for each partition.
 
-    `packed_filter` is a filter in its binary form.
-
-    With `distinct`, an index returns only the best sentence of each passage. `corpus` has the statistics for the
-    scores; by default, the statistics of the collection.
+    Args:
+        statistics: the statistics of the collection.
+        count: the number of sentences that each index returns.
+        packed_filter: a filter in its binary form; empty: no filter.
+        vector: the vector of the question; None: rank by words only.
+        distinct: whether an index with a vector returns only the best sentence of each passage.
+        corpus: the statistics for the scores; None: those of the collection.
     """
     corpus = corpus or Corpus.of([statistics])
     options: Command = (

@@ -1,8 +1,8 @@
 """The analyzer: computes terms from texts and questions. A ranking compares these terms.
 
-`analyze` returns the terms of sentences, `question_terms` the terms of questions. Increase `ANALYZER_VERSION` if their
-results change, if `fields` adds other terms, or if `filters` packs metadata differently. The shards then reindex their
-documents.
+`analyze` returns the terms of sentences, and `question_terms` returns the terms of questions. Increase
+`ANALYZER_VERSION` if their results change, if `fields` adds different terms, or if `filters` packs metadata
+differently. The shards then reindex their documents.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import Stemmer
 
 ANALYZER_VERSION = f"5-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
-# The limit of terms of a question in the index.
+# The maximum number of terms of a question.
 MAX_QUESTION_TERMS = 32
 
-# Scripts without spaces between words, and Hangul, which attaches particles to words. Their terms are pairs of adjacent
-# characters.
+# Scripts without spaces between words, and Hangul, which attaches particles to words. In these scripts, terms are pairs
+# of adjacent characters.
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -42,7 +42,7 @@ STOPWORDS = frozenset(
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 # Accents, and the characters that Unicode's NFKC_Casefold also removes (Default_Ignorable_Code_Point): soft hyphens,
-# joiners, zero-width spaces, marks of direction, isolates, variation selectors, tags.
+# joiners, zero-width spaces, direction marks, isolates, variation selectors, tags.
 _REMOVED = re.compile(
     "[\u0300-\u036f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
@@ -84,8 +84,8 @@ _PLAIN |= {
     letter.upper(): plain.upper() for letter, plain in _PLAIN.items() if len(letter.upper()) == 1 and letter != "\u0131"
 }
 _STROKED = re.compile(f"[{''.join(_PLAIN)}]")
-# Words that are not ordinary terms, but may be names: a single letter (also in C++ and C#), and a stop word with a
-# capital letter. Stop words have at most six letters.
+# Words that are not ordinary terms, but may be names: a single letter (or a letter with ++ or #), and a stop word with
+# a capital letter. Stop words have at most six letters.
 _RARE = re.compile(r"\b(?:[A-Za-z\u00c0-\u052f](?:\+\+|#|\b(?!['\u2019]\w))|[A-Z][A-Za-z]{1,5}\b(?!['\u2019]\w))")
 _APOSTROPHES = ("'", "\u2019")
 _ANY_WORD = re.compile(r"[^\W_]+")
@@ -132,7 +132,10 @@ def _ordinary(text: str) -> list[str]:
 
 
 def _is_apart(text: str, start: int, end: int) -> bool:
-    """Return whether a word does not continue after an apostrophe, an accent or an invisible character."""
+    """Return whether the word from `start` to `end` is not part of a longer word.
+
+    An apostrophe before the word, an accent or an invisible character does not end a word.
+    """
     if after := _REMOVED.match(text, end):
         end = after.end()
     while start and _REMOVED.match(text[start - 1]):
@@ -158,7 +161,8 @@ class RareWord(NamedTuple):
 def rare_words(text: str, *, alone: bool) -> Iterator[RareWord]:
     """Yield the words of a text that may be names although they are stop words or single letters.
 
-    `alone`: the text has no ordinary terms. If it also has no rare words, all its words are yielded.
+    `alone` tells whether the text has no ordinary terms. If such a text has no rare words either, all its words are
+    yielded.
 
     >>> [word.term for word in rare_words("IT, the Who and C++ of R", alone=False)]
     ['it', 'who', 'c++', 'r']
@@ -196,7 +200,7 @@ def _term(word: str) -> str:
 
 
 def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
-    """Return the first ``limit`` distinct terms of a question, in their order.
+    """Return the first ``limit`` distinct terms of a question, in the order of the question.
 
     Single letters and capitalized stop words count only if the question has no other terms. If it has no such words
     either, all its words count.

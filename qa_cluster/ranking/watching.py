@@ -3,8 +3,8 @@
 An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
 last ranked sentence, and the terms keep their weights. When documents are added or removed, all weights drift a little.
 An answer stays cached while the idf of each of its terms has changed by at most `drift * max(1, idf)`. Half of this
-change may come from the number of sentences, half from the number of sentences with the term. Each partition gets an
-equal part of the allowed change, and checks this part without asking other partitions.
+change may come from the number of sentences, and half from the number of sentences with the term. Each partition gets
+an equal part of the allowed change, and checks this part without asking other partitions.
 
 The idf is ln(N + 1) - ln(df + 0.5). The limits of the two logarithms give the limits of N and df.
 """
@@ -20,7 +20,7 @@ from .bm25 import RankedPartition, Ranking
 from .filters import Filter
 from .ranker import Command
 
-# Tolerance for differences of rounding, because the shard adds up floats in another order.
+# Tolerance for rounding differences, because the shard adds up floats in a different order.
 ROUNDING = 1e-9
 MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
@@ -40,12 +40,12 @@ def watch_commands(
 
     Args:
         ranking: the ranking on which the answer is based.
-        asked: the number of requested sentences. If the ranking has fewer, each new sentence with a term may change the
-            answer; in a ranking by meaning, each new sentence may.
+        asked: the number of requested sentences. If the ranking has fewer sentences, every new sentence with a term of
+            the question may change the answer. In a ranking by meaning, every new sentence may change it.
         chosen: the filter of the ranking.
         collection: the collection of the ranking.
         name: the name of the answer.
-        ttl_ms: how long the answer is cached.
+        ttl_ms: how long the indexes watch, in milliseconds.
         drift: the relative change of a term's idf that the answer tolerates.
     """
     best = ranking.candidates
@@ -90,7 +90,8 @@ def _idf(sentences: int, frequency: int) -> float:
 
 
 def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
-    """Return how much one partition may decrease and increase a number whose logarithm may change by `limit`."""
+    """Return the allowed decrease and increase of a number on one partition. Its logarithm may change by `limit` in
+    total."""
     return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 

@@ -1,6 +1,6 @@
 """Finds the bundled models, and unpacks folders whose ONNX file is compressed. It does not load a model runtime.
 
-A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps if the weights have codes of few bits
+A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps if each weight is a code of a few bits
 (`models/quantization/rounding.py`). The manifest describes the uncompressed ONNX file.
 """
 

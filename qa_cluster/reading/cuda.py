@@ -19,7 +19,7 @@ _NO_GPU = re.compile(r'provider option "device_id": (?:\S+ operator\(\) )?([^;]+
 
 
 def open_on_gpu(model: str | Path, options: onnxruntime.SessionOptions, number: int) -> onnxruntime.InferenceSession:
-    """Load a model to GPU `number`. Operators without a GPU version run on the CPU.
+    """Load a model onto GPU `number`. Operators without a GPU version run on the CPU.
 
     Raises:
         ModelError: ONNX Runtime for GPUs, one of its libraries, or the GPU is missing.
@@ -27,12 +27,15 @@ def open_on_gpu(model: str | Path, options: onnxruntime.SessionOptions, number: 
     """
     offered = onnxruntime.get_available_providers()
     if _PROVIDER not in offered:
-        raise ModelError(f"it needs onnxruntime-gpu in place of onnxruntime, which offers {', '.join(offered)}")
-    onnxruntime.preload_dlls(msvc=False)  # The system does not find libraries that pip has installed.
+        raise ModelError(
+            f"the package onnxruntime-gpu is needed instead of onnxruntime; the installed package offers only"
+            f" {', '.join(offered)}"
+        )
+    onnxruntime.preload_dlls(msvc=False)  # the system itself does not find libraries that pip has installed
     providers = [(_PROVIDER, {"device_id": number})]
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=providers, enable_fallback=0)
-    except Exception as error:  # ONNX Runtime has one exception class per cause, all private
+    except Exception as error:  # ONNX Runtime has a private exception class for each cause
         if found := _NO_GPU.search(str(error)):
             raise ModelError(f"this host has no GPU {number}: {found[1].strip().rstrip('.')}") from error
         raise

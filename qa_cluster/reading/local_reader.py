@@ -34,8 +34,8 @@ class LocalReader:
 
     Args:
         folder: the folder of an exported reader.
-        runtime: ``openvino`` or ``onnxruntime``. By default, the runtime that suits the reader's precision and this
-            processor; if it is not installed, the other runtime.
+        runtime: ``openvino`` or ``onnxruntime``. By default, a GPU uses ``onnxruntime``. The CPU uses the runtime that
+            suits the reader's precision and this processor; if it is not installed, the other runtime.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: the number of the runtime's threads; by default, the number of cores that this process may use.
     """
@@ -114,7 +114,7 @@ def installed_runtime(device: str, precision: str) -> str:
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):
         if find_spec(name) is not None:
             return name
-    raise ModelError(f"none of {', '.join(RUNTIMES)} is installed: pip install openvino")
+    raise ModelError(f"no runtime ({' or '.join(RUNTIMES)}) is installed: run pip install openvino")
 
 
 def _cores() -> int:

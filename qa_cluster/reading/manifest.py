@@ -1,7 +1,8 @@
 """The manifest of a reader: everything that shards, workers and the service must know about it except its weights.
 
-A manifest is strict JSON, stored next to the ONNX file. A field that is missing, unknown or out of range raises a
-ModelError with its name and value; no value is guessed. This module does not load or run a model.
+A manifest is strict JSON, stored next to the ONNX file. A required field that is missing, an unknown field, or a value
+that is out of range raises ModelError. The error contains the name and the value of the field. This module does not
+load or run a model.
 """
 
 import json
@@ -52,7 +53,7 @@ class Calibration:
         return 1.0 / (1.0 + exp(-z)) if z >= 0 else exp(z) / (1.0 + exp(z))
 
     def confidence(self, probability: float) -> str:
-        """Return the word for the probability of an answer."""
+        """Return the word (sure, likely or unsure) for the probability of an answer."""
         if probability >= self.sure:
             return SURE
         return LIKELY if probability >= self.likely else UNSURE
@@ -84,7 +85,7 @@ class PairLayout:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1 from 0 to 1, and the no-answer accuracy; None if every question has an answer."""
+    """Exact match, F1 and no-answer accuracy, from 0 to 1. The accuracy is None if every question has an answer."""
 
     exact_match: float
     f1: float
@@ -103,7 +104,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """The result of fitting the wave threshold on held-out questions. The corpus was the sentences of their contexts.
+    """The result of fitting the wave threshold on held-out questions. The corpus had only the sentences of these
+    questions' contexts.
 
     Attributes:
         threshold: the score over null at which reading stops.
@@ -128,8 +130,9 @@ class Manifest(ModelFiles):
     `revision` identifies the weights: it is the start of `model_sha256`.
 
     Attributes:
-        no_answer_threshold, wave_threshold: in logits over null.
-        window_tokens, doc_stride: a longer passage is read in windows that overlap by `doc_stride` tokens.
+        no_answer_threshold, wave_threshold: scores over null (differences of logits).
+        window_tokens: the token limit of an input, with the question and the special tokens.
+        doc_stride: the number of tokens by which the windows of a longer passage overlap.
         context_tokens: the token budget for a sentence with its neighbours; 0: the sentence alone.
         passage_prefix: whether the reader was trained on passages with title and section before them (`prefix`). False
             if the field is missing.
@@ -198,7 +201,7 @@ class Manifest(ModelFiles):
         """
         reader = parse_object(text)
         if reader.is_encoder:
-            raise ModelError("manifest belongs to an encoder, which makes vectors and cannot answer questions")
+            raise ModelError("manifest belongs to an encoder, which computes vectors and cannot answer questions")
         return cls(**_manifest_fields(reader))
 
     @classmethod

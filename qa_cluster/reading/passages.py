@@ -1,9 +1,9 @@
 """Builds the passage that the model reads for a sentence: alone, or with its neighbours, up to a budget of tokens.
 
-Neighbours are whole sentences. They are added one before, one after, and so on, as long as each fits. A side ends at
-the first sentence that does not fit. The passage is built from the stored sentences and their tokens, so nothing is
-tokenized again. Each white-space character between two sentences becomes a space, because only the length of the gap is
-known. The functions do no I/O.
+Neighbours are whole sentences. They are added alternately before and after the sentence. Each side ends at the first
+sentence that does not fit. The passage is built from the stored sentences and their tokens, so nothing is tokenized
+again. Each white-space character between two sentences becomes a space, because only the length of the gap is known.
+The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from .tokenization import TextTokens
 
 MAX_NEIGHBOURS = 16
-"""The limit of neighbours on each side."""
+"""The maximum number of neighbours on each side."""
 MAX_GAP = 64
-"""The limit of white space, in code points, between two sentences that are read together."""
+"""The maximum length of the gap between two sentences that are read together, in code points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
-        text: its sentences. Each white-space character between two sentences is a space.
+        text: the text of the sentences. Each white-space character between two sentences is a space.
         start: the offset of the text in the document, in code points.
         tokens: the tokens of all sentences, with their offsets in `text`.
         first: the number of its first sentence in the document.
@@ -57,9 +57,7 @@ class ReadingPassage:
         return self.first + len(self.begins) - 1
 
     def sentence_of(self, position: int) -> int:
-        """Return the number of the sentence that contains a code point of `text`; between sentences, the sentence
-        before it.
-        """
+        """Return the number of the sentence that contains a code point of `text`; for a gap, the sentence before it."""
         return self.first + bisect_right(self.begins, position) - 1
 
 
@@ -72,7 +70,7 @@ def around(
         own: the sentence.
         left, right: its neighbours, the nearest first; neighbours that do not fit are ignored.
         index: the number of the sentence in the document.
-        budget: the limit of tokens in the passage; a longer sentence is read alone.
+        budget: the maximum number of tokens in the passage; a longer sentence is read alone.
     """
     before, after = reach(
         len(own.tokens.ids),
@@ -89,7 +87,7 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
     Args:
         own: the number of tokens of the sentence.
         left, right: the numbers of tokens of its neighbours, the nearest first.
-        budget: the limit of tokens.
+        budget: the maximum number of tokens.
 
     >>> reach(10, [10, 10], [10, 50, 10], 40)
     (2, 1)

@@ -1,8 +1,8 @@
-"""The reading plan: which readers read for a question, how many sentences each reader gets, and when they stop.
+"""The reading plan: which readers read for a question, how many sentences each reader gets, and when reading stops.
 
 A plan is a list of stages. The first stage reads the best ranked sentences, a few at a time (a *wave*). A later stage
-reads the best sentences of the previous stage with another reader. Reading ends early when a reader is sure enough. The
-last stage that has read decides: the answer comes from its scores, its calibration and its no-answer threshold. The
+reads the best sentences of the previous stage with a different reader. Reading ends early when a reader is sure enough.
+The last stage that has read decides: the answer comes from its scores, its calibration and its no-answer threshold. The
 scores of the previous stage can be included (`earlier_weight`), because two readers make errors on different spans.
 
 The stop rule is also in this module. The service applies it (`asking/answers/answering.py`). The export of a reader
@@ -32,13 +32,13 @@ class ReadingStage:
     Attributes:
         reader: the manifest of the reader.
         waves: the total number of sentences read by the end of each wave; empty: all are read in one wave.
-        candidates: the limit of sentences that the stage reads.
-        wave_threshold: if the certainty reaches it, the stage reads no further wave.
+        candidates: the maximum number of sentences that the stage reads.
+        wave_threshold: if the certainty reaches it, the stage reads no more waves.
         final_threshold: if the certainty reaches it, no later stage reads.
-        rank_weight: the weight of a sentence's ranking score in the order of its spans.
-        calibration: converts orders to probabilities.
-        no_answer_threshold: the order that the first answer must reach.
-        earlier_weight: the weight with which the previous stage's order of a span is added to the span's order.
+        rank_weight: the weight of a sentence's ranking score in the `order` of its spans (`answers/assembly.py`).
+        calibration: converts the `order` of a span to a probability.
+        no_answer_threshold: the `order` that the first answer must reach.
+        earlier_weight: the weight with which a span's `order` in the previous stage is added to its `order`.
     """
 
     reader: Manifest
@@ -78,7 +78,8 @@ class ReadingPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of another plan."""
+        """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of a different
+        plan."""
         identity = ([stage.identity for stage in self.stages], self.retriever, *self.ranking)
         return blake2b(repr(identity).encode(), digest_size=16).hexdigest()
 
@@ -150,7 +151,7 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
 
 
 def certainty(orders: Iterable[float]) -> float:
-    """Return how sure the reader is: the best order of all spans that the stage has read.
+    """Return how sure the reader is: the highest `order` of all spans that the stage has read.
 
     >>> certainty([-2.5, 7.0, 1.0]), certainty([])
     (7.0, -inf)

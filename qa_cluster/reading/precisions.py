@@ -24,7 +24,7 @@ INT8_PRECISIONS = ("int8", "int8-dynamic")
 # Linux's names of the processor instructions that multiply and add 8-bit numbers exactly.
 _INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = ("x86_64", "AMD64")
-_TAIL_BYTES = 1 << 16  # the metadata follow the graph
+_TAIL_BYTES = 1 << 16  # the metadata follows the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
@@ -49,7 +49,7 @@ def precision_of(model: Any) -> str | None:
 
 
 def is_int8_file(path: str | Path) -> bool:
-    """Return whether the metadata of an ONNX file name an int8 precision. The check needs no runtime."""
+    """Return whether the metadata of an ONNX file names an int8 precision. The check needs no runtime."""
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         end = file.read()
@@ -70,8 +70,8 @@ def _entry(precision: str) -> bytes:
 def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
     """Return whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
 
-    x86 processors have them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. On other systems than Linux on
-    x86, the result is True.
+    x86 processors have had them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. On systems other than Linux
+    on x86, the result is True.
     """
     if platform.machine() not in _X86:
         return True

@@ -1,7 +1,7 @@
-"""Builds the prefix of a passage: title and section path of its document, as tokens that are never an answer.
+"""Builds the prefix of a passage: the title and the section path, as tokens that are never part of an answer.
 
-In every window, `Title > Section > Subsection |` is between question and passage. Training and serving both use this
-module, so a reader sees the same tokens as in its training. The functions do no I/O.
+In every window, `Title > Section > Subsection |` is between the question and the passage. Training and serving both use
+this module, so a reader sees the same tokens as in its training. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ END = "|"
 
 
 def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int]]) -> list[int]:
-    """Return the token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty without title and section.
+    """Return the token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty if there is no title and no
+    section.
 
-    A path that is too long loses its first sections, then its end. The title and the innermost section remain, because
-    they are the most informative parts.
+    If the path is too long, its sections are removed, the outermost first. The title and the innermost section remain,
+    because they are the most informative parts. If they are too long together, the end is cut off.
 
     Args:
         title: the title of the document.
@@ -38,6 +39,7 @@ def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int
 
 
 def _parts(text: str) -> list[str]:
-    """Return the text, with single spaces, in a list; for an empty text, an empty list."""
+    """Return a list with the text, in which single spaces replace all white space. The list of a blank text is
+    empty."""
     found = " ".join(text.split())
     return [found] if found else []

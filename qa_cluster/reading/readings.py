@@ -3,8 +3,8 @@
 A reply of `qa.read` has the field `cache` in addition. The shard encodes a sentence answer with `sentence_answer`; the
 service parses it with `parse_readings`. All offsets are code points of the document. Fields:
 
-- `spans`: the best spans without overlaps, the best first. Each has its score over null and the number of the sentence
-  that contains it.
+- `spans`: the best spans without overlaps, the best first. Each has its score over null (the difference between its
+  logit and the logit of the null answer), and the number of the sentence that contains it.
 - `answer`: the text of the first span.
 - `context`: present if the sentence was read with its neighbours. A span may then be in a neighbour.
 - `read`: the numbers of the first and the last sentence of the context.
@@ -177,7 +177,10 @@ def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
 
 
 def _numbers(first: int, last: int) -> range:
-    """Return the numbers from first to last, limited to the sentences that fit into a passage."""
+    """Return the sentence numbers from `first` to `last`, but at most as many as the largest passage has sentences.
+
+    The largest passage has one sentence with `MAX_NEIGHBOURS` neighbours on each side.
+    """
     return range(first, min(last, first + 2 * MAX_NEIGHBOURS) + 1)
 
 

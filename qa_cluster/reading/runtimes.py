@@ -33,7 +33,8 @@ def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu")
     """Load an ONNX file into `runtime` and return its runner.
 
     Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs the runtime ``onnxruntime``, in the build for GPUs.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs the runtime ``onnxruntime`` from the package
+            onnxruntime-gpu.
     """
     run = _opened(model, runtime, threads, device)
 

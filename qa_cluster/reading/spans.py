@@ -1,4 +1,4 @@
-"""Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
+"""Decodes a reader's logits into spans of a passage. A passage is a sentence with or without neighbours, or any text.
 
 A span's score is relative to the null answer: the logits at the first position (`[CLS]`) of its window. So spans of all
 windows, sentences and documents have the same scale. A span is inside the passage, has at most `max_answer_tokens`
@@ -26,8 +26,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Logits = tuple[npt.ArrayLike, npt.ArrayLike]
 
-# The limit of spans per window that are refused because their words cannot be an answer. A window rarely has more than
-# one such span.
+# The maximum number of spans per window that are refused because their words cannot be an answer. A window rarely has
+# more than one such span.
 MAX_REFUSED = 64
 
 
@@ -73,8 +73,8 @@ def best_spans(
             Padding at the end is ignored.
         tokens: the tokens of the whole passage.
         passage: the text of the passage, which is needed to complete words.
-        max_answer_tokens: the limit of tokens in a span.
-        n_best: the limit of spans; the spans are distinct.
+        max_answer_tokens: the maximum number of tokens in a span.
+        n_best: the maximum number of spans; the spans are distinct.
         overlapping: whether spans may share words and may be any text. If false, a span is left out if it overlaps a
             better span or cannot be an answer (`words.can_answer`). No span then starts or ends with half a pair of
             quotation marks or brackets.
@@ -101,7 +101,8 @@ def best_spans(
 def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
     """Merge the spans of several windows into the best spans.
 
-    A span that two windows found counts once, with its better score.
+    A span that two windows found is kept once, with its better score. If `overlapping` is false, a span that overlaps a
+    better span is left out.
     """
     kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
@@ -138,7 +139,7 @@ class _WindowScores:
         end_row = np.asarray(end_logits, dtype=np.float32).reshape(-1)
         self.null_logit = float(start_row[0] + end_row[0])
         if not isfinite(self.null_logit):
-            raise InferenceFailed(f"the model's null answer has the logit {self.null_logit}, which is not a number")
+            raise InferenceFailed(f"the model's null answer has the logit {self.null_logit}, which is not finite")
         first, place = window.first, window.passage_start
         length = min(window.tokens, len(start_row) - place)
         self.tokens = length = max(length, 0)
@@ -155,7 +156,7 @@ class _WindowScores:
             padded[:length][~usable] = -inf
         # Row i of this view is padded[i : i + width], as from sliding_window_view, but at a tenth of the cost.
         ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
-        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses values that are not numbers
+        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses values that are not finite
             self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[AnswerSpan]:
@@ -182,7 +183,7 @@ class _WindowScores:
     def _logit(self, position: int) -> float:
         logit = float(self.scores.flat[position])
         if not isfinite(logit) and logit != -inf:
-            raise InferenceFailed("the model's logits are not numbers: its precision may be too low for its weights")
+            raise InferenceFailed("the model's logits are not finite: its precision may be too low for its weights")
         return logit
 
     def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
@@ -254,7 +255,7 @@ def _reaching(width: int) -> npt.NDArray[np.bool_]:
 def _largest(values: FloatArray, count: int) -> list[int]:
     """Return the positions of the `count` largest values, the largest first.
 
-    Among equal values, the earlier comes first.
+    Equal values are sorted by their positions.
     """
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()

@@ -59,7 +59,8 @@ class ReaderTokenizer:
         self._tokenizer = tokenizer
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
-        # Every block stores 31 bits of the tokenizer's digest, so that a reader never uses tokens of another tokenizer.
+        # Every block stores 31 bits of the tokenizer's digest, so that a reader does not use tokens of a different
+        # tokenizer.
         self.fingerprint = int.from_bytes(digest.digest()[:4], "big") >> 1
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
@@ -143,7 +144,8 @@ def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
 
 
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
-    """Unpack a block of `pack_tokens` into the tokens of each sentence; None if another tokenizer created the block."""
+    """Unpack a block of `pack_tokens` into the tokens of each sentence; None if a different tokenizer created the
+    block."""
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
         if stamp != fingerprint:

@@ -1,9 +1,10 @@
-"""Builds a reader's input from a question and a passage: windows of the passage after the question, padded into
-batches.
+"""Builds a reader's inputs from a question and a passage, and pads them into batches.
+
+An input has the question, followed by a part of the passage (a *window*).
 
 The manifest defines the layout: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
-RoBERTa. A passage that is longer than a window is cut into windows that overlap by `doc_stride` tokens. In each window,
-the passage's prefix (`prefix`) precedes the passage.
+RoBERTa. A passage that is longer than a window is cut into windows that overlap by `doc_stride` tokens. If a passage
+has a prefix (`prefix`), the prefix precedes the passage in each window.
 """
 
 from __future__ import annotations
@@ -71,28 +72,28 @@ class PairEncoder:
         least = self.max_question_tokens + manifest.pair.special_tokens + 1
         if not least <= self.window_tokens <= manifest.max_tokens:
             raise InvalidInput(
-                f"window of {self.window_tokens} tokens, must be from {least} (question of "
-                f"{self.max_question_tokens}, special tokens and one more) to {manifest.max_tokens}"
+                f"the window size is {self.window_tokens} tokens, must be from {least} (a question of "
+                f"{self.max_question_tokens} tokens, the special tokens and one more token) to {manifest.max_tokens}"
             )
         room = self.window_tokens - least
         if not 0 <= self.doc_stride <= room:
             raise InvalidInput(
-                f"doc_stride of {self.doc_stride} tokens, must be from 0 to {room} for windows of {self.window_tokens}"
+                f"doc_stride is {self.doc_stride} tokens, must be from 0 to {room} for windows of {self.window_tokens}"
             )
 
     def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
         """Return the windows of a passage, in order; empty if the passage has no token.
 
         Args:
-            prefix: the ids of the passage's prefix. It is left out if the rest of a window would be shorter than the
-                overlap.
+            prefix: the ids of the passage's prefix. It is left out if a window would then have no more than
+                `doc_stride` tokens of the passage.
         """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
         room = self.window_tokens - len(head) - len(pair.tail)
         if room < 1:
             raise InvalidInput(
-                f"question of {len(question.ids)} tokens does not fit into a window of {self.window_tokens} tokens"
+                f"a question of {len(question.ids)} tokens does not fit into a window of {self.window_tokens} tokens"
             )
         if len(prefix) and room - len(prefix) > self.doc_stride:
             head = np.concatenate((head, np.asarray(prefix, dtype=np.int64)))
@@ -133,7 +134,7 @@ class TextPairEncoder:
         self._last: tuple[str, TextTokens] | None = None
 
     def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
-        """Return the windows of `passage` for `question`. A question that is too long loses its end.
+        """Return the windows of `passage` for `question`. The end of a question that is too long is cut off.
 
         Args:
             title, section: the document's title and the passage's section. Only readers that were trained with prefixes
@@ -153,8 +154,8 @@ class TextPairEncoder:
 
 
 def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of `windows`. The windows of a group have similar lengths and a padded size within the
-    budget.
+    """Yield groups of indices of `windows`. The windows of a group have similar lengths, and together they are within
+    the limits of a batch.
     """
     order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
     group: list[int] = []

@@ -13,7 +13,7 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-# The zero-width joiner and non-joiner. Then characters that Unicode counts as letters, but that extend the previous
+# The zero-width joiner and non-joiner, and the characters that are letters in Unicode, but extend the previous
 # character: Thai and Lao AM, half-width voicing marks.
 _JOINERS = "\u200c\u200d"
 _LETTERS_THAT_EXTEND = "\u0e33\u0eb3\uff9e\uff9f"
@@ -35,7 +35,8 @@ _JOINING_WORDS = frozenset(
         "which while who whom whose why will with would you your",
     )
 )
-# Removed from words before they are compared. The dash is not removed, because "-a" is an option of a command.
+# These characters are removed from words before the words are compared. The dash is not removed, because "-a" is an
+# option of a command.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
 # Paired marks: each closing mark with its opening marks. A mark can be both: German closes a quotation with the mark
@@ -96,7 +97,7 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
     Args:
         start, end: code points, half-open; an end beyond the text means the end of the text.
-        low, high: the limits of the widening; by default, the start and end of the text.
+        low, high: the limits for the start and the end of the result; by default, the start and the end of the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
@@ -188,7 +189,7 @@ def _is_open(text: str, closer: str) -> bool:
 
 
 def _together(text: str, at: int) -> bool:
-    """Return whether no span may start or end between the code points `at` - 1 and `at`; both exist."""
+    """Return whether a span must not start or end between the code points `at` - 1 and `at`, which both exist."""
     left, right = text[at - 1], text[at]
     if left in _APOSTROPHES or right in _APOSTROPHES:
         return _within_word(text, at if right in _APOSTROPHES else at - 1)
@@ -244,9 +245,9 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Return whether a letter or digit may follow this character within a word.
+    """Return whether this character may be part of a word, and be followed by a letter or digit of the word.
 
-    Vowel signs and accents count, too.
+    The result is true for letters, digits, vowel signs and accents.
     """
     if character.isalnum():
         return True

@@ -1,4 +1,4 @@
-"""Builds the encoder's inputs for the passages of a document, in the same way for workers and clients, without I/O."""
+"""Builds the encoder's inputs for the passages of a document. Workers and clients both use this module."""
 
 from __future__ import annotations
 

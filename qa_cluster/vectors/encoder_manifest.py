@@ -62,10 +62,10 @@ class EncoderManifest(ModelFiles):
     Attributes:
         dims: the number of values in a vector.
         context_tokens: the token budget of a passage, including its prefix and the special tokens.
-        passage_prefix: whether title and section path precede a passage (`prefix`).
+        passage_prefix: whether the title and the section path precede a passage (`prefix`).
         head, tail: the ids of the special tokens before and after a text.
         rank_weight: the weight of the cosine relative to the BM25 score of a sentence.
-        missing_cosine: the cosine of a sentence whose document has no vectors of this encoder.
+        missing_cosine: the value that replaces the cosine of a sentence if its document has no vectors of this encoder.
         agreement: how well the exported file agrees with the original network; None if this was not measured.
 
     >>> manifest = EncoderManifest.load(folder / "manifest.json")
@@ -102,7 +102,7 @@ class EncoderManifest(ModelFiles):
     def digest(self) -> bytes:
         """Identifies everything that a vector depends on: the weights, the tokenizer, and how documents are cut.
 
-        The weight and the missing cosine are not included, so vectors stay valid after a new fit of these numbers.
+        `rank_weight` and `missing_cosine` are not included, so vectors stay valid after a new fit of these numbers.
         """
         parts = (self.model_sha256, self.tokenizer_sha256, self.inputs, self.outputs, self.dims, self.head, self.tail)
         limits = (self.max_tokens, self.max_question_tokens, self.context_tokens, self.passage_prefix, _CUT_VERSION)
@@ -121,7 +121,8 @@ class EncoderManifest(ModelFiles):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a manifest; ModelError names the first field that is missing, unknown, ill-typed or out of range."""
+        """Parse a manifest; ModelError names the first field that is missing, unknown, of a wrong type or out of
+        range."""
         return cls(**_fields(parse_object(text)))
 
     @classmethod
@@ -134,7 +135,7 @@ AnyManifest = Manifest | EncoderManifest
 
 
 def parse_manifest(text: str | bytes) -> AnyManifest:
-    """Parse the manifest of a reader or of an encoder; ModelError names the first wrong field."""
+    """Parse the manifest of a reader or of an encoder; ModelError names the first invalid field."""
     return EncoderManifest.from_json(text) if parse_object(text).is_encoder else Manifest.from_json(text)
 
 

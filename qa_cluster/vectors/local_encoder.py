@@ -35,7 +35,8 @@ class LocalEncoder:
     """A loaded encoder. Several threads may use it; the model runs for one thread at a time.
 
     Args:
-        folder: the folder of an encoder; default: the bundled encoder. It must be the encoder of the shards.
+        folder: the folder of an encoder; default: the bundled encoder. If the shards have a different encoder, they do
+            not use the vectors.
         runtime: ``openvino`` or ``onnxruntime``; default: the runtime that suits the encoder and this processor.
         threads: the number of the runtime's threads.
     """

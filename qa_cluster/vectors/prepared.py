@@ -21,7 +21,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from .encoder_manifest import DIGEST_BYTES, MAX_DIMS
 from .packing import packed_bytes
 
-# The limit of passages of one document: some 18,000 sentences. The shards embed longer documents.
+# The maximum number of passages of one document: about 18,000 sentences. The shards embed longer documents.
 MAX_PREPARED_PASSAGES = 4096
 MAX_SPLITTER_CHARS = 200
 
@@ -87,10 +87,10 @@ class PreparedVectors:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Read and check vectors; the error names the first wrong field."""
+        """Parse and check vectors; the error names the first invalid field."""
         for name in given:
             if name not in _FIELDS:
-                raise _wrong(name, f"is unknown, known are {', '.join(_FIELDS)}")
+                raise _wrong(name, f"is unknown, the known fields are {', '.join(_FIELDS)}")
         for name, kind in _FIELDS.items():
             value = given.get(name)
             if not isinstance(value, kind) or isinstance(value, bool):

@@ -45,7 +45,7 @@ BAD: list[tuple[str, str, dict[str, Any] | None, int, str, str]] = [
     ("PUT", "/pins", {"question": "q", "answer": "a", "url": "ftp://x"}, 422, "validation", "url must start"),
     ("PUT", "/pins", {"question": "q", "answer": "a", "collection": "none"}, 404, "not-found", "no such collection"),
     ("DELETE", "/pins", None, 422, "validation", "question is required"),
-    ("PUT", "/synonyms", {"groups": ["car"]}, 422, "validation", "a group must be"),
+    ("PUT", "/synonyms", {"groups": ["car"]}, 422, "validation", "a group must have"),
     ("PUT", "/synonyms", {"groups": ["a b, c d"], "weight": 2}, 422, "validation", "weight"),
     ("POST", "/feedback", {"question": "q", "verdict": "x"}, 422, "validation", "must be one of right, wrong, better"),
     ("POST", "/feedback", {"question": "q", "verdict": "better"}, 422, "validation", "better_answer"),

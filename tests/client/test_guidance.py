@@ -94,7 +94,7 @@ async def test_synonyms_find_sentences_and_invalidate_answers(cluster: ScriptedC
 @pytest.mark.parametrize(
     ("groups", "weight", "words"),
     [
-        (("car",), 0.5, "a group must be 2 to 16"),
+        (("car",), 0.5, "a group must have 2 to 16"),
         (("car, the", "x, ?"), 0.5, "has no searchable word"),
         (("car, van",), 0.0, "weight must be above 0"),
         (tuple(f"a{number}, b" for number in range(1001)), 0.5, "1001 groups, the limit is 1000"),

@@ -69,7 +69,7 @@ def test_unusable_files_are_refused(reader: Path, questions: Path, tmp_path: Pat
         evaluate(reader, questions, runtime="tpu")
     with pytest.raises(InvalidInput, match="threads is 0"):
         evaluate(reader, questions, threads=0)
-    with pytest.raises(InvalidInput, match="window of 600"):
+    with pytest.raises(InvalidInput, match="the window size is 600"):
         evaluate(reader, questions, window_tokens=600)
     with pytest.raises(ModelError, match="cannot read manifest"):
         evaluate(tmp_path, questions)

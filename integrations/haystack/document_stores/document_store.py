@@ -1,4 +1,4 @@
-"""The document store: Haystack's documents in a collection of qa-cluster."""
+"""The document store: stores Haystack's documents in a collection of qa-cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qa_cluster.integrations.haystack.connected import Connected
 from qa_cluster.integrations.haystack.filters import FilterProblem, Filters, every_document, service_filters
 from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS
 
-# The limit of concurrent requests to the service.
+# The maximum number of concurrent requests to the service.
 _AT_ONCE = 8
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -35,9 +35,10 @@ class QAClusterDocumentStore(Connected):
         base_url: the address of the service.
         api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
         collection: the collection of the documents, which must exist. `default` always exists.
-        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
-        timeout: seconds for a call with all its retries.
-        attempts: the limit of attempts of a call; None: as many as the timeout allows.
+        tls_ca: the PEM file of the certificate authority of an `https` service; empty: the authorities that the system
+            trusts.
+        timeout: the time limit for a call with all its retries, in seconds.
+        attempts: the maximum number of attempts for a call; None: as many as the timeout allows.
         wait: whether a write returns only when questions can find the documents.
     """
 
@@ -101,7 +102,7 @@ class QAClusterDocumentStore(Connected):
 
         Raises:
             ValueError: an element is not a document with text.
-            DuplicateDocumentError: the policy is FAIL, and a document exists.
+            DuplicateDocumentError: the policy is FAIL, and a document with the same id exists.
         """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError("documents must be a list of haystack.Document")
@@ -123,7 +124,7 @@ class QAClusterDocumentStore(Connected):
                     if_version=None if overwrite else "",
                     wait=self.wait,
                 )
-                # A write that changes nothing succeeds, even if the request requires another version.
+                # A write that changes nothing succeeds, even if the request requires a different version.
                 exists = not written.created
             except VersionConflict:
                 exists = True
@@ -149,7 +150,7 @@ class QAClusterDocumentStore(Connected):
         self._delete(every_document())
 
     def delete_by_filter(self, filters: Filters) -> int:
-        """Delete the documents that match a filter, and return their number."""
+        """Delete the documents that match a filter, and return their number. An empty filter matches all documents."""
         return self._delete(_checked(filters) or every_document())
 
     def _delete(self, filters: Filters) -> int:
@@ -163,11 +164,14 @@ class QAClusterDocumentStore(Connected):
             if not removal.deleted:
                 raise DocumentStoreError(
                     f"documents of collection {self.collection!r} remain after {self.timeout:g} s: another client"
-                    " writes them at the same time, or the timeout is too short"
+                    " is writing them, or the timeout is too short"
                 )
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
-        """Set metadata fields of the documents that match a filter, and return the number of changed documents."""
+        """Set metadata fields of the documents that match a filter, and return the number of changed documents.
+
+        An empty filter matches all documents.
+        """
         chosen = _checked(filters) or every_document()
         updated, cursor = 0, ""
         while True:
@@ -200,7 +204,8 @@ def _filter_errors() -> Iterator[None]:
 
 
 def _each(call: Callable[[_In], _Out], values: Iterable[_In]) -> Iterator[_Out]:
-    """Yield the results of a call for each value, in the order of the values, with limited concurrency."""
+    """Call a function with each value, at most `_AT_ONCE` times concurrently. Yield the results in the order of the
+    values."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(call, values)
 

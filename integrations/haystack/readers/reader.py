@@ -16,7 +16,7 @@ from haystack.utils import Secret
 from qa_cluster.integrations.haystack.connected import Connected
 from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS
 
-# The limit of documents in one request.
+# The maximum number of documents in one request.
 _BATCH = 64
 
 
@@ -28,16 +28,17 @@ class QAClusterReader(Connected):
         base_url: the address of the service.
         api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
         model: the name of the reader on the service.
-        top_k: the limit of returned answers, without "no answer".
+        top_k: the maximum number of returned answers; "no answer" is not counted.
         score_threshold: answers with a lower score are left out.
-        no_answer: whether to add "no answer", an answer without data. Its score is the probability that all other
-            answers are wrong.
-        answers_per_seq: the limit of answers from one document.
-        overlap_threshold: the allowed overlap of two answers, as a fraction (0 to 1) of the shorter answer. With more
-            overlap, only the answer with the higher score is returned. None: both are always returned.
-        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
-        timeout: seconds for a call with all its retries.
-        attempts: the limit of attempts of a call; None: as many as the timeout allows.
+        no_answer: whether to add "no answer", which is an answer without data. Its score is the probability that all
+            other returned answers are wrong.
+        answers_per_seq: the maximum number of answers from one document.
+        overlap_threshold: the allowed overlap of two answers, as a fraction (0 to 1) of the shorter answer. If two
+            answers overlap more, only the answer with the higher score is returned. None: both answers are returned.
+        tls_ca: the PEM file of the certificate authority of an `https` service; empty: the authorities that the system
+            trusts.
+        timeout: the time limit for a call with all its retries, in seconds.
+        attempts: the maximum number of attempts for a call; None: as many as the timeout allows.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class QAClusterReader(Connected):
         score_threshold: float | None = None,
         no_answer: bool | None = None,
     ) -> dict[str, list[ExtractedAnswer]]:
-        """Return the answers, best first, as `answers`. The last three arguments override those of the component."""
+        """Return the answers, the best first, as `answers`. The last three arguments override the component's
+        arguments."""
         texts = _with_text(documents)
         read = [self.connection.client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
@@ -106,7 +108,8 @@ class QAClusterReader(Connected):
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
 
     def _options(self) -> dict[str, Any]:
-        # `top_k` above 1 makes the result of each pair a list. With the null answer, scores are probabilities.
+        # If `top_k` is above 1, the result of each pair is a list. If the null answer is included, scores are
+        # probabilities.
         return {"model": self.model, "top_k": self.answers_per_seq + 1, "handle_impossible_answer": True}
 
     def _answers(
@@ -149,7 +152,7 @@ def _batches(query: str, documents: Sequence[Document]) -> list[list[dict[str, s
 def _read(
     query: str, documents: Sequence[Document], read: Sequence[list[list[dict[str, Any]]]]
 ) -> list[ExtractedAnswer]:
-    """Return the answers of all batches, best first. `read` has a list of results for each batch."""
+    """Return the answers of all batches, the best first. `read` has a list of results for each batch."""
     results = [result for batch in read for result in batch]
     found = [
         _answer(query, document, row)

@@ -71,7 +71,7 @@ class QAClusterPassageRetriever:
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: Filters | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Return the passages, best first, as `documents`. `top_k` overrides the component's number of passages.
+        """Return the passages, the best first, as `documents`. `top_k` overrides the component's number of passages.
 
         `filter_policy` decides how `filters` and the filters of the component are combined.
         """

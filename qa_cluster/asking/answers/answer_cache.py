@@ -60,7 +60,7 @@ class StoredAnswer:
 
 
 def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
-    """Parse a stored answer; None if it has expired, cannot be read, or if a partition has another token now."""
+    """Parse a stored answer; None if it has expired, is damaged, or if the current tokens differ from its tokens."""
     try:
         stored = orjson.loads(raw)
         made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
@@ -125,7 +125,7 @@ class Watches:
 
 
 class AnswerCache:
-    """Reads and writes whole answers. A failure of the cache counts as a miss and raises no error."""
+    """Reads and writes whole answers. If the cache fails, `get` returns None, and `put` raises no error."""
 
     def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
         self._shards = shards
@@ -139,14 +139,15 @@ class AnswerCache:
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """Return the answer with this name; None if a later write may have changed it."""
+        """Return the answer with this name; None if it is missing or has expired, or if a later write may have changed
+        it."""
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(
                 self._shards.execute(key, "GET", key), self.watches.tokens(digest, collection)
             )
         except QAError as error:
-            _log.warning("answer cache cannot be read: %s", error)
+            _log.warning("the answer cache cannot be read: %s", error)
             return None
         if not isinstance(raw, bytes) or tokens is None:
             return None
@@ -174,7 +175,7 @@ class AnswerCache:
             async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
                 await self._shards.run(call)
         except (QAError, TimeoutError) as error:
-            _log.warning("answer cache cannot be written: %s", error or "timeout")
+            _log.warning("the answer cache cannot be written: %s", error or "timeout")
 
     async def aclose(self) -> None:
         """Wait for the writes in flight; each has a timeout."""

@@ -1,8 +1,9 @@
-"""Computes the answer to one question: ranks the corpus, reads by the plan, fetches the cited documents, assembles.
+"""Computes the answer to one question: ranks the corpus, reads the best sentences, and fetches the cited documents.
 
-If a document changes between ranking and reading, the question is ranked and read again, at most `MAX_VERSION_TRIES`
-times. If slots move or a primary fails, the whole question is retried within its deadline. While shards are down, the
-other shards answer a question with ``coverage=partial``.
+If a cited document has changed since it was read, or if all ranked sentences are gone, the question is ranked and read
+again. After `MAX_VERSION_TRIES` tries, answers from changed documents are left out. If slots move or a primary fails,
+the whole question is retried within its deadline. While shards are down, the other shards answer a question with
+``coverage=partial``.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class StageReading:
 
     @property
     def certainty(self) -> float:
-        """The best order of all spans that the stage has read."""
+        """The highest `order` of all spans that the stage has read."""
         return certainty(item.order for item in self.spans)
 
     @property
@@ -133,7 +134,8 @@ class StageReading:
         return bool(self.candidates) and not self.readings
 
     def best(self) -> list[Candidate]:
-        """Return the candidates, the best span first, without candidates that were only read as neighbours."""
+        """Return the candidates that were read, sorted by their best spans. Candidates that were only read as
+        neighbours are left out."""
         found = {str(reading.sentence): -inf for reading in self.readings}
         for item in self.spans:
             name = str(item.reading.sentence)
@@ -143,7 +145,7 @@ class StageReading:
 
 
 class Answering:
-    """Computes answers from the shards of one cluster. `admission` limits how many are computed at the same time."""
+    """Computes answers from the shards of one cluster. `admission` limits how many answers are computed at once."""
 
     def __init__(
         self,
@@ -166,12 +168,12 @@ class Answering:
         """Compute the answer to a question.
 
         Args:
-            digest: the name under which the answer will be cached; empty: it will not be cached. The partitions start
-                to watch the question before the first sentence is read.
-            seconds: the time that is left.
+            digest: the name under which the answer will be cached, which the partitions start to watch; empty: the
+                answer will not be cached.
+            seconds: the time until the question's deadline, in seconds.
         """
         coverage = question.options.coverage
-        # Raises at once if the question cannot be answered, before it waits for its turn.
+        # If shards are missing, this raises an error before the question waits for its turn.
         shards_without(self._shards, coverage)
         async with self._admission.turn(seconds):
             answer: ComputedAnswer = await retrying_without(
@@ -245,7 +247,7 @@ class Answering:
         )
 
     def _unreadable(self, coverage: str, without: frozenset[Shard]) -> frozenset[Shard]:
-        """The ranked shards whose workers cannot read now. Empty if the question must wait for them."""
+        """Return the shards whose workers cannot read now. The result is empty if the question must wait for them."""
         away = self._shards.without_worker - without
         return away if coverage == PARTIAL and len(away | without) < len(self._shards.all) else frozenset()
 
@@ -262,7 +264,7 @@ class Answering:
             )
 
     async def _read(self, question: Question, plan: ReadingPlan, ranking: Ranking, clock: Clock) -> list[StageReading]:
-        """Read the stages of the plan, until a stage is sure enough or leaves nothing for a later stage."""
+        """Read the stages of the plan, until a stage is sure enough or leaves no candidates for the next stage."""
         ranked = {item.sentence: item.score for item in ranking.candidates}
         candidates = ranking.candidates
         done: list[StageReading] = []
@@ -305,7 +307,7 @@ class Answering:
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
         may_leave_out = question.options.coverage == PARTIAL
-        if may_leave_out:  # before a read starts, because its result would be lost
+        if may_leave_out:  # check before any read starts, because a failed check would lose the results of reads
             self._shards.readiness.check([shard.address for shard in by_shard], workers=True)
         read = self._read_patiently if may_leave_out else self._read_on
         asked = [read(shard, reader, question.text, names) for shard, names in by_shard.items()]
@@ -326,7 +328,8 @@ class Answering:
             raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
-        """Call `qa.read` on a shard and return its replies, one per sentence. A traced call also asks for times."""
+        """Call `qa.read` on a shard and return its replies, one per sentence. A traced call also gets the shard's
+        times."""
         with step(READ_TRIGGER, is_call=True) as call:
             if call is None:
                 return await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences)
@@ -351,7 +354,7 @@ class Answering:
 
 
 def _put_times(call: TracedStep, reported: object) -> None:
-    """Add the times that a shard reports to the step of a call that has just ended."""
+    """Add the reported times of a shard to the step of a call that has just ended."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:
         for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):
@@ -379,7 +382,7 @@ def _usage(ranking: Ranking, readings: Sequence[SentenceReading], waves: int) ->
 
 
 def milliseconds(seconds: float) -> float:
-    """Convert seconds to milliseconds, rounded to three digits."""
+    """Convert seconds to milliseconds, rounded to three decimals."""
     return round(seconds * 1000, 3)
 
 
@@ -387,7 +390,8 @@ def milliseconds(seconds: float) -> float:
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
-    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs them."""
+    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs a shard that is
+    down."""
     down, not_ready = shards.down, shards.not_ready
     if coverage != PARTIAL:
         if lost := shards.lost():

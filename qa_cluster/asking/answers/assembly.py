@@ -1,8 +1,9 @@
-"""Assembles the answers of a question from the spans that were read: order, merging, probabilities, citations.
+"""Assembles the answers of a question from the spans that were read: sorts and merges spans, and cites documents.
 
-Every span has an *order*: its score against the null answer plus a penalty. The penalty is the stage's weight times the
-distance between two ranking scores: the score of the best sentence and the score of the span's sentence. Distances are
-used because ranking scores grow with the corpus and with the length of the question.
+Every span has an *order*, the value by which spans are compared: its score against the null answer minus a penalty. The
+penalty is the stage's weight times the distance between two ranking scores: the score of the best sentence and the
+score of the span's sentence. Distances are used because ranking scores grow with the corpus and with the length of the
+question.
 
 The probabilities follow a conditional logit (McFadden 1974): the odds of a span against "no answer" are ``exp(a * order
 + b)`` with the stage's calibration. The probabilities of all answers and of "no answer" add up to 1. Spans with the
@@ -28,14 +29,14 @@ from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from qa_cluster.types import Answer, Mention
 
 SHORT = 3
-"""Words of at most this length are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
+"""Words of at most this many characters are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not
+``it``."""
 
 OVERLAPPING, NOT_FOUND = 1.0, -6.0
-"""The order that a span gets from an earlier stage that did not find it: `OVERLAPPING` below the best overlapping span,
-or `NOT_FOUND` if no span overlaps."""
+"""The numbers in the rule for spans that the previous stage did not find (`with_earlier`)."""
 
 MAX_PLACES = 5
-"""The limit of spans that a result shows for an answer, including the best span."""
+"""The maximum number of spans that a result shows for an answer, including the best span."""
 
 _ARTICLES = ("the ", "a ", "an ")
 _ENDS = ".,;:!?"
@@ -45,7 +46,7 @@ _AROUND = ("Ps", "Pe", "Pi", "Pf")  # brackets and quotation marks, by Unicode's
 
 @dataclass(frozen=True, slots=True)
 class ScoredSpan:
-    """A span of a reading and its order."""
+    """A span of a reading, and its `order`."""
 
     reading: SentenceReading
     span: FoundSpan
@@ -72,14 +73,15 @@ class MergedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswers:
-    """The answers, the most probable first, and the probability `none` of "no answer". All add up to 1."""
+    """The answers, the most probable first, and the probability `none` of "no answer". All probabilities add up to
+    1."""
 
     choices: tuple[MergedAnswer, ...]
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
         """Return whether the first answer's odds against "no answer" are at least the odds of a single span with this
-        order.
+        `order`.
         """
         if not self.choices:
             return False
@@ -88,7 +90,7 @@ class ChosenAnswers:
 
 
 def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[ScoredSpan]:
-    """Return all non-empty spans with their orders.
+    """Return all non-empty spans, each with its `order`.
 
     `ranked` has the ranking scores by sentence key. A neighbour that was not ranked gets the score of the sentence with
     which it was read.
@@ -108,12 +110,11 @@ def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], wei
 
 
 def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], weight: float) -> list[ScoredSpan]:
-    """Return the spans of a stage with new orders, which include the order that the previous stage gave to the same
-    text.
+    """Return the spans of a stage with new values of `order`, which include the previous stage's values.
 
-    The new order is the span's own order plus `weight` times the previous stage's order. If the previous stage did not
-    find the span, its order there is the order of the best span that overlaps it, minus `OVERLAPPING`; without such a
-    span, it is `NOT_FOUND`.
+    The new `order` is the span's own `order` plus `weight` times its previous `order`. The previous `order` is the
+    highest value among the `order` of the same span in the previous stage, and the `order` of each span that overlaps
+    it minus `OVERLAPPING`. If no span overlaps, it is `NOT_FOUND`.
     """
     if not weight:
         return list(spans)
@@ -134,7 +135,7 @@ def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], wei
 
 
 def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswers:
-    """Merge the spans of a question into answers. Of overlapping spans of a document, only the best counts."""
+    """Merge the spans of a question into answers. If spans of a document overlap, only the best span is used."""
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
     shift = max([0.0, *utilities])  # prevents an overflow of `exp`
@@ -187,7 +188,7 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
 def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
     """Return the spans, the best first, without spans that overlap a better span of the same document.
 
-    Among equal orders, sentence names decide, so the same readings always give the same answers.
+    Spans with an equal `order` are sorted by sentence names, so the same readings always give the same answers.
     """
     kept: list[ScoredSpan] = []
     taken: dict[str, list[tuple[int, int]]] = {}
@@ -200,7 +201,7 @@ def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
 
 
 def _bounded(utility: float) -> float:
-    """Limit a utility to the range of `exp`. Probabilities outside it round to 0 or 1."""
+    """Limit a utility to the range of `exp`. Outside this range, probabilities round to 0 or 1."""
     return min(max(utility, -500.0), 500.0)
 
 
@@ -211,7 +212,8 @@ def _bounded(utility: float) -> float:
 class CitedDocument:
     """A document that an answer cites: its version, title, metadata and source map, read after its sentences.
 
-    `metadata` lacks the source map, as answers show it. All answers from the document share this object.
+    `metadata` does not contain the source map, because answers show the source of a span separately. All answers from
+    the document share this object.
     """
 
     version: str
@@ -238,10 +240,10 @@ def cited(chosen: ChosenAnswers, options: AskOptions) -> list[ScoredSpan]:
 def assemble(
     chosen: ChosenAnswers, records: Mapping[str, CitedDocument], stage: ReadingStage, options: AskOptions
 ) -> AssembledAnswers:
-    """Return the answers of a question, by the thresholds of the last stage that read.
+    """Return the answers of a question. `stage` is the last stage that has read; its thresholds apply.
 
     `records` has the documents of `cited` by id. A span is left out if its document was deleted or changed after it was
-    read. An answer without spans is left out.
+    read. An answer is left out if no span of it is left, or if its probability is below `min_score`.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)

@@ -4,8 +4,9 @@ There are two caches: the near cache of this process, and the answer cache on th
 its freshness can be proved later:
 
 - It covers all shards.
-- The plan's readers have computed it.
-- Every partition has watched the question since before the first sentence was read.
+- The plan's readers have computed it, from a ranking with the plan's retriever.
+- The terms of all partitions come from this process's version of the analyzer.
+- Every partition watches the question for writes since the ranking.
 
 While shards are down, no new answer is cached. The near cache still answers a question with ``coverage=partial`` if all
 documents that the answer shows are on shards that are up.
@@ -47,8 +48,8 @@ class SharedOutcome:
     Attributes:
         body: the constant part of the answer as JSON.
         cache: the cache that the answer comes from.
-        score: the score of a computed outcome's best answer; None without an answer, and for cached answers.
-        unsure: whether a computed outcome has no answer, or an unsure answer.
+        score: the score of the best answer; None if there is no answer, or if the outcome comes from a cache.
+        unsure: whether there is no answer, or the best answer is unsure; false if the outcome comes from a cache.
     """
 
     body: bytes
@@ -93,8 +94,8 @@ class CachedAnswers:
 
         Args:
             digest: the name of the answer.
-            generation: `Freshness.generation` before the digest was computed. If it has changed since, the answer is
-                not put into the near cache: its digest may belong to an earlier pin.
+            generation: `Freshness.generation` before the digest was computed. If it has changed since, the near cache
+                never returns this answer, because the digest may belong to an earlier pin.
             last_try: whether to accept an answer of readers that the plan does not name. If false, such an answer
                 raises ModelError.
         """
@@ -113,7 +114,7 @@ class CachedAnswers:
                         self._keep_near(digest, etag, stored, generation)
                     return SharedOutcome(stored.body, etag, stored.answerable, use, clock)
             if mode == "only":
-                raise CacheMiss("the question is not cached, and cache=only does not ask the shards")
+                raise CacheMiss("the answer is not cached, and with cache=only it is not computed")
             seconds = question.timeout_seconds - (perf_counter() - begun)
             computed = await self._answering.answer(
                 question, plan, clock, digest=digest if cacheable else "", seconds=seconds
@@ -134,7 +135,8 @@ class CachedAnswers:
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, *best)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
-        """Return the answer from the answer cache. With ``coverage=partial``, a shard that is not ready is a miss."""
+        """Return the answer from the answer cache; None if it is missing, or if ``coverage=partial`` and a shard is not
+        ready."""
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
             stored, reading = None, self._answers.get(digest, options.collection)
             if options.coverage == PARTIAL:

@@ -1,8 +1,8 @@
 """The near cache: answers in the memory of this process, limited in number, bytes and time.
 
 It evicts the least recently used entry. An answer is discarded when `freshness` reports a write that invalidates it. An
-entry also belongs to a *generation* of the cluster, which changes with the shards and readers. An entry of another
-generation is never returned.
+entry also belongs to a *generation* (`Freshness.generation`), which changes, for example, with the shards and readers.
+An entry is returned only while its generation is the current one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NearCache:
         return len(self._entries)
 
     def get(self, digest: str, generation: int) -> NearEntry | None:
-        """Return the entry; None if it is missing, has expired or belongs to another generation."""
+        """Return the entry; None if it is missing, has expired or belongs to a different generation."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -77,7 +77,8 @@ class NearCache:
         answerable: bool,
         shards: frozenset[str] = frozenset(),
     ) -> None:
-        """Cache an answer that is `age_seconds` old, for at most `ttl_seconds` more."""
+        """Cache an answer that is `age_seconds` old, for at most `ttl_seconds` more. An answer larger than the cache is
+        ignored."""
         size = len(body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
             return

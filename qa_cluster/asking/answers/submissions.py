@@ -71,7 +71,7 @@ class SubmittedQuestions:
             the id of the submission, and the time when it expires, in seconds since 1970.
 
         Raises:
-            LimitReached: the owner has `most` questions and results.
+            LimitReached: the owner already has `most` submitted questions and results.
         """
         name = secrets.token_hex(16)
         arguments = (name, ceil(keep_seconds * 1000), most, question, request_id, self._holder, self._lease_ms)

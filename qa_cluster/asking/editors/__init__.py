@@ -1,1 +1,1 @@
-"""What editors and readers add to a collection: pins, synonyms, feedback and unanswered questions."""
+"""What editors and users add to a collection: pins, synonyms, feedback and unanswered questions."""

@@ -1,10 +1,11 @@
 """Stores feedback on answers, and logs questions without an answer or with an unsure answer.
 
-Each collection has two streams in one partition. Both have a limit of entries; feedback also has a limit of age.
+Each collection has two streams in one partition. Both have a maximum number of entries. Feedback also has a maximum
+age.
 
 A process collects unanswered questions in memory and stores them after `FLUSH_SECONDS`, so no answer is delayed. If a
-question is repeated, the process replaces its own entry with a new entry and a higher count. A list of the questions
-adds up the entries of all processes.
+question is repeated, the process replaces its own entry with a new entry and a higher count. `UnansweredLog.all` adds
+up the entries of all processes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ MAX_ID_BYTES = 512
 MAX_COMMENT_CHARS = 2000
 FLUSH_SECONDS = 2.0
 PAGE_ENTRIES = 500
-# The limits of questions in the memory of a process: questions to store, and stored questions whose entries may be
-# replaced.
+# The maximum numbers of questions in the memory of a process. `MAX_PENDING` limits the questions that are not stored
+# yet. `MAX_REMEMBERED` limits the stored questions whose entries this process can replace.
 MAX_PENDING = 1000
 MAX_REMEMBERED = 10_000
 
@@ -46,9 +47,11 @@ class FeedbackLimits:
     """The limits of both streams of a collection.
 
     Attributes:
-        feedback_entries: the limit of entries of feedback; 0: feedback is refused.
-        feedback_days: the number of days after which feedback is deleted.
-        unanswered_entries: the limit of questions without an answer or with an unsure answer; 0: they are not stored.
+        feedback_entries: the maximum number of feedback entries; 0: feedback is refused.
+        feedback_days: when feedback is added, entries that are more than this number of days old are deleted. All
+            feedback is deleted if none is added for this time.
+        unanswered_entries: the maximum number of entries for questions without an answer or with an unsure answer; 0:
+            these questions are not stored.
     """
 
     feedback_entries: int = 10_000
@@ -69,7 +72,7 @@ class FeedbackStore:
         return feedback_key(partition_of(collection, self.partitions), collection)
 
     async def add(self, feedback: Feedback, collection: str = DEFAULT_COLLECTION) -> str:
-        """Store feedback and return its id. The oldest entries beyond the limits are deleted."""
+        """Store feedback and return its id. The oldest entries are deleted if the stream exceeds its limits."""
         feedback = check_feedback(feedback)
         if not self._limits.feedback_entries:
             raise InvalidInput("this service stores no feedback (feedback_entries is 0)")
@@ -98,7 +101,7 @@ class FeedbackStore:
 
 
 def check_feedback(feedback: Feedback) -> Feedback:
-    """Return the feedback with its question normalised; InvalidInput names a wrong field."""
+    """Return the feedback with its question normalised; InvalidInput names the invalid field."""
     question = normalize(feedback.question)
     if feedback.verdict not in VERDICTS:
         raise InvalidInput(
@@ -124,7 +127,7 @@ def check_feedback(feedback: Feedback) -> Feedback:
 
 
 class UnansweredLog:
-    """The questions of one cluster without an answer or with an unsure answer.
+    """Logs the questions that got no answer or an unsure answer.
 
     `partitions` is the number of partitions of the cluster.
     """
@@ -142,7 +145,7 @@ class UnansweredLog:
     def note(self, question: str, collection: str, score: float | None) -> None:
         """Count a question. `score` is the score of its unsure answer; None if it has no answer.
 
-        This never blocks and never raises.
+        This never blocks and never raises. While `MAX_PENDING` questions are pending, other questions are not counted.
         """
         if not self._entries:
             return
@@ -160,7 +163,8 @@ class UnansweredLog:
         await self.flush()
 
     async def flush(self) -> None:
-        """Store the questions that were counted since the last call. Errors are logged."""
+        """Store the questions that were counted since the last call. If a write fails, the error is logged, and the
+        rest of these questions is discarded."""
         pending, self._pending = self._pending, {}
         try:
             for name, found in pending.items():
@@ -225,7 +229,7 @@ async def restore_stream(shards: Shards, key: str, entries: Mapping[str, bytes])
     if entries.keys() <= present.keys():
         return
     ttl = await shards.execute(key, "TTL", key)
-    # A stream accepts new entries only at its end, so the whole stream is written again under another name.
+    # A stream accepts new entries only at its end, so the whole stream is written again under a different name.
     other = f"{key}:restored"
     await shards.execute(other, "DEL", other)
     for name, raw in sorted({**entries, **present}.items(), key=lambda item: tuple(map(int, item[0].split("-")))):

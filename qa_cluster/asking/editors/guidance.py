@@ -35,7 +35,7 @@ MAX_PIN_URL_CHARS = 2000
 MAX_GROUPS = 1000
 MAX_GROUP_WORDS = 16
 MAX_GROUP_CHARS = 500
-# The limit of terms that synonyms add to one question.
+# The maximum number of terms that synonyms add to one question.
 MAX_ADDED_TERMS = 8
 
 _log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """The pins and synonyms of one collection.
+    """The pins and synonyms of one collection, or the synonyms of several collections (`merged`).
 
     Attributes:
         pins: the pins by the normalised question.
         groups: for each group of synonyms, the terms of each word or phrase.
         weight: the weight of a synonym.
-        digest: identifies the synonyms; empty without synonyms.
+        digest: identifies the synonyms of a collection; empty if the collection has no synonyms, and in a merged guide.
     """
 
     pins: dict[str, Pin] = field(default_factory=dict)
@@ -109,7 +109,8 @@ class Guidance:
     async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
         """Return the pins and synonyms of a collection.
 
-        If this process does not know them, and their shard is down or in `without`, the result is empty.
+        The result is empty if this process does not know them and their shard is down or in `without`, or if the
+        cluster's user may not read them.
         """
         fresh = await self._freshness.drain(without_down=True)
         changes = self._freshness.guidance_changes
@@ -173,7 +174,7 @@ class Guidance:
         key, _ = self._keys(collection)
         if not await self._shards.execute(key, "HDEL", key, fold(normalize(question))):
             raise NotFound(
-                f"collection {collection} has no pin for {question[:200]!r}; `qa-cluster pins list` shows all"
+                f"collection {collection} has no pin for {question[:200]!r}; `qa-cluster pins list` shows all pins"
             )
 
     async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
@@ -195,7 +196,7 @@ class Guidance:
 
 
 def check_pin(pin: Pin) -> Pin:
-    """Return the pin with its question normalised; InvalidInput names a wrong field."""
+    """Return the pin with its question normalised and its answer stripped; InvalidInput names the invalid field."""
     question = normalize(pin.question)
     limits = (
         ("question", question, 1, MAX_PIN_QUESTION_CHARS),
@@ -218,12 +219,13 @@ def words_of(group: str) -> list[str]:
 
 
 def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Return the terms of each word or phrase of each group of synonyms."""
+    """Return one tuple for each group of synonyms. It has, for each word or phrase of the group, the tuple of its
+    terms."""
     return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
 
 
 def check_synonyms(synonyms: Synonyms) -> None:
-    """Raise InvalidInput if the synonyms are invalid; the error names the wrong group."""
+    """Raise InvalidInput if the synonyms or their weight are invalid. The error shows the invalid group or value."""
     if len(synonyms.groups) > MAX_GROUPS:
         raise InvalidInput(f"there are {len(synonyms.groups)} groups, the limit is {MAX_GROUPS}", place="groups")
     if not 0 < synonyms.weight <= 1:
@@ -232,7 +234,7 @@ def check_synonyms(synonyms: Synonyms) -> None:
         words = words_of(group)
         if not 2 <= len(words) <= MAX_GROUP_WORDS or len(group) > MAX_GROUP_CHARS:
             raise InvalidInput(
-                f"a group must be 2 to {MAX_GROUP_WORDS} words or phrases with commas between them, at most"
+                f"a group must have 2 to {MAX_GROUP_WORDS} words or phrases, separated by commas, and at most"
                 f" {MAX_GROUP_CHARS} characters, got {group[:100]!r}",
                 place="groups",
             )
@@ -241,6 +243,6 @@ def check_synonyms(synonyms: Synonyms) -> None:
 
 
 def merged(guides: Sequence[Guide]) -> Guide:
-    """Merge the synonyms of several collections into one guide without pins."""
+    """Merge the synonyms of several collections into one guide without pins. Its weight is the largest weight."""
     groups: Iterable[Any] = dict.fromkeys(group for guide in guides for group in guide.groups)
     return Guide({}, tuple(groups), max((guide.weight for guide in guides), default=0.0))

@@ -128,7 +128,7 @@ def test_a_hit_has_the_best_sentences_of_its_document() -> None:
     assert [quote["quote"] for quote in shown["results"][0]["quotes"]] == ["one", "3", "4"]
     assert shown["results"][0]["text"] == "before one"
     assert [entry["id"] for entry in found([hit(1, "one"), hit(2, "other", "e")], 1)["results"]] == ["d"]
-    assert "other words" in found([])["note"]
+    assert "different words" in found([])["note"]
 
 
 def test_a_document_is_read_in_parts() -> None:

@@ -137,7 +137,7 @@ async def test_too_many_calls_are_refused_with_advice_to_wait(system: System, tm
             )
             refused = [str(result.content) for result in results if result.is_error]
             assert len(refused) < 50
-            assert all("calls already wait" in text and "Retry in 1 s" in text for text in refused)
+            assert all("calls are already waiting" in text and "Retry in 1 s" in text for text in refused)
             await call(client, "list_collections")
 
 

@@ -126,7 +126,7 @@ async def test_missing_resources(client: Client, uri: str, words: str) -> None:
         ("ask", {"question": "Who?", "collection": "../x"}, "collection must be 1 to 64 characters"),
         ("ask", {"question": "Who?", "top_k": 11}, "top_k: input should be less than or equal to 10"),
         ("ask", {"question": "Who?", "topk": 1}, "did you mean 'top_k'?"),
-        ("ask", {"question": "?"}, "must hold a letter"),
+        ("ask", {"question": "?"}, "must contain a letter"),
         ("ask", {"question": "a" * 2000}, "the limit is 1000. Shorten it."),
         ("ask", {}, "question: field required"),
         ("search", {"query": "bank", "filter": "yaer>=2000"}, "did you mean 'year'"),

@@ -116,7 +116,7 @@ ONE = b"\0\0\x80\x3f"
     ("given", "error"),
     [
         ({}, "vectors.encoder must be a string"),
-        (good(more=1), "vectors.more is unknown, known are encoder"),
+        (good(more=1), "vectors.more is unknown, the known fields are encoder"),
         (good(dims=True), "vectors.dims must be an integer"),
         (good(dims=4097), "vectors.dims is 4097, must be from 1 to 4096"),
         (good(encoder="x" * 16), "vectors.encoder must be 16 hexadecimal digits"),
