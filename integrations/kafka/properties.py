@@ -88,7 +88,8 @@ class KafkaProperties:
         A later source in this list overrides an earlier one.
 
         Raises:
-            ConfigError: an option is malformed, reserved for the adapter, or a secret; or no broker is given.
+            ConfigError: the file cannot be read; an option is malformed, reserved for the adapter, or a secret; or no
+                broker is given.
         """
         values: dict[str, str] = {}
         if file:

@@ -20,7 +20,7 @@ MAX_ERROR_CHARS = 2000
 
 
 class UndecodableMessage(InvalidInput):
-    """The value of a message is not the JSON object that its topic requires."""
+    """A message cannot be decoded, for example because its value is not a JSON object, or its key is not UTF-8."""
 
     resp_code = "NOTJSON"
 
@@ -79,7 +79,8 @@ def _kind(value: object) -> str:
 def reply(record: KafkaRecord, topic: str, value: bytes, outcome: str) -> OutgoingRecord:
     """Return the message to write to `topic` in reply to `record`.
 
-    It has the key and the headers of `record`, and additional headers with topic, partition and offset of `record`.
+    It has the key and the headers of `record`. Additional headers have the topic, partition, offset and timestamp of
+    `record`.
     """
     return OutgoingRecord(topic, record.key, value, _headers_of(record), outcome)
 

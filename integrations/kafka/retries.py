@@ -68,7 +68,7 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 def pause_seconds(error: Exception, attempt: int) -> float:
     """Return the pause after failed attempt number `attempt`: exponential backoff with jitter.
 
-    A longer pause that the error requests is used instead, up to `LONGEST_ASKED_SECONDS`.
+    If a CapacityError requests a longer pause, the pause is as long as requested, but at most `LONGEST_ASKED_SECONDS`.
     """
     grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * float(2 ** min(attempt - 1, 10)))
     asked = getattr(error, "retry_after_seconds", None) or 0.0

@@ -167,7 +167,7 @@ class Backend:
     async def call(
         self, authorization: list[str], work: Callable[[DocumentSource, float], Awaitable[_Result]]
     ) -> _Result:
-        """Run `work` once fewer than `mcp_max_calls` calls run, and return its result.
+        """Wait until fewer than `mcp_max_calls` calls are running. Then run `work`, and return its result.
 
         Args:
             authorization: the Authorization headers of the caller's HTTP request.

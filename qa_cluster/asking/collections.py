@@ -135,7 +135,10 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove a collection, with its indexes, from the lists. Return whether the indexes were empty."""
+        """Remove a collection that is being deleted from the lists of all partitions.
+
+        A partition whose index still has documents keeps the collection. Return whether no partition has kept it.
+        """
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)

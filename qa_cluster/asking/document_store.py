@@ -348,7 +348,10 @@ class DocumentStore:
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
-        """Run a call; return its reply and the number of times that the call was sent."""
+        """Run a call, and then wait for one more reply of the shard.
+
+        Return the reply to the call, and the number of times that the call was sent. Redirections are not counted.
+        """
         attempts = 0
         key = call.keys[0]
 

@@ -190,7 +190,7 @@ class Engine:
             raise
 
     async def aclose(self) -> None:
-        """Finish the pending writes to caches and close all connections."""
+        """Finish the pending writes to the cluster and close all connections."""
         await self.vectors.aclose()
         await self.unanswered.aclose()
         await self._answers.aclose()

@@ -273,7 +273,7 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute until when all shards report their changes, and until when all shards that are up do so."""
+        """Compute the times until which all shards, and all shards that are up, are known to report their changes."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)

@@ -187,7 +187,7 @@ class Searcher:
 
         Raises:
             NotFound: a collection does not exist, or no collection may be searched.
-            InvalidInput: there are too many collections to search all.
+            InvalidInput: there are too many collections to search them all.
         """
         if options.collections != (ALL_COLLECTIONS,):
             for name in options.collections:

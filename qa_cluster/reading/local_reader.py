@@ -108,7 +108,11 @@ def check_model(path: Path, manifest: ModelFiles) -> None:
 
 
 def installed_runtime(device: str, precision: str) -> str:
-    """Return the installed runtime that suits a precision and this processor; ModelError if no runtime is installed."""
+    """Return the runtime for a device and a precision: ``onnxruntime`` for a GPU.
+
+    For the CPU, it is the installed runtime that suits the precision and this processor. ModelError if no runtime is
+    installed.
+    """
     if device != "cpu":
         return "onnxruntime"
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):
