@@ -78,7 +78,8 @@ class DocumentsWriter(DataSourceWriter):
         self._prepare()
 
     def _prepare(self) -> None:
-        """Check on the driver that the collection exists, or create it."""
+        """Check on the driver that the collection exists. If it is missing and the option `create` is true, create
+        it."""
         try:
             self._options.client().collection(self._options.collection)
         except NotFound:

@@ -125,7 +125,9 @@ class Collections:
     async def begin_removal(self, name: str) -> None:
         """Mark a collection as being deleted, so that it refuses documents and questions.
 
-        NotFound if it does not exist.
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: the collection is the default collection.
         """
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")

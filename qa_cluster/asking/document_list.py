@@ -83,7 +83,8 @@ class _Position:
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
         """Parse a cursor; an empty cursor is the start of the list.
 
-        InvalidInput if the cursor belongs to a different selection.
+        InvalidInput if the cursor is malformed, or belongs to a different selection or a different number of
+        partitions.
         """
         if not cursor:
             return cls(partitions)

@@ -174,8 +174,8 @@ class Freshness:
     async def drain(self, *, without_down: bool = False) -> bool:
         """Let the event loop read the subscriptions until they have no unread bytes.
 
-        Return False if a subscription is missing or still has unread bytes after `DRAIN_ROUNDS` rounds. With
-        `without_down`, ignore the shards that are down.
+        Return False if a subscription is missing, was not confirmed in time, or still has unread bytes after
+        `DRAIN_ROUNDS` rounds. If `without_down` is true, ignore the shards that are down.
         """
         drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):

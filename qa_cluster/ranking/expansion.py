@@ -128,8 +128,8 @@ def added_by_synonyms(
 
     Args:
         terms: the terms of the query.
-        groups: groups of synonyms, each a list of the terms of one word or phrase. If the query has all terms of a word
-            or phrase, the terms of its whole group are added.
+        groups: groups of synonyms. A group has, for each word or phrase, a list of its terms. If the query has all
+            terms of a word or phrase, the terms of the whole group are added.
         weight: the factor by which the weight of each added term is multiplied.
         limit: the maximum number of added terms.
     """

@@ -125,7 +125,8 @@ def pack_fields(metadata: Mapping[str, Any]) -> bytes:
     """Pack the metadata of a document in the binary form of the index.
 
     A field that is null is left out. A field whose value has no binary form (a text of more than 1,024 bytes, an array
-    of arrays or objects) has no values, like an empty array. Fields beyond 256 fields or 65,536 bytes are left out.
+    of arrays or objects) has no values, like an empty array. These fields are left out: fields beyond 256 fields or
+    65,536 bytes, fields nested deeper than 32 levels, and fields with a name of more than 255 bytes.
     """
     parts: list[bytes] = []
     size = 2

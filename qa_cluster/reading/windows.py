@@ -138,7 +138,7 @@ class TextPairEncoder:
 
         Args:
             title, section: the document's title and the passage's section. Only readers that were trained with prefixes
-            use them.
+                use them.
         """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         prefix: list[int] = []

@@ -82,7 +82,7 @@ def encoder_arrays(rows: Sequence[IntArray], manifest: EncoderManifest) -> dict[
 
 
 def _prefix(title: str, section: str, manifest: EncoderManifest, tokenizer: ReaderTokenizer) -> list[int]:
-    """Return the tokens of the title and the section path, which precede a passage."""
+    """Return the tokens of the title and the section path; empty if the encoder was trained without prefixes."""
     if not manifest.passage_prefix:
         return []
     return prefix_ids(title, section, lambda text: tokenizer.encode_text(text).ids.tolist())

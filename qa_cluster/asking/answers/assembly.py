@@ -243,7 +243,8 @@ def assemble(
     """Return the answers of a question. `stage` is the last stage that has read; its thresholds apply.
 
     `records` has the documents of `cited` by id. A span is left out if its document was deleted or changed after it was
-    read. An answer is left out if no span of it is left, or if its probability is below `min_score`.
+    read. An answer is left out if no span of it is left, or if its probability is below `min_score`. If the best answer
+    does not reach the no-answer threshold and `no_answer` is true, there are no answers.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)
