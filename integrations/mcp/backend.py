@@ -174,6 +174,7 @@ class Backend:
             work: called with the client and the remaining seconds.
 
         Raises:
+            ConfigError: keys are required, but the service accepts requests without a key.
             QueueFull: too many calls are waiting.
             DeadlineExceeded: the call has exceeded its timeout.
         """

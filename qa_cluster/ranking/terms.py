@@ -200,10 +200,10 @@ def _term(word: str) -> str:
 
 
 def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
-    """Return the first ``limit`` distinct terms of a question, in the order of the question.
+    """Return the first ``limit`` distinct terms of a question. Names such as ``WHO`` and ``C++`` come last.
 
-    Single letters and capitalized stop words count only if the question has no other terms. If it has no such words
-    either, all its words count.
+    Single letters, and stop words with only a capital first letter, are used only if the question has no other terms.
+    If it has no such words either, all its words are used.
 
     >>> question_terms("What is the WHO?"), question_terms("What is vitamin B?"), question_terms("What is B?")
     (['who'], ['vitamin'], ['b'])

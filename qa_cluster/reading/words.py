@@ -156,7 +156,10 @@ def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def _begins_half(text: str, start: int, end: int) -> bool:
-    """Return whether the mark at the start of a span has no closing mark in the span."""
+    """Return whether the mark at the start of a span has no closing mark in the span.
+
+    If the mark is an apostrophe, there must also be a closing mark after the span.
+    """
     mark, inside = text[start], text[start + 1 : end]
     closers = _CLOSERS.get(mark, "")
     if mark in _APOSTROPHES:  # "'90s" has no closing mark after the span
@@ -165,7 +168,10 @@ def _begins_half(text: str, start: int, end: int) -> bool:
 
 
 def _ends_half(text: str, start: int, last: int) -> bool:
-    """Return whether the mark at the end of a span, at `last`, has no opening mark in the span."""
+    """Return whether the mark at the end of a span, at `last`, has no opening mark in the span.
+
+    If the mark is an apostrophe, there must also be an opening mark before the span.
+    """
     mark, inside = text[last], text[start:last]
     openers = _OPENERS.get(mark, "")
     if mark in _APOSTROPHES:  # "the dogs' bowl" has no opening mark before the span
