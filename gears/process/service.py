@@ -20,7 +20,6 @@ from qa_cluster.topology import Topology
 from ..functions.own_functions import OwnFunctions
 from ..inference.backends.base import RuntimeLimits
 from ..inference.backends.choose import backend_versions, import_ahead
-from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import MAX_DEVICES, Devices
 from ..inference.model_store import ModelStore
 from ..inference.trials import ModuleTrials
@@ -137,7 +136,7 @@ class WorkerService:
             await asyncio.sleep(0.05)
 
     def _user_host(self, host: Host) -> ScriptHost:
-        lease_ms = host.info.number("qa.atomic-lease-ms", 1000)
+        lease_ms = host.info.number("qa.atomic-lease-ms")
         self._atomic = AtomicBlock(self._control, host.links, lease_ms, self._watch_control_again)
         return script_host(host, self._atomic, give_up)
 
@@ -174,38 +173,36 @@ class WorkerService:
 
 
 def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
-    return LoopWatch(
-        loop, (info.number("qa.script-timeout-ms", 600000) + info.number("qa.cancel-grace-ms", 2000)) / 1000
-    )
+    return LoopWatch(loop, (info.number("qa.script-timeout-ms") + info.number("qa.cancel-grace-ms")) / 1000)
 
 
 def _memory(info: ShardInfo) -> tuple[int, int]:
     """Return the memory limit of a process, and the additional memory while it receives a large reply, both in MB."""
-    return info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048)
+    return info.number("qa.worker-memory-mb"), 2 * info.number("qa.max-model-mb")
 
 
 def _run_threads(info: ShardInfo) -> int:
     """Return the number of concurrent runs of one process on one device."""
-    return max(1, info.number("qa.threads-per-queue", 1))
+    return max(1, info.number("qa.threads-per-queue"))
 
 
 def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
     """Start the inference workers and return them; None if the worker itself runs the models."""
-    count = info.number("qa.inference-workers", 0)
+    count = info.number("qa.inference-workers")
     if count <= 0:
         return None
-    job_seconds = info.number("qa.job-timeout-ms", 30000) / 1000
-    silence_seconds = info.number("qa.worker-silence-ms", 10000) / 1000
+    job_seconds = info.number("qa.job-timeout-ms") / 1000
+    silence_seconds = info.number("qa.worker-silence-ms") / 1000
     memory_mb, spare_mb = _memory(info)
     workers = InferenceWorkers(
         WorkerOptions(
             count,
             run_threads=MAX_DEVICES * _run_threads(info),
-            start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
+            start_seconds=info.number("qa.worker-start-ms") / 1000,
             # after a hanging run, a second run must fit into the time limit of the job
             silence_seconds=max(MIN_SILENCE_SECONDS, min(silence_seconds, job_seconds / 2)),
             wait_seconds=min(MAX_WAIT_SECONDS, job_seconds / 2),
-            backoff_seconds=info.number("qa.worker-backoff-ms", 50) / 1000,
+            backoff_seconds=info.number("qa.worker-backoff-ms") / 1000,
             memory_mb=memory_mb,
             spare_mb=spare_mb,
         )
@@ -216,18 +213,18 @@ def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
 
 def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
     info = host.info
-    max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
-    processes = max(1, info.number("qa.inference-workers", 0))
+    max_tokens = info.number("qa.max-batch-tokens")
+    processes = max(1, info.number("qa.inference-workers"))
     devices = Devices(host.loop, threads_per_queue=processes * _run_threads(info), max_batch_tokens=max_tokens)
 
     def limits() -> RuntimeLimits:
         # computed for each load, because a worker that starts with its cluster does not know the other shards at first
         return RuntimeLimits(
-            info.number("qa.intra-op-parallelism", 0) or _threads_of_one(host, processes),
-            max(1, info.number("qa.inter-op-parallelism", 1)),
-            info.number("qa.model-timeout-ms", 5000),
-            info.number("qa.backend-memory-mb", 0),
-            info.settings.get("qa.model-cache-dir", ""),
+            info.number("qa.intra-op-parallelism") or _threads_of_one(host, processes),
+            max(1, info.number("qa.inter-op-parallelism")),
+            info.number("qa.model-timeout-ms"),
+            info.number("qa.backend-memory-mb"),
+            info.text("qa.model-cache-dir"),
         )
 
     isolated, foreign_devices = _isolated(host), None
@@ -247,16 +244,16 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
 def _isolated(host: Host) -> IsolatedProcesses | None:
     """Return the processes for foreign models; None if foreign models run in the same processes as readers."""
     info = host.info
-    processes = info.number("qa.model-processes", 0)
+    processes = info.number("qa.model-processes")
     if processes <= 0:
         return None
     limits = IsolationLimits(
         processes,
-        memory_mb=info.number("qa.model-memory-mb", 1024),
-        spare_mb=2 * info.number("qa.max-tensor-mb", 1024),
-        load_ms=info.number("qa.model-load-timeout-ms", 20000),
-        run_ms=info.number("qa.model-timeout-ms", 5000),
-        start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
+        memory_mb=info.number("qa.model-memory-mb"),
+        spare_mb=2 * info.number("qa.max-tensor-mb"),
+        load_ms=info.number("qa.model-load-timeout-ms"),
+        run_ms=info.number("qa.model-timeout-ms"),
+        start_seconds=info.number("qa.worker-start-ms") / 1000,
         run_threads=_run_threads(info),
     )
     return IsolatedProcesses(limits, ModuleTrials(host))
@@ -265,7 +262,7 @@ def _isolated(host: Host) -> IsolatedProcesses | None:
 def _threads_of_one(host: Host, processes: int) -> int:
     """Return the number of threads of a run, if `processes` processes share the threads of the shard."""
     info = host.info
-    threads = info.number("qa.worker-threads", 0)
+    threads = info.number("qa.worker-threads")
     shared = model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0)))
     return max(1, shared // processes)
 

@@ -47,8 +47,8 @@ def script_host(worker: Host, atomic: AtomicBlock, give_up: Callable[[str], None
     coroutines = CoroutineLoop()
     threads = FunctionThreads(
         worker.loop,
-        worker.info.number("qa.function-threads", 32),
-        worker.info.number("qa.cancel-grace-ms", 2000) / 1000,
+        worker.info.number("qa.function-threads"),
+        worker.info.number("qa.cancel-grace-ms") / 1000,
         give_up,
         prepare=partial(asyncio.set_event_loop, coroutines.loop),
         ended=atomic.abandon,

@@ -147,8 +147,8 @@ class ShardCommands:
         return str(value)
 
     def setting(self, name: str) -> str:
-        """Return a setting ``qa.*`` of the server from the start of this worker; empty if it is missing."""
-        return self._host.info.settings.get(name, "")
+        """Return a setting ``qa.*`` of the server from the start of this worker."""
+        return self._host.info.text(name)
 
     def keyed_digest(self, text: str, size: int) -> str:
         """Return a digest of a text in hex, of `size` bytes (1 to 64), with the cluster's common key.

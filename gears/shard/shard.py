@@ -125,11 +125,17 @@ class ShardInfo:
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid one: {error}") from error
 
-    def number(self, name: str, default: int) -> int:
-        """Return a numeric setting; `default` if the module does not have the setting."""
-        text = self.settings.get(name)
-        if text is None:
-            return default
+    def text(self, name: str) -> str:
+        """Return a setting. `config_reply_pairs` of the module sends it; ConfigError if the setting is missing."""
+        if name not in self.settings:
+            raise ConfigError(
+                f"the module does not send the setting {name}: restart the server with the worker's module"
+            )
+        return self.settings[name]
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return a numeric setting. A missing setting is a ConfigError, unless there is a `default`."""
+        text = str(default) if default is not None and name not in self.settings else self.text(name)
         try:
             return int(text)
         except ValueError as error:

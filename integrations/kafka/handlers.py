@@ -6,41 +6,35 @@ of the cluster or of the service (`retries.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, get_type_hints
 
 import orjson
 
-from qa_cluster.client import AskOptions, AskResult, NotFound, WriteResult
+from qa_cluster.client import AskResult, NotFound, WriteResult
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.options.questions import AskArguments
 
 from .records import KafkaRecord, OutgoingRecord, UndecodableMessage, decoded, reply
 
 MAX_CORRELATION_BYTES = 1024
-_TEXTS, _NUMBERS = (str,), (int, float)
-# The types of a question's fields, as in the body of `POST /qa`.
-_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "question": (_TEXTS, "a string"),
-    "top_k": ((int,), "an integer"),
-    "min_score": (_NUMBERS, "a number"),
-    "retriever_k": ((int,), "an integer"),
-    "collection": (_TEXTS, "a string"),
-    "doc_id": ((str, list), "a string or an array of strings"),
-    "filters": ((dict,), "an object"),
-    "filter": ((str, list), "a string or an array of strings"),
-    "waves": ((bool,), "a Boolean"),
-    "timeout_ms": ((int,), "an integer"),
-    "cache": (_TEXTS, "a string"),
-    "coverage": (_TEXTS, "a string"),
-    "no_answer": ((bool,), "a Boolean"),
-    "model": (_TEXTS, "a string"),
-    "retriever": (_TEXTS, "a string"),
-    "plan": (_TEXTS, "a string"),
+# How the adapter checks a JSON value, by the type of an option of a question.
+_JSON_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    str | None: ((str,), "a string"),
+    int | None: ((int,), "an integer"),
+    float | None: ((int, float), "a number"),
+    bool | None: ((bool,), "a Boolean"),
+    str | Iterable[str] | None: ((str, list), "a string or an array of strings"),
+    Mapping[str, Any] | None: ((dict,), "an object"),
 }
-_OTHER_NAMES = {"timeout_ms": "timeout"}
-assert {_OTHER_NAMES.get(name, name) for name in _TYPES} == {"question", *(field.name for field in fields(AskOptions))}
+# The types of a question's fields, as in the body of `POST /qa`. Messages give the option `timeout` in milliseconds.
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "question": _JSON_TYPES[str | None],
+    **{name: _JSON_TYPES[kind] for name, kind in get_type_hints(AskArguments).items() if name != "timeout"},
+    "timeout_ms": _JSON_TYPES[int | None],
+}
 _CORRELATION = "correlation_id"
 _DOCUMENT_FIELDS = ("id", "text", "title", "metadata")
 

@@ -27,9 +27,11 @@ from qa_cluster.manifest_fields import (
     read_revision,
     read_shapes,
 )
-from qa_cluster.reading.manifest import FORMAT, Manifest
+from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.prefix import MAX_PREFIX_TOKENS
 
+# The format of an encoder's manifest. A reader's manifest has a format of its own.
+FORMAT = 2
 ENCODER_FILE = "encoder.onnx"
 # The output of an encoder's ONNX file: one vector for each row. The worker recognises encoders by this name.
 VECTOR_OUTPUT = "vector"

@@ -47,8 +47,9 @@ class Portions:
 
     def __init__(self, shard: ShardCommands) -> None:
         # The module uses the same number to limit the jobs that it sends ahead of time.
-        found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
-        threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
+        threads, workers = (
+            max(1, int(shard.setting(name))) for name in ("qa.threads-per-queue", "qa.inference-workers")
+        )
         self._runs = asyncio.Semaphore(threads * workers)
         self._turn = asyncio.Lock()
         self._short_at = -SHARED_SECONDS

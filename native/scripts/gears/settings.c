@@ -1,8 +1,5 @@
-/* There are three kinds of load arguments:
- * - LOAD_ARGUMENTS take effect.
- * - LEGACY arguments have an effect only in RedisGears and RedisAI. The module stores them, so that set-up scripts for
- *   RedisGears and RedisAI run unchanged.
- * - All other arguments are the user's own settings for functions. The module only stores them. */
+/* The load arguments of RedisGears and RedisAI are in LEGACY, so that set-up scripts for them run unchanged. All other
+ * load arguments are the user's own settings for functions. The module only stores them. */
 #include "scripts/gears/settings.h"
 
 #include <stdlib.h>
@@ -13,60 +10,44 @@
 #include "server/commands.h"
 #include "server/config.h"
 
-/* A load argument of RedisAI or RedisGears that takes effect. Its value is also stored in LEGACY. */
-typedef struct LoadArgument {
-    const char *name;
-    long long *value;
-    long long min, max;
-} LoadArgument;
-
-static const LoadArgument LOAD_ARGUMENTS[] = {
-    {"THREADS_PER_QUEUE", &config.threads_per_queue, 1, 64},
-    {"INTRA_OP_PARALLELISM", &config.intra_op_parallelism, 0, 4096},
-    {"INTER_OP_PARALLELISM", &config.inter_op_parallelism, 0, 4096},
-    {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
-    {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
-    {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
-    {"ExecutionThreads", &config.function_threads, 1, 1024},
-};
-enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
-
-/* A setting of RedisGears or RedisAI that has no effect. The module stores and shows it, so that set-up scripts run
- * unchanged. Names outside this list are the user's own settings, which functions read with configGet(). */
+/* A setting of RedisGears or RedisAI. RG.CONFIGSET stores it, and RG.CONFIGGET shows it. The worker applies some of them
+ * (`GearsSettings`). Names outside this table are the user's own settings, which functions read with configGet(). */
 typedef struct Legacy {
     const char *name;
-    const char *preset;
+    const char *preset; /* "" if `value` has the preset, or if the setting is a text */
+    long long *value;   /* the number of the module that the load argument sets; NULL: the module only stores it */
+    long long min, max; /* of `value` */
 } Legacy;
 
 static const Legacy LEGACY[] = {
-    {"MaxExecutions", "1000"},
-    {"MaxExecutionsPerRegistration", "100"},
-    {"ProfileExecutions", "0"},
-    {"ExecutionThreads", "3"},
-    {"ExecutionMaxIdleTime", "5000"},
-    {"SendMsgRetries", "3"},
-    {"PythonAttemptTraceback", "1"},
-    {"PythonInstallReqMaxIdleTime", "30000"},
-    {"CreateVenv", "0"},
-    {"DownloadDeps", "0"},
-    {"THREADS_PER_QUEUE", "1"},
-    {"INTRA_OP_PARALLELISM", "0"},
-    {"INTER_OP_PARALLELISM", "0"},
-    {"MODEL_CHUNK_SIZE", "535822336"},
-    {"MODEL_EXECUTION_TIMEOUT", "5000"},
-    {"BACKEND_MEMORY_LIMIT", "0"},
-    {"BACKENDSPATH", ""},
-    {"TF", ""},
-    {"TFLITE", ""},
-    {"TORCH", ""},
-    {"ONNX", ""},
-    {"Plugin", ""},
-    {"PythonInstallationDir", ""},
-    {"OverridePythonAllocators", "1"},
+    {"MaxExecutions", "1000", NULL, 0, 0},
+    {"MaxExecutionsPerRegistration", "100", NULL, 0, 0},
+    {"ProfileExecutions", "0", NULL, 0, 0},
+    {"ExecutionThreads", "", &config.function_threads, 1, 1024},
+    {"ExecutionMaxIdleTime", "5000", NULL, 0, 0},
+    {"SendMsgRetries", "3", NULL, 0, 0},
+    {"PythonAttemptTraceback", "1", NULL, 0, 0},
+    {"PythonInstallReqMaxIdleTime", "30000", NULL, 0, 0},
+    {"CreateVenv", "0", NULL, 0, 0},
+    {"DownloadDeps", "0", NULL, 0, 0},
+    {"THREADS_PER_QUEUE", "", &config.threads_per_queue, 1, 64},
+    {"INTRA_OP_PARALLELISM", "", &config.intra_op_parallelism, 0, 4096},
+    {"INTER_OP_PARALLELISM", "", &config.inter_op_parallelism, 0, 4096},
+    {"MODEL_CHUNK_SIZE", "", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+    {"MODEL_EXECUTION_TIMEOUT", "", &config.model_timeout_ms, 1000, 86400000},
+    {"BACKEND_MEMORY_LIMIT", "", &config.backend_memory_mb, 0, 1 << 24},
+    {"BACKENDSPATH", "", NULL, 0, 0},
+    {"TF", "", NULL, 0, 0},
+    {"TFLITE", "", NULL, 0, 0},
+    {"TORCH", "", NULL, 0, 0},
+    {"ONNX", "", NULL, 0, 0},
+    {"Plugin", "", NULL, 0, 0},
+    {"PythonInstallationDir", "", NULL, 0, 0},
+    {"OverridePythonAllocators", "1", NULL, 0, 0},
 };
 enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
 
-static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset applies */
+static char *legacy_values[LEGACY_COUNT]; /* NULL: `value` or the preset applies */
 static RedisModuleDict *extra;            /* name -> RedisModuleString */
 
 static int find_legacy(const char *name) {
@@ -96,26 +77,24 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* Applies a load argument that the module knows. 0: its value is invalid, and the function has logged this. */
+/* Applies a load argument that changes the module. 0: its value is invalid, and the function has logged this. */
 static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);
         config.backends_path = RedisModule_Strdup(RedisModule_StringPtrLen(value, NULL));
     }
-    for (int i = 0; i < LOAD_ARGUMENT_COUNT; i++) {
-        const LoadArgument *known = &LOAD_ARGUMENTS[i];
-        if (strcasecmp(known->name, name)) continue;
-        long long number;
-        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min &&
-            number <= known->max) {
-            *known->value = number;
-            return 1;
-        }
-        RedisModule_Log(ctx, "warning", "load argument %s must be an integer from %lld to %lld, got %s", known->name,
-                        known->min, known->max, RedisModule_StringPtrLen(value, NULL));
-        return 0;
+    int row = find_legacy(name);
+    if (row < 0 || !LEGACY[row].value) return 1;
+    const Legacy *known = &LEGACY[row];
+    long long number;
+    if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min &&
+        number <= known->max) {
+        *known->value = number;
+        return 1;
     }
-    return 1;
+    RedisModule_Log(ctx, "warning", "load argument %s must be an integer from %lld to %lld, got %s", known->name,
+                    known->min, known->max, RedisModule_StringPtrLen(value, NULL));
+    return 0;
 }
 
 int settings_load_arguments(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -126,7 +105,9 @@ int settings_load_arguments(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     }
     for (int i = 0; i < argc; i += 2) {
         const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        int row = find_legacy(name);
         if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
+        if (row >= 0 && LEGACY[row].value) continue;
         Stored stored = store(argv[i], argv[i + 1]);
         if (stored == REFUSED) {
             RedisModule_Log(ctx, "warning", "load argument %s is too long, or there are too many load arguments", name);
@@ -147,6 +128,12 @@ static void reply_value(RedisModuleCtx *ctx, const char *value) {
     else RedisModule_ReplyWithCString(ctx, value);
 }
 
+static void reply_legacy(RedisModuleCtx *ctx, int row) {
+    if (legacy_values[row]) reply_value(ctx, legacy_values[row]);
+    else if (LEGACY[row].value) RedisModule_ReplyWithLongLong(ctx, *LEGACY[row].value);
+    else reply_value(ctx, LEGACY[row].preset);
+}
+
 static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, argc - 1);
@@ -156,7 +143,7 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
         int legacy = find_legacy(name);
         RedisModuleString *value = RedisModule_DictGetC(extra, (void *)name, length, NULL);
         if (legacy >= 0) {
-            reply_value(ctx, legacy_values[legacy] ? legacy_values[legacy] : LEGACY[legacy].preset);
+            reply_legacy(ctx, legacy);
         } else if (value) {
             RedisModule_ReplyWithString(ctx, value);
         } else {
@@ -172,7 +159,7 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 /* A parameter with a numeric preset accepts only numbers. */
 static int fits_preset(int legacy, RedisModuleString *value) {
     long long number;
-    if (legacy < 0 || !LEGACY[legacy].preset[0]) return 1;
+    if (legacy < 0 || (!LEGACY[legacy].value && !LEGACY[legacy].preset[0])) return 1;
     return RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= 0;
 }
 

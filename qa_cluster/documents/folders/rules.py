@@ -21,6 +21,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
+from copy import copy
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -75,12 +76,11 @@ class FolderRules:
 
     def start(self, folder: Path) -> FolderRules:
         """Return the same rules for another folder, with the `.gitignore` files above that folder."""
-        rules = FolderRules(ignore=self._ignore)
-        rules._include, rules._exclude = self._include, self._exclude
-        if self._only_tracked:
-            rules._tracked = TrackedFiles.of(folder)
-        if self._ignore:
-            rules._above = _above(Path(os.path.realpath(folder)))
+        rules = copy(self)
+        rules._tracked = TrackedFiles.of(folder) if self._only_tracked else None
+        rules._above = _above(Path(os.path.realpath(folder))) if self._ignore else []
+        rules._within = {}
+        rules._spent_seconds = 0.0
         return rules
 
     @property
