@@ -53,8 +53,8 @@ _COMMANDS = {
     # the former name of `prepare`
     "pretokenize": LazyCommand(f"{__package__}.commands.prepare", "prepare"),
     "questions": LazyCommand(f"{__package__}.commands.groups.questions", "questions"),
-    "eval": LazyCommand(f"{__package__}.commands.eval", "evaluate"),
-    "bench": LazyCommand(f"{__package__}.commands.bench", "bench", PASSED_ON),
+    "eval": LazyCommand(f"{__package__}.commands.measuring.eval", "evaluate"),
+    "bench": LazyCommand(f"{__package__}.commands.measuring.bench", "bench", PASSED_ON),
     "node": LazyCommand(f"{__package__}.commands.hosts.node", "node"),
     "check": LazyCommand(f"{__package__}.commands.hosts.check", "check"),
     "config": LazyCommand(f"{__package__}.commands.config", "config"),

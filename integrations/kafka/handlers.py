@@ -30,7 +30,7 @@ _JSON_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
     Mapping[str, Any] | None: ((dict,), "an object"),
 }
 # The types of a question's fields, as in the body of `POST /qa`. Messages give the option `timeout` in milliseconds.
-_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+QUESTION_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "question": _JSON_TYPES[str | None],
     **{name: _JSON_TYPES[kind] for name, kind in get_type_hints(AskArguments).items() if name != "timeout"},
     "timeout_ms": _JSON_TYPES[int | None],
@@ -117,11 +117,12 @@ def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
     if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
         raise InputTooLong(f"{_CORRELATION} has {size} bytes as JSON, the limit is {MAX_CORRELATION_BYTES}")
     for name, given in value.items():
-        if name not in _TYPES:
+        if name not in QUESTION_TYPES:
             raise InvalidInput(
-                f"unknown field {name[:100]!r} of a question; the known fields are {', '.join(_TYPES)}", place=name
+                f"unknown field {name[:100]!r} of a question; the known fields are {', '.join(QUESTION_TYPES)}",
+                place=name,
             )
-        kinds, what = _TYPES[name]
+        kinds, what = QUESTION_TYPES[name]
         right = isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool))
         if isinstance(given, list):
             right = right and all(isinstance(item, str) for item in given)

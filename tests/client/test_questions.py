@@ -9,6 +9,7 @@ import pytest
 from qa_cluster.api.description.schemas import ask_fields, search_fields
 from qa_cluster.asking.questions import SAME_ANSWER, AskLimits, Question, check_question, fold, normalize
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.integrations.kafka.handlers import QUESTION_TYPES
 from qa_cluster.options.questions import AskArguments, AskOptions, SearchArguments, SearchOptions, ask_options
 from qa_cluster.reading.plan import ReadingPlan, StageOptions
 from tests.client.scripted_functions import manifest
@@ -82,6 +83,16 @@ def in_requests(options: set[str]) -> set[str]:
 def test_clients_and_service_accept_every_option() -> None:
     assert set(AskArguments.__annotations__) == OPTIONS
     assert {field.name for field in ask_fields(LIMITS)} == in_requests(OPTIONS) | {"question"}
+
+
+def test_the_kafka_adapter_checks_the_types_of_the_service() -> None:
+    words = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "a Boolean"}
+    words["object"] = "an object"
+    wanted = {
+        field.name: "a string or an array of strings" if field.repeated else words[field.kind]
+        for field in ask_fields(LIMITS)
+    }
+    assert {name: what for name, (_, what) in QUESTION_TYPES.items()} == wanted
 
 
 def test_clients_and_service_accept_every_option_of_a_search() -> None:

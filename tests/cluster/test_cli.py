@@ -16,7 +16,8 @@ from typer.main import get_group
 from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
-from qa_cluster.cluster.commands import bench, groups
+from qa_cluster.cluster.commands import groups
+from qa_cluster.cluster.commands.measuring import bench
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
     CannotWrite,

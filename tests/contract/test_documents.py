@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,17 @@ def test_settings_that_documents_name_exist() -> None:
         named |= {span for span in spans(TEXTS[name]) if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", span)}
     fields = {"ask_fields", "wave_threshold"}
     assert named - OTHER_NAMES - fields <= set(SETTINGS)
+
+
+def undocumented(settings: Iterable[str]) -> list[str]:
+    """Return the settings that no document names."""
+    named = {span for text in TEXTS.values() for span in re.findall(r"\w+", " ".join(spans(text)))}
+    return [name for name in settings if name not in named]
+
+
+def test_documents_name_every_setting() -> None:
+    assert undocumented(SETTINGS) == []
+    assert undocumented(["shards", "fly_ms"]) == ["fly_ms"]
 
 
 def test_version_is_in_the_changelog() -> None:

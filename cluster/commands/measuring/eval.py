@@ -18,13 +18,13 @@ from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.bundled import bundled_reader
 
-from ..evaluation import report_tables
-from ..evaluation.measuring import EvaluationPlan, measure
-from ..evaluation.plain_questions import PlainQuestionPlan, measure_plain_questions
-from ..readers.reader_files import ReaderFiles, budget_of, read_reader
-from ..servers.signals import until_signal
-from ..terminal import console
-from .shared_options import CollectionOption, Json, load_settings
+from ...evaluation import report_tables
+from ...evaluation.measuring import EvaluationPlan, measure
+from ...evaluation.plain_questions import PlainQuestionPlan, measure_plain_questions
+from ...readers.reader_files import ReaderFiles, budget_of, read_reader
+from ...servers.signals import until_signal
+from ...terminal import console
+from ..shared_options import CollectionOption, Json, load_settings
 
 MAX_K = 64
 

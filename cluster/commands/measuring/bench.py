@@ -10,8 +10,8 @@ import typer
 
 from qa_cluster.errors import ConfigError
 
-from ..servers.native import checkout_source
-from ..terminal import console
+from ...servers.native import checkout_source
+from ...terminal import console
 
 
 def bench(context: typer.Context) -> None:

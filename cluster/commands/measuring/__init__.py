@@ -1,0 +1,1 @@
+"""`qa-cluster eval` and `qa-cluster bench`: measure quality and speed."""
