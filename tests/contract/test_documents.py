@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.cluster.cli import app
 from qa_cluster.config import SETTINGS
+from tests.contract.recipes import TOP_FOLDERS, Recipe, definitions
+from tests.contract.rooms import FOLDERS
+from tests.contract.test_star import MAX_FILES
 from tests.docs.blocks import DOCUMENTS, ROOT, blocks, document_name, steps
 from tests.fuzz.shapes import SHAPES
 from tests.harness.servers import Server
@@ -159,7 +163,7 @@ def test_version_is_in_the_changelog() -> None:
 def paths(text: str) -> Iterator[str]:
     """Yield the paths of this checkout between backticks; a star matches anything."""
     for span in spans(text):
-        if re.fullmatch(r"(?:qa_cluster|gears|models|api|cluster|native|tests|docs)/[\w./*-]*", span):
+        if re.fullmatch(rf"(?:{TOP_FOLDERS})/[\w./*-]*", span):
             yield span
         elif argument := re.search(r"\bARGS=(tests/[\w./-]+)", span):
             yield argument[1]
@@ -206,57 +210,85 @@ def test_planted_paths_and_anchors_are_found() -> None:
     assert anchors("# A title\n## `AI.*`: an end") == {"a-title", "ai-an-end"}
 
 
-def unknown_names(recipe: str) -> set[str]:
-    """Names of code between backticks that do not occur in the files of the recipe."""
-    files = [path for name in paths(recipe) if (path := ROOT / name).is_file()]
-    known = set(re.findall(r"\w+", " ".join(path.read_text() for path in files)))
-    names = [span for span in spans(recipe) if re.fullmatch(r"[A-Za-z]\w+(?:\.\w+)?|_\w+", span)]
-    return {part for name in names for part in name.split(".") if part not in known} - {"ONNX", "md"}
+RECIPES = [Recipe.parse(text) for text in TEXTS["changing.md"].split("\n## ")[1:]]
 
 
-def test_names_of_code_in_recipes_exist() -> None:
-    recipes = TEXTS["changing.md"].split("\n## ")[1:]
-    assert [unknown_names(recipe) for recipe in recipes] == [set()] * 15
-    assert unknown_names("`qa_cluster/reading/plan.py`: `wave_ends`, `fly`, `WAVES.soon`") == {"fly", "soon"}
+@pytest.mark.parametrize("recipe", RECIPES, ids=[recipe.title for recipe in RECIPES])
+def test_a_recipe_names_files_that_define_its_names(recipe: Recipe) -> None:
+    assert list(recipe.faults()) == []
 
 
-OPEN_FIRST = re.compile(r"\n\nOpen first: ((?:`[^`]+`(?:, )?)+)\.\n")
+def test_the_page_has_recipes_with_steps() -> None:
+    assert len(RECIPES) == 15
+    assert min(len(recipe.files) for recipe in RECIPES) >= 3
 
 
-def unfit(recipe: str) -> str:
-    """The fault of a recipe: no files to open first (at most three), or no tests that fail. Empty without a fault."""
-    title = recipe.partition("\n")[0]
-    found = OPEN_FIRST.match(recipe[len(title) :])
-    if found is None:
-        return f"{title}: does not begin with the files to open first"
-    first = re.findall(r"`([^`]+)`", found[1])
-    if len(first) > 3 or [path for path in first if not (ROOT / path).is_file()]:
-        return f"{title}: {first} are not at most three files"
-    *_, red = recipe.split("\nRed: ")
-    if red == recipe or not any(path.startswith("tests/") and path.endswith(".py") for path in paths(red)):
-        return f"{title}: names no test that goes red"
-    return ""
+def test_the_page_names_the_folders_that_are_full() -> None:
+    counts = Counter(path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    full = {f"{folder.relative_to(ROOT)}/" for folder, count in counts.items() if count == MAX_FILES}
+    page = TEXTS["changing.md"]
+    assert (
+        set(paths(page[page.index("`MAX_FILES`") : page.index("are full")])) - {"tests/contract/test_star.py"} == full
+    )
 
 
-def test_every_recipe_names_the_files_to_open_first_and_the_tests_that_fail() -> None:
-    recipes = TEXTS["changing.md"].split("\n## ")[1:]
-    assert len(recipes) == 15
-    assert [unfit(recipe) for recipe in recipes] == [""] * 15
+PLAN, ANSWERING = "qa_cluster/reading/plan.py", "qa_cluster/asking/answers/answering.py"
+GOOD = f"""A
+
+Open first: `{PLAN}`, `{ANSWERING}`.
+
+1. `{PLAN}`: change `WAVES` or `wave_ends`, and `StageOptions.stage`.
+2. `_read_waves` in `{ANSWERING}` uses it. `StageReading` has the result.
+
+- If the module needs it: `OwnScript` in `native/corpus/own_scripts.h`, and `TEXTS` in `native/corpus/own_scripts.c`.
+
+Red: `tests/conftest.py`.
+"""
+
+
+def faults(old: str = "", new: str = "") -> list[str]:
+    """The faults of the good recipe, after a replacement."""
+    assert old in GOOD
+    return list(Recipe.parse(GOOD.replace(old, new)).faults())
+
+
+def test_a_good_recipe_has_no_fault() -> None:
+    assert faults() == []
 
 
 @pytest.mark.parametrize(
-    ("recipe", "problem"),
+    ("old", "new", "problem"),
     [
-        ("A\n\nOpen first: `README.md`, `Makefile`.\n\nRed: `tests/conftest.py`.\n", ""),
-        ("A\n\n1. `README.md`\n\nRed: `tests/conftest.py`.\n", "A: does not begin with the files to open first"),
-        ("A\n\nOpen first: `fly.py`.\n\nRed: `tests/conftest.py`.\n", "A: ['fly.py'] are not at most three files"),
+        ("`WAVES`", "`fly`", f"A: fly is not defined in {PLAN}"),
+        ("`WAVES`", "`Manifest`", f"A: Manifest is not defined in {PLAN}"),  # only imported
+        ("StageOptions.stage", "StageOptions.soon", f"A: soon is not defined in {PLAN}"),
+        ("`StageReading`", "`wave_ends`", f"A: wave_ends is not defined in {ANSWERING}"),  # imported and called
         (
-            "A\n\nOpen first: `LICENSE`, `LICENSE`, `LICENSE`, `LICENSE`.\n\nRed: `tests/conftest.py`.\n",
-            "A: ['LICENSE', 'LICENSE', 'LICENSE', 'LICENSE'] are not at most three files",
+            "own_scripts.h",
+            "own_scripts.c",
+            "A: OwnScript is not defined in native/corpus/own_scripts.c",  # a parameter has this type
         ),
-        ("A\n\nOpen first: `README.md`.\n", "A: names no test that goes red"),
-        ("A\n\nOpen first: `README.md`.\n\nRed: nothing.\n", "A: names no test that goes red"),
+        (
+            "`TEXTS`",
+            "`RedisModule_Call`",
+            "A: RedisModule_Call is not defined in native/corpus/own_scripts.h, native/corpus/own_scripts.c",
+        ),
+        (f"`_read_waves` in `{ANSWERING}` uses it. `StageReading` has", "It has", "to be opened first"),
+        ("change `WAVES` or `wave_ends`, and `StageOptions.stage`", "change it", "to be opened first"),
+        (f"Open first: `{PLAN}`, `{ANSWERING}`.\n", "", "A: does not begin with the files to open first"),
+        (f"`{PLAN}`, `{ANSWERING}`", "`fly.py`", "A: ['fly.py'] are not at most three files"),
+        (f"`{PLAN}`, `{ANSWERING}`", "`LICENSE`, `LICENSE`, `LICENSE`, `LICENSE`", "are not at most three files"),
+        ("Red: `tests/conftest.py`", "", "A: names no test that goes red"),
+        ("Red: `tests/conftest.py`", "Red: nothing", "A: names no test that goes red"),
     ],
 )
-def test_a_planted_faulty_recipe_is_found(recipe: str, problem: str) -> None:
-    assert unfit(recipe) == problem
+def test_a_planted_faulty_recipe_is_found(old: str, new: str, problem: str) -> None:
+    assert problem in "\n".join(faults(old, new))
+
+
+def test_definitions_are_found() -> None:
+    assert definitions("tests/contract/recipes.py") >= {"Recipe", "faults", "MAX_FIRST", "sentences", "text"}
+    assert not definitions("tests/contract/recipes.py") & {"dataclass", "findall", "Iterator"}
+    found = definitions("native/models/model.h") | definitions("native/worker/beat.c")
+    assert found >= {"ModelBackend", "MODEL_TORCH", "MODEL_ENCVER", "VALUES", "beat_read", "rss_bytes", "model_new"}
+    assert not found & {"RedisModuleString", "snprintf", "Blob", "BEAT_OF_WORKER"}
