@@ -14,7 +14,7 @@ from qa_cluster.gears.functions.answering.portions import ALONE, SHARED, Portion
 def portions_of(threads: str = "1", workers: str = "0") -> Portions:
     """The queue of a server with these settings."""
     known = {"qa.threads-per-queue": threads, "qa.inference-workers": workers}
-    shard: Any = SimpleNamespace(setting=lambda name: known.get(name, ""))
+    shard: Any = SimpleNamespace(setting=known.__getitem__)
     return Portions(shard)
 
 

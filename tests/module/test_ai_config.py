@@ -70,6 +70,17 @@ ARGUMENTS = {
 }
 
 
+def test_without_load_arguments_the_settings_of_the_module_are_shown(ai: redis.Redis) -> None:
+    settings = {"ExecutionThreads": "qa.function-threads", **{name: setting for name, setting, _ in ARGUMENTS.values()}}
+    for shown, setting in settings.items():
+        assert ai.execute_command("RG.CONFIGGET", shown) == [int(ai.config_get(setting)[setting])]
+    assert ai.execute_command("RG.CONFIGGET", "executionthreads", "MODEL_CHUNK_SIZE") == [32, 511 * MIB]
+    ai.config_set("qa.threads-per-queue", 2)
+    assert ai.execute_command("RG.CONFIGGET", "THREADS_PER_QUEUE") == [2]
+    (refused,) = ai.execute_command("RG.CONFIGSET", "THREADS_PER_QUEUE", "many")
+    assert b"must be a whole number" in refused
+
+
 def test_load_arguments_reach_the_worker(server_binary: Path) -> None:
     given = " ".join(f"{name} {value}" for name, (_, _, value) in ARGUMENTS.items())
     with Server(

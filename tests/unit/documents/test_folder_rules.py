@@ -181,3 +181,17 @@ def test_a_gitignore_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, "folder/a.md")
     (tmp_path / "folder/.gitignore").symlink_to("../secret")
     assert read(tmp_path / "folder")[0] == ["a.md"]
+
+
+def test_a_folder_gets_all_options_and_no_state_of_another_folder(tmp_path: Path) -> None:
+    rules = FolderRules(("*.md",), ("drafts/",))
+    rules.add_gitignore("", "a.md", ".gitignore")
+    assert rules.reason("a.md", is_folder=False) == IGNORED
+    of_folder = {"_tracked", "_above", "_within", "_spent_seconds"}
+    started = rules.start(tmp_path)
+    options = [
+        {name: value for name, value in vars(each).items() if name not in of_folder} for each in (rules, started)
+    ]
+    assert options[0] == options[1]
+    assert started.reason("a.md", is_folder=False) == ""
+    assert rules.reason("a.md", is_folder=False) == IGNORED

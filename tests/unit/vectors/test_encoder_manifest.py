@@ -97,3 +97,9 @@ def test_a_new_fit_keeps_the_vectors(bundled: EncoderManifest) -> None:
     fitted = replace(bundled, rank_weight=25.0, missing_cosine=0.2, created="2027-01-01", model_id="other")
     assert fitted.digest == bundled.digest
     assert len(bundled.digest) == 8
+
+
+def test_the_format_of_readers_is_not_the_format_of_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qa_cluster.reading.manifest.FORMAT", 3)
+    found = EncoderManifest.load(bundled_encoder() / MANIFEST_FILE)
+    assert EncoderManifest.from_json(found.to_json()) == found
