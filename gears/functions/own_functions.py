@@ -66,7 +66,7 @@ class OwnTrigger:
 
     Attributes:
         cost_from: the index of the first argument that costs one unit; all later arguments cost one unit too. The
-            trigger's name has index 0. 0: no argument counts.
+            trigger's name has index 0. If `cost_from` is 0, no argument has a cost.
     """
 
     name: str
@@ -138,9 +138,9 @@ class OwnFunctions:
         self._check_all = watch.check_all
 
         async def on_partitions(_call: TriggerCall) -> str:
-            """Return the number of partitions, 0 if unknown.
+            """Return the number of partitions; 0 if it is unknown.
 
-            Clients call this while the shard with the key of the number is down.
+            Clients call this trigger while the shard that has the key with this number is down.
             """
             return str(await shard.partitions.count() or 0)
 

@@ -25,7 +25,7 @@ POLL_SECONDS = 0.25
 
 
 class ShardWatch:
-    """The polling task, and its last state."""
+    """Polls the state of the shard, and keeps the result of the last poll."""
 
     def __init__(  # noqa: PLR0917 - each part of the shard once
         self,
@@ -88,8 +88,8 @@ class ShardWatch:
 
     async def _poll(self) -> None:
         view = self._slots.current(0)
-        # Do this before any wait for other shards. During a wait, the shard's slots may change, and then its keys get
-        # another tag.
+        # Do this before any wait for other shards. During a wait, the shard's slots may change, and then its keys get a
+        # different tag.
         self._readers.if_loaded()
         if await self._partitions.follow():
             self._sweeps.request()

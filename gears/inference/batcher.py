@@ -9,8 +9,9 @@ Background items (vectors of documents) run only after a pause without other ite
 question sends its next sentences shortly after it has got the last answers. A background item that has waited for
 `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
-Threads: `submit` and all results are for the event loop only. The event loop and the threads of the device share the
-queue, with one lock. Only the threads of the device use the models and their arrays.
+Threads: only the event loop may call `submit` and get results. Other threads use `call_blocking`. The event loop and
+the threads of the device share the queue, with one lock. Only the threads of the device use the models and their
+arrays.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Queue:
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
     """Return the next batch and 0.
 
-    If all items wait for further items, return an empty batch and the time when the next batch may run.
+    If all items wait for more items, return an empty batch and the time when the next batch may run.
     """
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):

@@ -2,8 +2,9 @@
 
 Dimension 0 of the inputs is the batch dimension.
 
-A batch contains the oldest request, and requests to the same model with the same types and other dimensions, up to the
-batch size. A batch with fewer rows than the minimum waits until the timeout.
+A batch contains the oldest request and other requests to the same model, up to the batch size. The types of their
+inputs, and the sizes of all dimensions except dimension 0, must be the same. A batch with fewer rows than the minimum
+waits until the timeout.
 """
 
 from __future__ import annotations

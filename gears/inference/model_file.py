@@ -35,7 +35,7 @@ class ModelFile:
 
 @contextmanager
 def temporary_model_file(parts: Iterable[bytes]) -> Iterator[ModelFile]:
-    """Write the parts to a file that exists within the block."""
+    """Write the parts to a file that exists until the end of the `with` block."""
     file, size = memory_file(parts)
     with file:
         yield file_of_descriptor(file.fileno(), size)

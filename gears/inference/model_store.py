@@ -117,7 +117,7 @@ class ModelStore:
     async def reader(self, ref: int) -> ServedModel:
         """Return the compiled model of a reader.
 
-        Before the first load in this worker, a separate process tries the file.
+        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:
@@ -233,7 +233,7 @@ class ModelStore:
     def _isolate(
         self, ref: int, backend: str, device: str, open_file: Callable[[], tuple[IO[bytes], int]]
     ) -> ServedModel:
-        """Load a model in a separate process, and run the first shapes of a token model in this process."""
+        """Load a model in a separate process, and run the first shapes of a token model in that process."""
         assert self.isolated is not None
         started = time.perf_counter()
         name = device.upper()
@@ -253,10 +253,10 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """Return the shapes (rows, tokens) in which a token model runs once before it serves questions; empty for other
-        models.
+        """Return the shapes (rows, tokens) in which a token model runs once before it serves questions; return an empty
+        list for other models.
 
-        Shapes of several rows above the token limit of a batch are left out.
+        Shapes of several rows that exceed the token limit of a batch are left out.
         """
         shapes = _FIRST_SHAPES if model.is_token_model else ()
         return [(rows, length) for rows, length in shapes if rows == 1 or rows * length <= self._max_tokens]

@@ -37,7 +37,7 @@ class FunctionCounts(Protocol):
 
     @property
     def running(self) -> int:
-        """The number of calls with a thread."""
+        """The number of calls that run on a thread. Stuck calls do not count."""
 
     @property
     def waiting(self) -> int:

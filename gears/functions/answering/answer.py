@@ -81,7 +81,7 @@ class SentenceAnswers:
         self._readers = readers
         self._passages = passages
         self._portions = portions
-        # The running reads by the key of their answer, and the keys of reads with a second client.
+        # The running reads by the key of their answer, and the keys of the reads that a second client has joined.
         self._running: dict[str, asyncio.Task[_Read]] = {}
         self._joined: set[str] = set()
         self._ttl_seconds = SENTENCE_ANSWER_TTL_SECONDS
@@ -108,8 +108,8 @@ class SentenceAnswers:
     async def _read_despite_migration(self, sentence: SentenceRef, question: str, model: str) -> bytes | None:
         """Read a sentence.
 
-        While the slot is migrating, wait for its end, because the servers would redirect an ordinary client back and
-        forth.
+        While the slot is migrating, wait until the migration ends, but at most `MIGRATION_SECONDS`. During a migration,
+        the servers would redirect an ordinary client back and forth.
         """
         deadline = time.monotonic() + MIGRATION_SECONDS
         while True:
@@ -128,9 +128,9 @@ class SentenceAnswers:
         """Trigger ``qa.read model question sentence.. [traceparent]``: return the answer or error of each sentence, as
         JSON.
 
-        `model` is an id or ``id@revision``; empty means the default reader. If this reader is missing, the whole
-        trigger fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES`
-        sentences in portions. With a `traceparent`, the last item of the reply has the times of the call.
+        `model` is an id or ``id@revision``; empty means the default reader. If the reader is missing, the whole trigger
+        fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES` sentences in
+        portions. With a `traceparent`, the last item of the reply has the times of the call.
         """
         times = CallTimes.begin(call)
         arguments = call.arguments if times is None else call.arguments[:-1]

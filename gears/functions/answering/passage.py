@@ -62,7 +62,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     space = budget - len(tokens.ids)
     sides = (_within(record.left, space), _within(record.right, space))
     parts: tuple[list[PassageSentence], list[PassageSentence]] = ([], [])
-    # Tokenize the nearest neighbours first, a few at a time. Their tokens show whether further neighbours fit.
+    # Tokenize the nearest neighbours first, a few at a time. Their tokens show whether more neighbours fit.
     while near := [
         each
         for side, made in zip(sides, parts, strict=True)
@@ -93,7 +93,9 @@ class _StoredTokens:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """Return a function from a position in `sentences` to the tokens of this sentence."""
+        """Return a function that takes a position in `sentences` and returns the stored tokens of the sentence there,
+        or None.
+        """
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
@@ -118,7 +120,7 @@ class PassageReader:
         self._readers = readers
         # Finished and running readings. The least recently used reading is first.
         self._recent: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = OrderedDict()
-        # Stored tokens by document, partition and version. The least recently used entry is first.
+        # Source maps by document, partition and version. The least recently used entry is first.
         self._source_maps: OrderedDict[tuple[str, str, str], SourceMap] = OrderedDict()
 
     async def read(
@@ -183,7 +185,7 @@ class PassageReader:
         arrays = reader.pairs.batch([window], length_step=1)  # the device queue adds the padding of a batch
         if reader.model is None:
             raise ModelError(
-                f"no model on this shard: it has only tokenizer and manifest of {reader.manifest.model_id!r}"
+                f"no model on this shard: it has only the tokenizer and the manifest of {reader.manifest.model_id!r}"
             )
         try:
             outputs, times = await reader.model.run_measured([arrays[name] for name in reader.manifest.inputs])

@@ -1,7 +1,7 @@
 """Answers questions from contexts that the request contains: the trigger `qa.pipeline`, for `POST /models/{id}`.
 
-The windows use the same device queue as the sentences of questions. But all pipeline requests together read one portion
-at a time.
+The windows use the same device queue as the sentences of questions. Each request reads its windows in portions, and
+waits for a turn before each portion (`portions`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from .portions import Portions
 # The limit in code points, for one request and also for the sum of all requests. A prepared code point takes about 10
 # to 60 bytes.
 MAX_CHARS = 16_000_000
-# The limit of a request in characters of JSON. JSON may encode one character as six characters.
+# The limit of a request in characters of JSON. It is higher than the limit in code points, because JSON can encode one
+# code point as an escape of up to 12 characters.
 MAX_JSON_CHARS = 2 * MAX_CHARS
 # Tokenizing takes about a microsecond for each code point. Longer texts are tokenized on a thread, not on the event
 # loop.
@@ -76,7 +77,7 @@ class PipelineRequests:
         if self._chars + chars > MAX_CHARS:
             raise QueueFull(
                 f"this shard already has pipeline requests of {self._chars} characters; this request has {chars} more,"
-                f" and the limit of all together is {MAX_CHARS}: try again later"
+                f" and the limit of all requests together is {MAX_CHARS}: try again later"
             )
         self._requests += 1
         self._chars += chars

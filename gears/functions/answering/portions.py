@@ -1,8 +1,8 @@
 """Divides long work into portions, so that a short question waits for at most one portion.
 
-In the shard's queue, users take turns, but only by whole jobs. A job can have up to 256 sentences, or a whole article.
-So the functions divide a long job into portions. The portions of all long jobs share one queue. A portion is about two
-batches.
+The shard's queue serves users in turn, but only with whole jobs. A job can have up to 256 sentences, or a whole
+article. So the functions divide a long job into portions. The portions of all long jobs share one queue. A portion is
+about two batches.
 
 While short questions arrive, a portion is one sentence. A run of the model cannot be interrupted. So a client with
 successive questions would wait for a whole run of long work before each question.

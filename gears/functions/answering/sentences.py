@@ -24,8 +24,8 @@ async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:
     name = parse_tagged(f"{PARAGRAPHS_PREFIX}{wanted[0]}", PARAGRAPHS_PREFIX) if known else None
     if name is None:
         raise InvalidInput(
-            f"{SENTENCES_TRIGGER} takes a document as in keys, <document>:{{tag}}, optionally the number of a sentence"
-            f" and how many, got {wanted!r}"[:300]
+            f"{SENTENCES_TRIGGER} takes a document as in keys, <document>:{{tag}}, optionally the number of the first"
+            f" sentence and the number of sentences, got {wanted!r}"[:300]
         )
     first = check_number(wanted[1], "the first sentence", 0, 10**9) if len(wanted) > 1 else 0
     most = MAX_SHOWN_SENTENCES

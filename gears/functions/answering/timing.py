@@ -2,7 +2,7 @@
 
 A call is traced if its last argument is a `traceparent`, which identifies the caller's span. Other calls are not
 measured. A call may join a running read of the same sentence. Then the report counts only the part of the model run
-after this call has joined.
+after the start of the call.
 """
 
 from __future__ import annotations

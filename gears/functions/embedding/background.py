@@ -146,8 +146,8 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. 0 if
-        there is no encoder.
+        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. Return 0
+        if there is no encoder.
         """
         encoder = self._readers.encoder()
         if encoder is None:

@@ -95,7 +95,7 @@ class DocumentVectors:
             try:
                 await self._encode_portion(found, encoder, outcomes, on_embedded)
             except QAError:
-                for part in found:  # each document alone, so that an invalid document fails no other document
+                for part in found:  # retry each document alone, so that an invalid document does not make others fail
                     try:
                         await self._encode_portion([part], encoder, outcomes, on_embedded)
                     except QAError as error:

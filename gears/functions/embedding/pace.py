@@ -41,6 +41,6 @@ class Pace:
         return SHARED_RUN_TOKENS if self._is_shared() or self._is_indexing() else RUN_TOKENS
 
     async def rest(self, run_seconds: float) -> None:
-        """Pause after a run with this duration, while questions arrive."""
+        """If questions have arrived recently, pause after a run that took `run_seconds`."""
         if self._is_shared():
             await asyncio.sleep(PAUSES * run_seconds)

@@ -5,11 +5,12 @@ Each step skips documents that already have the result of the step, so a second 
 is in the hash `progress:{h}`:
 
 - ``shard``, and ``state`` (running, done);
-- ``done`` and ``total``: documents with tokens, and all documents;
-- ``sentences``, ``tokenized``, ``failed``;
+- ``done`` and ``total``: processed documents (with tokens or failed), and all documents to prepare;
+- ``tokenized`` and ``sentences``: documents that got tokens in this run, and the number of their sentences;
+- ``failed``: documents whose tokens or vectors could not be stored;
 - ``embedded`` and ``to_embed``: documents embedded so far, and documents that lacked vectors at the start;
 - ``started`` and ``updated``: seconds since 1970;
-- ``failures``: readable JSON with the first failed documents and the reasons.
+- ``failures``: a JSON list of the first failed documents and the reasons.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class _Progress:
         self._show()
 
     def tokenized(self, status: str, sentences: int) -> None:
-        """Count one document after its tokens were stored or have failed."""
+        """Count one document after its tokens were stored or could not be stored."""
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status == "tokenized":
@@ -170,7 +171,7 @@ class _Progress:
         self._show_often()
 
     async def show_regularly(self) -> None:
-        """Update the key regularly, also during long steps, because a program that watches the progress expects
+        """Update the key regularly, even during long steps, because a program that watches the progress expects
         updates.
         """
         while True:
@@ -180,7 +181,7 @@ class _Progress:
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
-        # The background task has embedded the other documents meanwhile.
+        # The background task has embedded the other documents in the meantime.
         self._values["to_embed"] = self._values["embedded"] + self._unembedded
         self._show()
         return orjson.dumps(self._values).decode()

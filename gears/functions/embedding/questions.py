@@ -19,7 +19,8 @@ class QuestionVectors:
         self._note_short = note_short
 
     async def on_embed(self, call: TriggerCall) -> list[bytes | int | float]:
-        """Trigger ``qa.embed question``: return digest, dimensions, packed vector, weight, missing cosine.
+        """Trigger ``qa.embed question``: return the digest, the dimensions, the packed vector, the weight and the
+        missing cosine.
 
         The digest (8 bytes) identifies the encoder. The packed vector has the format of `vectors.packing`. The ranking
         adds the weight times the cosine to the BM25 score of a sentence. For a sentence without a vector, it uses the

@@ -56,7 +56,7 @@ class ForeignAnswers:
                 "ZSCAN", sentence_answer_list_key(tag), cursor, "COUNT", NAMES_PER_STEP
             )
             names = [name for name in found[::2] if isinstance(name, str)]
-            for first in range(0, len(names), NAMES_PER_STEP):  # SSCAN returns a small set as a whole
+            for first in range(0, len(names), NAMES_PER_STEP):  # ZSCAN returns a small sorted set as a whole
                 yield names[first : first + NAMES_PER_STEP]
             if str(cursor) == "0":
                 return

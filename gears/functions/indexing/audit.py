@@ -38,8 +38,8 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running audit, and the partitions (None: all) that the next audit checks for changed documents, and for
-    answers without a document.
+    """The running audit, and two sets of partitions for the next audit (None: all). In the first set, the audit
+    searches for changed documents; in the second set, for answers without a document.
     """
 
     def __init__(

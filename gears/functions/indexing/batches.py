@@ -4,8 +4,8 @@ One script checks that the version of a document is still current, and writes th
 document or nothing. A request for a pending document joins the earlier request. If a document changes while it is being
 indexed, it is indexed again.
 
-If a worker ended while it indexed a document, the next worker indexes that document alone. After two ends, the worker
-marks the document as failed (`failures`).
+If a worker ended while it indexed a document, the next worker indexes that document alone. If the document has ended
+two workers, the next worker marks it as failed (`failures`).
 """
 
 from __future__ import annotations
@@ -275,7 +275,8 @@ class Indexer:
             outcomes.setdefault(name, "unchanged")
             calls += made
             callers += [name] * len(made)
-        # If a document has two scripts, the reply of the second says whether the version was current in the first.
+        # If a document has two scripts, the second reply is the outcome. It is ``stale`` if the first script did not
+        # store the version.
         for name, reply in zip(callers, self._commands.run_scripts(calls), strict=True):
             if isinstance(reply, GearsError):
                 outcomes[name] = reply
@@ -289,7 +290,7 @@ class Indexer:
         return outcomes
 
     def _give_up(self, name: Name, found: _Found, reason: str) -> _Outcome:
-        """Mark a document as failed, without splitting its text; return the error for the caller."""
+        """Mark a document as failed, without splitting its text; return the outcome."""
         note, text = self._commands.execute_many([read_note(*name), found.read(name)], keep_errors=True)
         note = note if isinstance(note, str) else ""
         if isinstance(text, GearsError) and not is_wrong_type(text):
@@ -319,8 +320,8 @@ class Indexer:
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
         """Return the scripts that index a text, or the final outcome as a string.
 
-        For an indexed text, the only script deletes its change note. This method indexes a long document itself, one at
-        a time, because an index allows few open documents. It then returns the outcome.
+        If the text is already indexed, the only script deletes its change note. The method itself indexes a long
+        document and returns the outcome, because an index allows only a few open documents.
         """
         if isinstance(text, GearsError):
             raise text
@@ -366,7 +367,7 @@ class _Found:
     suspicion: Suspicion | None
 
     def read(self, name: Name) -> tuple[str, ...]:
-        """Return the command that reads the text; empty if the text is too long."""
+        """Return the command that reads the text. If the text is too long, return the command that reads its length."""
         return ("GET" if self.size <= MAX_TEXT_BYTES else "STRLEN", paragraphs_key(*name))
 
     def fault(self, name: Name) -> InputTooLong | None:
@@ -384,12 +385,16 @@ def _is_version(record: DocumentRecord, text: Any) -> bool:
 
 
 def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """Return the script that removes a document with an invalid text from the index and from the pending documents."""
+    """Return the script that removes a document with an invalid text from the index and from the pending documents. If
+    the document was never stored, return the script of `_settled`.
+    """
     return _settled(name, None, note) if record is None else [forget_version(*name, record.version, note)]
 
 
 def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """Return the script that deletes the change note of a document, so that it is not indexed until its next change."""
+    """Return the script that deletes the change note of a document, so that the document is not indexed until its next
+    change. Return an empty list if there is no note.
+    """
     return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 
 
@@ -409,7 +414,7 @@ def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
     """Return the error of a text that a client has written with SET; None if the text is valid."""
     what = f"of document {document_name(document).id[:100]!r}"
     if is_wrong_type(text):
-        return InvalidInput(f"text {what} is not a string, but of another type: no question is answered from it")
+        return InvalidInput(f"text {what} is not a string, but of a different type: no question is answered from it")
     if isinstance(text, bytes | bytearray):
         return InvalidInput(f"text {what} is not valid UTF-8: no question is answered from it")
     try:
@@ -437,7 +442,9 @@ def _no_collection(name: Name) -> InvalidInput:
 
 
 def _as_stored(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """Return the text with the title and the metadata of its record, because a plain SET changes only the text."""
+    """Return the document with the new text, and the title and the metadata of its record, because a plain SET changes
+    only the text.
+    """
     name = document_name(document)
     if record is None:
         return check_document(name.id, text, collection=name.collection)

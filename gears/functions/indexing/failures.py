@@ -1,4 +1,5 @@
-"""Marks documents that have ended two workers as failed, and sends the module the names of the documents in work.
+"""Marks documents that have ended two workers as failed, and sends the module the names of the documents that are being
+indexed.
 
 A text can end the worker that indexes it: the indexing may use all memory, or block the interpreter until the module
 kills the worker. The document would stay pending and end the next worker too. So the worker sends the module the names
@@ -87,7 +88,9 @@ class Failures:
         return sum(map(len, tuple(self._failed.values())))
 
     def commands_of(self, names: Sequence[Name]) -> tuple[list[str], list[tuple[str, ...]]]:
-        """Return the partitions of documents, and for each partition the command that reads their entries."""
+        """Return the partitions of documents, and for each partition the command that reads the entries of its
+        documents.
+        """
         by_tag: dict[str, list[str]] = {}
         for name, tag in names:
             by_tag.setdefault(tag, []).append(str(document_name(name)))

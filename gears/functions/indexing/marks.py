@@ -2,7 +2,7 @@
 
 The layout key of a partition contains the layout, splitter and analyzer of its documents. The mark is in this key,
 after the layout's number. It is the id of the shard that has scanned the partition. After a migration, the mark has the
-id of another shard, so the new shard scans the partition once. If the server cannot write change notes (`INFO qa`:
+id of the previous shard, so the new shard scans the partition once. If the server cannot write change notes (`INFO qa`:
 `qa_text_notes`), no partition is marked.
 """
 
@@ -84,7 +84,8 @@ class PartitionMarks:
     def repair(self, tag: str, error: GearsError) -> bool:
         """Remove damaged internal keys of a partition, so that it is scanned; return whether there were damaged keys.
 
-        If another key is damaged, only log it, so that the work continues. Raise any other error.
+        If a different key has a value of the wrong type, only log it, so that the work continues. Raise any other
+        error.
         """
         if is_wrong_type(error) and self._commands.run_script(repair_partition(tag)):
             return True

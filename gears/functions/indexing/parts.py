@@ -15,8 +15,8 @@ from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name, index_key
 
-# The size of a part in bytes. A part has at most 3,000 words, and a new word takes the index up to 2 microseconds on a
-# busy machine.
+# The size of a part in bytes. A part has at most 3,000 words, and on a busy machine, the index needs up to 2
+# microseconds for a new word.
 PART_BYTES = 16_384
 # A document up to this size is sent as a whole, in one command with other documents.
 MAX_WHOLE_BYTES = 65_536
@@ -29,7 +29,7 @@ _GONE = re.compile("not open at this place|sentences so far, not")
 def send(shard: ShardCommands, name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: bytes) -> str | None:
     """Send the parts (from `pack_parts`); return the place of the open document in the index.
 
-    Returns None if the document was written or removed in the meantime. If the server refuses a part, the method
+    Returns None if the document was written or removed in the meantime. If the server refuses a part, the function
     discards the open parts and raises the error.
     """
     key, document = _in_index(name)
@@ -48,7 +48,7 @@ def send(shard: ShardCommands, name: tuple[str, str], parts: Sequence[tuple[int,
 
 
 def drop(shard: ShardCommands, name: tuple[str, str], place: str) -> None:
-    """Discard the open parts of a document. If the index cannot be reached, nothing happens."""
+    """Discard the open parts of a document. Ignore an error of the server."""
     with contextlib.suppress(GearsError):
         shard.execute_many([("QA.INDEX.ABORT", *_in_index(name), place)])
 

@@ -16,9 +16,10 @@ _T = TypeVar("_T")
 
 
 class PostponedWork:
-    """The tags of partitions with postponed work, and of partitions that have migrated since.
+    """The tags of partitions with postponed work.
 
-    While a slot migrates, the module cannot note every change of its partition.
+    The object also marks the partitions whose slots are migrating or have migrated, because the module cannot note
+    every change of these partitions.
     """
 
     def __init__(self) -> None:

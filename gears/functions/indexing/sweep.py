@@ -1,13 +1,13 @@
-"""Sweeps do the pending work of partitions that no event has started.
+"""Sweeps the partitions of this shard: does the pending work that no event has started.
 
 A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a reader or
 a slot arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is
-indexed. The writing client or the module records pending documents. If the documents of a partition have another
-splitter, analyzer or layout, the sweep reindexes all of them. After a sweep, `audit` scans the partitions that may have
-changes without a note, in the background. A sweep also deletes cached answers:
+indexed. The writing client or the module records pending documents. If a partition was indexed with a different
+splitter, analyzer or layout, the sweep reindexes all its documents. After a sweep, `audit` scans the partitions that
+may have changes without a note, in the background. A sweep also deletes cached answers:
 
-- from another reader, or from another version of their document;
-- with keys in another form than this worker uses (`answer_names`).
+- from a different reader, or from a different version of their document;
+- whose keys do not have the form that this worker uses (`answer_names`).
 """
 
 from __future__ import annotations
@@ -84,9 +84,8 @@ class Sweeps:
         self._last_error = ""
 
     def request(self, tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
-        """Request a sweep of the shard, or of some partitions. Several requests during a sweep cause one further sweep.
-
-        `moved`: the migrated partitions, where changes may be without a note.
+        """Request a sweep of the shard, or of some partitions. Several requests during a sweep cause one more sweep.
+        `moved`: the migrated partitions, whose documents may have changed without a note.
         """
         self._moved |= set(moved)
         if tags is None:
@@ -135,8 +134,8 @@ class Sweeps:
             self._task = None
 
     async def _sweep(self, tags: Collection[str] | None) -> None:
-        """Check the cached answers, index the pending documents of partitions (None: all), and reindex documents with
-        another layout.
+        """Check the cached answers, index the pending documents of partitions (None: all), and reindex partitions with
+        a different layout.
         """
         view = self._slots.current(0)
         if not view.is_primary or not view.ranges:
@@ -218,7 +217,7 @@ class Sweeps:
             elif not has_this_layout(dict(zip(made[::2], made[1::2], strict=True))):
                 others.append(tag)
                 if isinstance(has_index, int) and has_index:
-                    self._commands.log(f"partition {tag} has another layout: its documents are being reindexed")
+                    self._commands.log(f"partition {tag} has a different layout: its documents are being reindexed")
         if not others:
             return
         counts, _ = await self._audit.scan(others)
@@ -232,19 +231,19 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers with keys in another form: when the worker starts, and in partitions from another shard."""
+        """Delete answers whose keys have a different form: when the worker starts, and in partitions from other shards."""
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(
-                f"{deleted} cached answers are deleted: their keys name questions in another form (qa.answer-keys)"
+                f"{deleted} cached answers are deleted: their keys name questions in a different form (qa.answer-keys)"
             )
 
     async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
-        """Delete cached answers from another reader or another version of their document.
+        """Delete cached answers from a different reader or a different version of their document.
 
         Otherwise, a GET would return these answers.
 
-        The check is needed in three cases: when the worker starts, in partitions from another shard, and after a reader
+        The check is needed in three cases: when the worker starts, in partitions from other shards, and after a reader
         was added, was removed, or became the default.
         """
         if self._readers.if_loaded() is None:
@@ -253,7 +252,7 @@ class Sweeps:
         if known == revisions and not tags:
             return
         if known != revisions:
-            # After this wait, no previous reader stores further answers.
+            # After this wait, no previous reader stores more answers.
             await self._commands.commands_sent()
         pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
         patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]

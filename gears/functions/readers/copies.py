@@ -1,4 +1,4 @@
-"""Makes sure that this shard has a copy of every reader and encoder, also while slots migrate.
+"""Makes sure that this shard has a copy of every reader and encoder, even while slots migrate.
 
 The shard's own copies are in keys with the tag of its lowest slot. These keys migrate with this slot. Then the shard
 needs new copies:
@@ -20,7 +20,7 @@ A removal does not reach all shards at once. So an unknown reader is copied only
 short time.
 
 The model is sent as the server's dump of its key. So the copy is identical, and the server checks the dump when it
-restores the key. A copy never overwrites a value that a client has stored meanwhile.
+restores the key. A copy never overwrites a value that a client has stored in the meantime.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ class ReaderCopies:
             )
             return
         self._readers.forget()
-        place = f"that came with slot {slot(origin.tag)}" if origin.tag else f"of shard {origin.node[:8]}"
-        self._commands.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
+        place = f"slot {slot(origin.tag)}" if origin.tag else f"shard {origin.node[:8]}"
+        self._commands.log(f"reader {offer.name}: copied from {place}, {len(dump)} bytes")
 
     def _store(self, tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
         """Write the missing keys; return whether any key was missing.

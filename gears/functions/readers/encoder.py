@@ -52,7 +52,8 @@ class ShardEncoder(ShardModel):
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
         """Return the packed vectors of passages.
 
-        One run computes all vectors, after all pending questions. `document_passages` makes the rows.
+        One run computes all vectors. It starts after the runs of all pending questions. `document_passages` makes the
+        rows.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))
@@ -73,5 +74,7 @@ class ShardEncoder(ShardModel):
 
     def _model(self) -> ReaderModel:
         if self.model is None:
-            raise ModelError(f"no model on this shard: it has only tokenizer and manifest of encoder {self.name}")
+            raise ModelError(
+                f"no model on this shard: it has only the tokenizer and the manifest of encoder {self.name}"
+            )
         return self.model

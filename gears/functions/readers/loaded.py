@@ -57,7 +57,7 @@ class ShardReaders:
         self._tag: str | None = None
 
     def current(self) -> Reader:
-        """Return the shard's default reader, or raise ModelError with the missing part."""
+        """Return the shard's default reader. If it is missing, raise ModelError with the reason."""
         found = self.if_loaded()
         if found is None:
             tag = self._slots.current().tag
@@ -76,7 +76,7 @@ class ShardReaders:
         """Return a reader by its id or ``id@revision``; an empty name means the default reader.
 
         If several revisions of an id are loaded, prefers the default reader, and then the newest export. Raises
-        ModelError with the names of the loaded readers.
+        ModelError if the reader is not loaded; the error names the loaded readers.
         """
         if not model:
             return self.current()
@@ -156,7 +156,7 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model, also instead of a model with the same name, until the shard's keys contain another model."""
+        """Use this model, even instead of a model with the same name, until the shard's keys contain a different model."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -241,7 +241,7 @@ class ShardReaders:
         """Load a new model or a model with a changed manifest; return None if a part is missing or wrong."""
         before = self._by_name.get(manifest.name)
         if item.ref is None and (item.name or self._default is not None):
-            return None  # without its model, only the first default reader is loaded: documents need its tokenizer
+            return None  # only the first default reader is loaded without its model: documents need its tokenizer
         tokenizer = next(
             (r.tokenizer for r in self.all_models() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
         )

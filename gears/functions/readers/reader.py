@@ -52,7 +52,7 @@ class Reader(ShardModel):
     def prefix(self, title: str, section: str = "") -> list[int]:
         """Return the tokens before a passage: title and section path.
 
-        Empty if the reader was trained without a prefix.
+        Return an empty list if the reader was trained without a prefix.
         """
         if not self.manifest.passage_prefix:
             return []

@@ -54,20 +54,21 @@ class ReaderModel:
     async def warm(self, shapes: Sequence[tuple[int, int]], *, vectors: bool = False) -> None:
         """Compile the model and run it once in each shape (rows, tokens). Other work of the device runs in between.
 
-        Raises ModelError for the wrong kind of model: an encoder outputs `vectors`, a reader does not.
+        `vectors`: whether the model must be an encoder, which outputs vectors. Raises ModelError for the wrong kind of
+        model.
         """
         model = await self.load()
         ports = (*model.compiled.inputs, *model.compiled.outputs)
         found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
         if vectors and not model.makes_vectors:
             raise ModelError(
-                f"the model is no encoder: its only output must be {VECTOR_OUTPUT} [any, dims], but it has"
+                f"the model is not an encoder: its only output must be {VECTOR_OUTPUT} [any, dims], but it has"
                 f" {found}".replace("None", "any")
             )
         if not vectors and (not model.is_token_model or model.makes_vectors):
             raise ModelError(
-                "the model cannot read batches of any size and length: export it with free dimensions. Its inputs must"
-                f" be integers, and all inputs and outputs must be [any, any], but it has {found}".replace(
+                "the model cannot read batches of any size and length: export it with dynamic dimensions. Its inputs"
+                f" must be integers, and all inputs and outputs must be [any, any], but it has {found}".replace(
                     "None", "any"
                 )
             )

@@ -27,8 +27,9 @@ class ReaderReports:
 
         - ``kind``: ``reader`` or ``encoder``;
         - ``name``, ``id``, ``revision``, ``default``, ``precision``, ``context_tokens``;
-        - ``reading_revision``: changes with everything that the reader's answers depend on; for an encoder, the digest
-          of its vectors;
+        - ``reading_revision``: a digest of everything that the reader's answers depend on; for an encoder, the digest
+        of
+          its vectors;
         - ``warm``: whether the model has run in every shape of its manifest;
         - ``bytes``: the size of its ONNX file;
         - ``stored``: whether the reader is in keys with this shard's tag;

@@ -1,4 +1,4 @@
-"""Reads the readers in the keys of this shard, and stores the names of the models of the last read.
+"""Reads the readers in the keys of this shard, and remembers the names of the models from the last read.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``. The keys of any other
 reader have ``@<name>`` before the brace. A change of the default reader is one script that renames six keys. A read
@@ -51,7 +51,8 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard.
+        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard,
+        or if the keys change during each of `MAX_TRIES` reads.
 
         A named reader must also have its model. The default reader may lack its model.
         """

@@ -29,8 +29,8 @@ class Partitions:
     """The partitions of the cluster and of this shard. A worker has one such object.
 
     Attributes:
-        is_unset: whether the number is known to be unset. While the number is unknown, this shard may have more
-            partitions than the tags of known keys.
+        is_unset: whether the number is known to be unset. If the number is unknown instead, this shard may have
+            partitions whose tags the worker has not seen.
     """
 
     def __init__(self, shard: ShardCommands, slots: Slots, locks: Locks) -> None:
@@ -74,14 +74,14 @@ class Partitions:
             return ()
         local_of = (view, known, len(self._seen))
         if local_of != self._local_of:
-            # Other tags are ignored. Their documents are in no partition, so no epoch would mark a stale cached answer
-            # about them.
+            # Other tags are ignored. Their documents are in no partition, so no epoch would show that a cached answer
+            # about them is stale.
             tags = partition_tags(known) if known else sorted(self._seen)
             self._local, self._local_of = tuple(tag for tag in tags if view.has(slot(tag))), local_of
         return self._local
 
     def _answer(self, _sender: str, _body: object) -> int:
-        """Answer a `REQUEST` of another shard with the number of partitions; 0 if the number is unknown."""
+        """Answer a `REQUEST` of another shard with the number of partitions; 0 if it is unset or unknown."""
         found = self._read()
         return (self._count or 0) if found is None else found
 

@@ -28,7 +28,7 @@ class View:
     Attributes:
         leaving: slots of this shard that are migrating to another shard.
         coming: slots that are migrating to this shard.
-        others: the other primaries with slots, by node id.
+        others: the node id and the slots of every other primary that has slots.
     """
 
     is_primary: bool
@@ -97,7 +97,9 @@ class Slots:
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Return whether a command failed because its slot is on another shard, or is migrating."""
+    """Return whether a command failed because this server does not serve its slot now: the slot is on another shard or
+    is migrating, or the cluster is down.
+    """
     return isinstance(error, GearsError) and any(word in str(error) for word in _REDIRECTS)
 
 

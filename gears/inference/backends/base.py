@@ -1,8 +1,9 @@
 """The interface of a compiled model, which every runtime implements, and the limits of a runtime.
 
-A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. They have the shape
-[batch, length] with both dimensions free, and the outputs have the same two dimensions. Its requests can be padded and
-batched together. An encoder is also a token model, but its only output is one vector for each row (`vector`).
+A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. Their shape is [batch,
+length] with two dynamic dimensions: each run may have different sizes. The outputs have the same two dimensions. The
+worker can pad requests to a token model and run them in one batch. An encoder is also a token model, but its only
+output is one vector for each row (`vector`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class OutOfMemory(InferenceFailed):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. A free dimension in `shape` is None. `shape` itself is None if the rank is free."""
+    """An input or output. In `shape`, a dynamic dimension is None. `shape` itself is None if the rank is dynamic or
+    unknown.
+    """
 
     name: str
     dtype: np.dtype[np.generic] | None
@@ -87,5 +90,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Return placeholder inputs for a token model. A first run with these makes later runs of this shape fast."""
+    """Return placeholder inputs for a token model. A first run with these inputs makes later runs of this shape fast."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

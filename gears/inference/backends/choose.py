@@ -50,11 +50,11 @@ def _import(name: str) -> None:
     try:
         importlib.import_module(f"{__package__}.{name}")
     except ImportError as error:
-        logger.warning("the runtime %s cannot be imported, so models run in another runtime: %s", name, error)
+        logger.warning("the runtime %s cannot be imported, so models run in a different runtime: %s", name, error)
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
-    """Compile a model; ModelError if it cannot be compiled."""
+    """Compile a model; raise ModelError if it cannot be compiled."""
     if backend.upper() == "TORCH":
         return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":

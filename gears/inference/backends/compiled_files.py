@@ -1,8 +1,8 @@
 """Stores compiled models in files of a folder (`qa.model-cache-dir`), so that a restarted worker loads models faster.
 
-The name of a file is a hash of all inputs of its content, so a file is never outdated. If a file is damaged, or cannot
-be read or written, the worker compiles the model. A worker refuses a folder that another user can write to, because the
-runtime executes code in the files.
+The name of a file is a hash of everything that its content depends on, so a file is never outdated. If a file is
+damaged, or cannot be read or written, the worker compiles the model. A worker refuses a folder that another user can
+write to, because the runtime executes code in the files.
 """
 
 from __future__ import annotations

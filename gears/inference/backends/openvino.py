@@ -123,7 +123,7 @@ def _processor() -> str:
 
 
 def _name(file: ModelFile, threads: int) -> str:
-    """Return the file name for a compiled model: a hash of all inputs of its content."""
+    """Return the file name for a compiled model: a hash of everything that the content depends on."""
     digest = hashlib.blake2b(digest_size=20)
     for part in (openvino.get_version(), _processor(), str(threads)):
         digest.update(f"{len(part)} {part}".encode())
@@ -160,7 +160,7 @@ class OpenVinoModel:
         self.inputs, self.outputs = _ports(model)
         self._longest = _find_longest(model) if is_token_model(self) else None
         if self._longest is None and model.is_dynamic():
-            raise RuntimeError("the model has free shapes, which only ONNX Runtime checks")
+            raise RuntimeError("the model has dynamic shapes, which only ONNX Runtime checks")
         precision = precision_of(model)
         self._compiled = _core().compile_model(model, "CPU", _settings(threads, precision))
         return precision
@@ -173,7 +173,7 @@ class OpenVinoModel:
         facts, compiled = found
         settings = _settings(threads, facts["precision"])
         if facts["settings"] != settings:
-            files.remove(name, "the file has other settings")
+            files.remove(name, "the file was compiled with different settings")
             return False
         try:
             self._compiled = _core().import_model(compiled, "CPU", settings)

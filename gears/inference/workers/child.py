@@ -66,7 +66,7 @@ class InferenceChild:
             del head, arrays
 
     def _other(self, head: Head, arrays: Sequence[Array]) -> None:
-        """Handle a frame of another kind. This class ignores it."""
+        """Handle a frame of any other kind. This class ignores such frames."""
 
     def _beat(self) -> None:
         pause = threading.Event()

@@ -1,8 +1,8 @@
 """The state of a model in the inference workers: the loading process, the results of loads, and the next retry.
 
 The pool holds its lock during all calls. An invalid file can kill the process that loads it. So until one process has
-loaded the model, only one process at a time tries. The pool does the same after a process has died while it used the
-model.
+loaded the model, only one process at a time tries. The pool does the same after a process has died while it loaded the
+model again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PooledModel:
     Attributes:
         served: whether `load` has returned the model. Before that, the client gets the error of a failed load. After
             that, the model is valid, and a process that fails to load it retries later.
-        proven: whether a process has loaded it, and since then no process has died because of it.
+        proven: whether a process has loaded it, and since then no process has died while it loaded the model.
         trial_process: the only process that may load it while it is not proven.
         deaths: the number of consecutive processes that died while they loaded it.
         no_load_before: the earliest time of the next load (monotonic seconds) after too many deaths.

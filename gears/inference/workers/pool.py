@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 5.0
 MAX_READY_BACKOFF_SECONDS = 0.8
 STABLE_SECONDS = 30.0
-_POLL_SECONDS = 1.0  # the interval of the checks of waiting batches whether a model can be loaded again
+_POLL_SECONDS = 1.0  # the interval at which waiting batches check whether a model can be loaded again
 WARM_FIRST_TOKENS = 512
 """A new process warms shapes with more tokens only after it is ready, while it is idle."""
 

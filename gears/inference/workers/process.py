@@ -1,4 +1,4 @@
-"""An inference worker in the shard's worker: its process, its loaded models, its replies.
+"""An inference worker as the shard's worker sees it: its process, its loaded models and its replies.
 
 Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). When the process
 ends by a crash, a signal or silence, all pending requests get `ProcessLost`.
@@ -215,7 +215,7 @@ class InferenceProcess:
         return reason
 
     def _ends_alone(self) -> bool:
-        """Return whether a process with a closed connection ends by itself. Then its own signal is the reason."""
+        """Return whether a process with a closed connection ends by itself. Then its exit status gives the reason."""
         try:
             self._process.wait(_DYING_SECONDS)
         except subprocess.TimeoutExpired:
