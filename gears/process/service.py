@@ -111,7 +111,7 @@ class WorkerService:
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await models.load_readers(_READERS_SECONDS)
-        # late, so that the reply includes the registrations of other shards on this shard since the start
+        # late, so that the reply includes the registrations that other shards have sent since the start
         scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
@@ -150,7 +150,7 @@ class WorkerService:
         if not data:
             self.end()
         elif self._atomic is None or self._atomic.active:
-            # a thread in an atomic block reads its answers itself, and returns the socket at its end
+            # a thread in an atomic block reads its answers itself, and returns the socket at the end of the block
             self._loop.remove_reader(self._control)
         else:
             self._atomic.drain()  # the answer has arrived after the end of its block

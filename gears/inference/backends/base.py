@@ -90,5 +90,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Return placeholder inputs for a token model. A first run with these inputs makes later runs of this shape fast."""
+    """Return placeholder inputs for a token model. A first run with these inputs makes later runs of the shape fast."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

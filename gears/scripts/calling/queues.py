@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class TurnQueue(Generic[T]):
-    """A queue of calls. While an owner has `most_each` running calls, the calls of other owners have precedence."""
+    """A queue of calls. While an owner has `most_each` running calls, only calls of other owners can start."""
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
@@ -53,7 +53,7 @@ class TurnQueue(Generic[T]):
             del self._running[call.owner]
 
     def remove(self, call: T) -> bool:
-        """Remove a waiting call; False if it is not in the queue."""
+        """Remove a waiting call; return False if it is not in the queue."""
         calls = self._waiting.get(call.owner)
         if calls is None or call not in calls:
             return False

@@ -73,8 +73,9 @@ class CodeSection:
     def _await_pending(self) -> None:
         """Wait for a pending exception, so that it occurs here and not later in other code.
 
-        The interpreter raises a pending exception after a call into C, so also after the last check of the lock. (A
-        null exception would clear it, but CPython 3.11 would then slowly check for exceptions after every call.)
+        The interpreter raises a pending exception after a call into C, so at the latest after the last check of the
+        lock. (A null exception would clear it, but CPython 3.11 would then slowly check for exceptions after every
+        call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
@@ -87,7 +88,7 @@ class CodeSection:
     def interrupt(self) -> bool:
         """Raise `Aborted` in the code if it is running.
 
-        Any thread outside a section may call this, also repeatedly.
+        Any thread outside a section may call this method, and may repeat the call.
 
         `Aborted` may occur twice: at the start or end of a shielded block, and again as the pending exception.
 
@@ -156,7 +157,7 @@ def shielded(*, late: bool = False) -> Generator[None]:
     case too, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
     """
     section = _local.section
-    if section is None or section.is_shielded:  # inside an outer shield, which a finalizer may interrupt
+    if section is None or section.is_shielded:  # already inside a shield, for example in a finalizer
         yield
         return
     section.shield(late=late)

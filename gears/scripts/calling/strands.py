@@ -1,4 +1,4 @@
-"""Strands: event loops without an own thread.
+"""Strands: event loops without threads of their own.
 
 A strand runs the functions of one execution on threads of a pool.
 
@@ -104,7 +104,7 @@ class Strand(asyncio.AbstractEventLoop):
         if not self._over.done():
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            self._work.close()  # for work without a first step: avoids Python's warning that it was never awaited
+            self._work.close()  # the work has not started: avoids Python's warning that it was never awaited
         # the history has references to executions, which must not keep the objects of functions alive
         self._work = self._task = self._call = None
 
@@ -228,7 +228,7 @@ class Strand(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Call a function on a thread of the pool of the worker's event loop."""
+        """Call a function in the thread pool of the worker's event loop."""
         outcome: asyncio.Future[Any] = self.create_future()
 
         def submit() -> None:

@@ -99,7 +99,7 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """The number of calls with a thread, without stuck calls."""
+        """The number of calls that run on a thread. Stuck calls do not count."""
         return sum(self._busy.values())
 
     @property

@@ -115,7 +115,7 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.owed = True  # until the block ends, so that a command of a finalizer uses another link
+        link.owed = True  # until the block ends, so that a command of a finalizer uses a different link
         try:
             link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
@@ -173,7 +173,7 @@ class AtomicBlock:
 
         Call this on the section's thread after its code has ended.
 
-        This happens if an abort interrupts the code just before `leave`.
+        The code leaves a block open if an abort interrupts it just before `leave`.
         """
         entry = self._local.entry
         if entry is not None and entry.section is section:
@@ -226,7 +226,8 @@ def guarded(
 ) -> Generator[Any, Any, Any]:
     """Run a function's coroutine. If an `await` would wait inside an atomic block, it raises GearsError instead.
 
-    With `section`, the code of the coroutine runs in this section. An atomic block that the code does not end is ended.
+    With `section`, the code of the coroutine runs in this section. If the code leaves an atomic block open, this
+    function ends the block.
     """
     run = section.run if section is not None else _call
     value: Any = None
@@ -249,7 +250,7 @@ def guarded(
             continue
         try:
             value = yield awaited
-        except BaseException as thrown:  # also a cancellation, which the coroutine must handle
+        except BaseException as thrown:  # including a cancellation, which the coroutine must handle
             error = thrown
 
 

@@ -38,7 +38,7 @@ class Execution:
 
     Its commands have the rights of the ACL user `user`, or the worker's rights if `user` is empty.
 
-    Its functions run on threads of the `pool`. The functions of one `owner` take turns.
+    Its functions run on threads of the `pool`. The executions of different owners take turns (`owner`).
     """
 
     __slots__ = (
@@ -206,7 +206,7 @@ class Execution:
 
     @property
     def duration_ms(self) -> int:
-        """The time from start to end, or until now."""
+        """The time from the start to the end, or until now if the run has not ended."""
         return round(((self.finished_at or time.perf_counter()) - self.started_at) * 1000)
 
     async def wait(self) -> None:

@@ -75,7 +75,7 @@ class ScriptHost(Host):
         return self.execute_own(*self._with_rights(arguments))
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, also in a function, for data that the worker itself needs."""
+        """Run a command with the worker's own rights, even in a function, for data that the worker itself needs."""
         if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return super().execute_own(*arguments)

@@ -129,7 +129,7 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
     """Call `f` every `seconds` until the session is unregistered or replaced; return True.
 
     The timer belongs to this worker. A script's timer runs on one shard and ends with the worker. For a timer on every
-    shard, also after a restart, start the timer in `onRegistered`.
+    shard that also exists after a restart, start the timer in `onRegistered`.
     """
     if key is not None:
         raise GearsError(
@@ -163,7 +163,7 @@ def create_keys_only_reader(
 
 
 def shard_reader_callback() -> Iterator[str]:
-    """Yield a generator function for a `PythonReader` that yields the shard's id."""
+    """Yield the shard's id. Scripts pass this generator function to a `PythonReader`."""
     info = current_host().info
     yield info.shard_id if info.cluster else "1"
 

@@ -104,11 +104,13 @@ class GearsBuilder:
         return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
-        """Reduce the records of each shard to one record with `f(accumulator, record)`. It starts with None."""
+        """Reduce the records of each shard to one record with `f(accumulator, record)`. The accumulator starts with
+        None.
+        """
         return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
-        """Keep `length` records after the first `start`, over all shards."""
+        """Skip the first `start` records and keep the next `length` records, over all shards."""
         length, start = _number(length), _number(start)
         self._add(StepKind.LIMIT, length=start + length)
         self.collect()

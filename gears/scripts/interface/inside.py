@@ -1,4 +1,5 @@
-"""Runs a function's commands that the server would pass to this worker: without the server, with the function's rights.
+"""Runs the commands of functions that the server would pass back to this worker. They run without the server, but with
+the function's rights.
 
 The worker's event loop runs these commands. A function on a thread waits for the answer until its abort or its time
 limit. Coroutines share a loop and must not block it. So in a coroutine, these commands never wait:

@@ -17,7 +17,7 @@ class InOrder:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, name: Hashable, execution: Execution, run: Coroutine[Any, Any, None]) -> None:
-        """Run an execution after the end of the previous execution with this name, including its thread."""
+        """Run an execution after the previous execution with this name has ended, also on its thread."""
         before = self._last.get(name)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last[name] = mine

@@ -88,7 +88,7 @@ class Installed:
             gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
             left = {name: registration for name, registration in session.registrations.items() if name not in gone}
             if not left:
-                return  # no registration of this version is left, and the session of its name is another version
+                return  # no registration of this version is left, and the session with its name is a different version
             session = replace(session, registrations=left)
             stored = stored.restricted_to(session)
         if known is None:
@@ -242,6 +242,8 @@ class Installed:
         self._on_registered.call(session, registration)
 
     async def until_started(self, session: ScriptSession) -> None:
-        """Wait until each `onRegistered` of a session has returned on this shard. Coroutine functions do not count."""
+        """Wait until each `onRegistered` of a session has returned on this shard. Coroutines that it returns may still
+        run.
+        """
         for registration_id in list(session.registrations):
             await self._on_registered.until_returned(registration_id)

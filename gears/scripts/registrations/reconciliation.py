@@ -2,19 +2,19 @@
 lost.
 
 Every few seconds, a worker reads the primaries from `CLUSTER SLOTS`. It sends a digest of its registrations to each
-primary that had another digest at the last comparison. If the other shard's registrations differ, that shard replies
-with their list, and this shard corrects itself:
+primary that had a different digest at the last comparison. If the other shard's registrations differ, that shard
+replies with their list, and this shard corrects itself:
 
 - it removes registrations that the other shard has unregistered;
 - it installs the sessions that it lacks (a shard that joins a cluster starts without sessions);
 - it follows later orders to pause or resume.
 
-Each shard corrects only itself. When two shards agree, they exchange no further messages until one shard changes or has
-a new worker.
+Each shard corrects only itself. When two shards agree, they exchange no more messages until one shard changes or has a
+new worker.
 
-While a session is being published, shards differ, so they compare after its end. If two shards differ permanently (a
-script fails on one shard), they compare at growing intervals. After a change of slots, the worker reads the streams
-that have arrived with the slots.
+While a session is being published, shards differ, so they compare after the publication. If two shards differ
+permanently (a script fails on one shard), they compare at growing intervals. After a change of slots, the worker reads
+the streams that have arrived with the slots.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Reconciliation:
         for node, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             try:
                 await self._process(node, sent, answer)
-            except GearsError as error:  # the next round asks a shard again that is down or cannot be reached
+            except GearsError as error:  # if a shard is down or cannot be reached, the next round asks it again
                 self._callers.discard(node)
                 logger.debug("the registrations of shard %s are unknown: %s", node, error)
 

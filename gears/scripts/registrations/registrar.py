@@ -61,7 +61,7 @@ class Registrar:
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
         """Register a session on all shards. If this fails, undo it on all shards and raise GearsError with the reason.
 
-        Return when each `onRegistered` on this shard has returned (coroutine functions do not count), or after
+        Return when each `onRegistered` on this shard has returned (a coroutine that it returns may still run), or after
         `BEGIN_SECONDS`.
         """
         async with self._publishing:
