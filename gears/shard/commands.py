@@ -64,7 +64,8 @@ class ShardCommands:
     def indexing(
         self, batch: int, documents: Iterable[tuple[str, str]], commands: Sequence[Sequence[object]] = ()
     ) -> list[Any]:
-        """Send the module the documents in work (``QA.INDEXING``), and run commands in the same round trip.
+        """Send the module the documents that are being indexed (``QA.INDEXING``), and run commands in the same round
+        trip.
 
         Each document is a pair of its name in keys and its tag. Return the replies like `execute_many` with
         `keep_errors`.

@@ -1,7 +1,7 @@
 """The error of the gears interface, and the conversion of errors to one line that starts with a code.
 
-The line contains only frames of functions, because their authors search for their own frames. It contains no other
-frames of this package.
+The line names the last frame outside this package or in an own function, because the authors of functions search for
+their own frames. It names no other frame.
 """
 
 from __future__ import annotations

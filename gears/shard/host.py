@@ -36,7 +36,7 @@ class Host:
         return self.execute_own(*arguments)
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, also for a caller in user code."""
+        """Run a command with the worker's own rights, even for a caller in user code."""
         return self.links.link().execute(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:

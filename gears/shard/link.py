@@ -202,10 +202,10 @@ class AsyncLink(asyncio.Protocol):
         """Store the transport (asyncio's callback)."""
         self._transport = cast(
             asyncio.Transport, transport
-        )  # uvloop's transport has another class with the same methods
+        )  # uvloop's transport has a different class with the same methods
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command at once. `callback` gets the reply, also an error object."""
+        """Send a command at once. `callback` gets the reply, which may be an error object."""
         self._queue(callback, arguments)
         self._flush()
 

@@ -11,8 +11,8 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
-# The most time between two calls of `silence` that counts. After a longer time, the calling thread was late, and the
-# loop may be late for the same reason.
+# The maximum time between two calls of `silence` that counts as silence. After a longer time, the calling thread was
+# late, and the loop may be late for the same reason.
 MOST_SECONDS = 0.2
 
 
@@ -37,7 +37,8 @@ class LoopWatch:
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """Return the seconds that code without a job has blocked the loop; None within the limit.
+        """Return the seconds for which code without a job has blocked the loop. Return None if they are within the
+        limit, or while a job with a time limit runs.
 
         Call this on another thread.
         """

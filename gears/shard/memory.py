@@ -1,7 +1,7 @@
 """The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA), with checks before large objects are loaded.
 
 The limit is raised while a large reply arrives. Without memory in the middle of a reply, the connection would be lost,
-and the worker would end. A complete object can be refused with an error.
+and the worker would end. When the reply is complete, an object that is too large can be refused with an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Limit:
     """The limit, and the number of arriving replies that raise it."""
 
     def __init__(self) -> None:
-        self.bytes = 0  # 0: none
+        self.bytes = 0  # 0: no limit
         self._highest = 0
         self._lifted = 0
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
 
 
 def too_large(what: str, size: int, copies: int = 1) -> TooLarge:
-    """Return the error for a too large object. Loading the object takes memory for `copies` copies."""
+    """Return the error for an object that is too large. Loading the object takes memory for `copies` copies."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
     return TooLarge(
         f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "

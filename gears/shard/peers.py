@@ -136,7 +136,7 @@ class Peers:
 
     @contextmanager
     def asked_once(self, node: str, kind: str, body: Any) -> Iterator[asyncio.Future[PeerAnswer]]:
-        """Send a request to a node once; yield a future, which gets an answer that arrives within the block."""
+        """Send a request to a node once; yield a future, which gets an answer that arrives within the `with` block."""
         number = next(self._numbers)
         answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number, node] = answer
@@ -151,7 +151,9 @@ class Peers:
         try:
             message = self._whole(sender, decode(payload))
         except GearsError as error:
-            logger.error("a message of shard %s cannot be read; its worker may have another version: %s", sender, error)
+            logger.error(
+                "a message of shard %s cannot be read; its worker may have a different version: %s", sender, error
+            )
             return
         if message is None:
             return

@@ -29,7 +29,7 @@ class Start:
 
     @classmethod
     def parse(cls, line: bytes) -> Start:
-        """Read the JSON line. Raise ProtocolError if it is malformed or has another version."""
+        """Read the JSON line. Raise ProtocolError if it is malformed or has a different protocol version."""
         try:
             value = json.loads(line)
             version = value["protocol"]
@@ -123,7 +123,7 @@ class ShardInfo:
             secret = bytes.fromhex(values.pop("secret", ""))
             return cls(int(values["worker"]), values["shard_id"], values["cluster"] == "1", values, secret)
         except (KeyError, ValueError) as error:
-            raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid one: {error}") from error
+            raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid value: {error}") from error
 
     def text(self, name: str) -> str:
         """Return a setting. `config_reply_pairs` of the module sends it; ConfigError if the setting is missing."""

@@ -30,7 +30,7 @@ class Registration:
 
     Attributes:
         own: the name of the own function that the worker calls instead of steps; empty for a user function.
-        cost_from: the index of the first argument of a trigger that counts as one unit of cost; 0: no argument counts.
+        cost_from: the index of the first argument of a trigger that costs one unit; 0: no argument has a cost.
     """
 
     id: str

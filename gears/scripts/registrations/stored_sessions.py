@@ -1,8 +1,8 @@
 """Writes and reads sessions in the form for the module and for other shards.
 
 A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. For an
-own function, it contains only the function's name. Bytecode of another Python or format version cannot be loaded. Then
-the stored source is executed again, and its `run()` is ignored.
+own function, it contains only the function's name. Bytecode of a different Python version or format version cannot be
+loaded. Then the stored source is executed again, and its `run()` is ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """Read a payload. Return None for another Python or format version: then the source must be executed again."""
+    """Read a payload. Return None if the Python version or format version is different: then the source must be
+    executed again.
+    """
     if not payload.startswith(_PREFIX):
         return None
     try:
@@ -75,7 +77,9 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def restricted_to(self, session: ScriptSession) -> StoredSession:
-        """Return a copy with only the registrations in `session`. Pickle it again if another Python has pickled it."""
+        """Return a copy with only the registrations in `session`. Pickle it again if a different version has pickled
+        it.
+        """
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -89,8 +93,8 @@ class StoredSession:
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
     """Return a restored session with only the registrations in the module, and with the module's ids.
 
-    After another execution of the source, its registrations have new ids. The order in the script maps these to the
-    module's ids.
+    If the source was executed again, its registrations have new ids. They get the module's ids, in the order of the
+    script.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -109,7 +113,7 @@ class Change:
 
     The changes that a shard sends have increasing numbers. A change may be sent twice, and must not undo later changes.
     If a change withdraws a version, `undone` has the registrations of this version, which are unregistered. The rest of
-    such a change is skipped if another version has replaced this version.
+    such a change is skipped if a different version has replaced this version.
     """
 
     stored: StoredSession | None

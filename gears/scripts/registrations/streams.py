@@ -131,7 +131,7 @@ class Streams:
                     self._consumers[registration_id].ended = False
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
-                if stream.phase is not Phase.RUNNING:  # the running batch has its entries
+                if stream.phase is not Phase.RUNNING:  # a running batch still uses the entries
                     stream.start_over()
             self._spawn(self._scan(consumer))
 
@@ -232,8 +232,8 @@ class Streams:
         """Handle an error of a read. Stop reading a stream that was removed or migrated, or if this server is a replica
         now.
 
-        After any other error (the server is busy with a script, its disk is full), read the stream again soon.
-        Otherwise, it would not be read before its next entry.
+        After any other error (for example, of a busy server or a full disk), read the stream again soon. Otherwise, it
+        would not be read before its next entry.
         """
         stream.start_over()
         stream.has_group = False

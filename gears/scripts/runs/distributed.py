@@ -326,7 +326,7 @@ class Distributor:
 
         Return this worker's name.
 
-        For another worker's name, reply at once, before the replies to all later messages.
+        If the request names a different worker, reply at once, before the replies to later messages.
         """
         own = self._invitations.worker
         return self._join(sender, request) if request.worker == own else own

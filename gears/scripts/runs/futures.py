@@ -141,7 +141,7 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the loop of the coroutines, from any thread. A future `f` gets the outcome.
+    """Schedule a coroutine on the loop of the coroutines, from any thread. If `f` is a future, it gets the outcome.
 
     The coroutine starts after `delay` seconds. It is part of the execution of `session`, or of the caller's execution.
     """

@@ -80,7 +80,8 @@ class PagedValues:
     """Reads the values of many keys, page by page.
 
     The keys of a page usually have the same type. So the first round trip reads all keys of a page as the most frequent
-    type of the previous page. The types are then read only for other keys: keys of another type, and missing keys.
+    type of the previous page. The types are then read only for the remaining keys: keys of a different type, and
+    missing keys.
     """
 
     def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:

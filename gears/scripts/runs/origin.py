@@ -1,7 +1,8 @@
 """Ends the parts of runs without an origin: the origin's worker was replaced, or its host is down.
 
-A part may work for any time, so its progress does not show that the origin is gone. So every part periodically asks its
-origin whether it still leads the run. A new worker of the origin's shard replies that it does not lead the run.
+A part may work for an unlimited time, so its progress does not show whether the origin is gone. So every part
+periodically asks its origin whether it still leads the run. A new worker of the origin's shard replies that it does not
+lead the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...shard.peers import Peers
 
 ASK_SECONDS = 2.0
 SILENCE_SECONDS = 20.0
-"""After this time without an answer, or after the part's longer patience, an origin counts as gone."""
+"""An origin counts as gone after this time without an answer, or after `patience_seconds` if that is longer."""
 
 
 async def abandoned(

@@ -322,8 +322,8 @@ class Chain:
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
         """Add a record to the state of a step. Return a coroutine if the record must wait.
 
-        A step adds one record at a time, and later records wait, also records of other groups. As in RedisGears, the
-        functions of all groups may share a global without a lock.
+        A step adds one record at a time, and later records wait, including records of other groups. As in RedisGears,
+        the functions of all groups may share a global without a lock.
         """
         key = ""
         try:

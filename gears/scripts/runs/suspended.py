@@ -44,7 +44,7 @@ class Suspended:
             self._capacity.set_result(None)
 
     async def capacity(self) -> None:
-        """Wait until another record may start to wait."""
+        """Wait until one more record may start to wait."""
         while self.full:
             self._capacity = asyncio.get_running_loop().create_future()
             await self._capacity
@@ -67,7 +67,7 @@ class Suspended:
         self.ending = True
         while self._tasks:
             self.cancel()
-            # waits also after another cancellation, because functions of the run are still running
+            # continues to wait after a second cancellation, because functions of the run are still running
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)
 

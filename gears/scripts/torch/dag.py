@@ -115,7 +115,7 @@ class Dag:
 
 
 async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
-    """Cancel steps and wait until all have ended, also if the run is cancelled again meanwhile."""
+    """Cancel steps and wait until all have ended, even if the run is cancelled again in the meantime."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()

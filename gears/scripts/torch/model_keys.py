@@ -31,7 +31,7 @@ class ModelKeys:
     def reference(self, key: str) -> ModelReference:
         """Return the reference of the model at `key`. Raise GearsError if the server returns no model.
 
-        Always ask the server for a function that runs with its caller's rights.
+        If the function runs with its caller's rights, always ask the server.
         """
         execution = current.get()
         known = self._known.get(key) if execution is None or not execution.user else None
