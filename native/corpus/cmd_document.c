@@ -76,9 +76,9 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
 
 /* ---- QA.PUTDOCUMENT ---- */
 
-/* The limits of qa_cluster/documents/stored.py. The module must check them, because a caller may use its own client.
- * The worker indexes the documents of all collections. One document that the worker cannot read would stop the indexing
- * of all. */
+/* The limits of qa_cluster/documents/stored.py. The module must check them, because a caller may not use qa-cluster's
+ * clients. The worker indexes the documents of all collections. One document that the worker cannot read would stop the
+ * indexing of all documents. */
 enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
@@ -253,7 +253,8 @@ static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- QA.EMBEDDOCUMENT ---- */
 
-/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five. */
+/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five
+ * arguments. */
 static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 9) return RedisModule_WrongArity(ctx);
     return run_for_document(ctx, SCRIPT_EMBED_DOCUMENT, NULL, argv, argc, NULL);
@@ -261,7 +262,8 @@ static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 
 /* ---- Answers ---- */
 
-/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to its start. */
+/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to the opening
+ * brace. */
 static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
     static const char PREFIX[] = "answer:";
     size_t length;

@@ -6,7 +6,7 @@
  * replica, on a restarted server and on the target of a migrating slot. All copies must discard the same open
  * documents, so a clock must not decide. An open document is discarded in these cases:
  * - QA.INDEX.BEGIN, QA.INDEX.PUT or QA.INDEX.DEL names the same document.
- * - Its key is deleted.
+ * - The key of its index is deleted.
  * - QA.INDEX.BEGIN opens INDEX_MAX_OPEN other documents in its index. */
 #include "corpus/cmd_index_parts.h"
 
@@ -65,7 +65,7 @@ static bool is_named(RedisModuleString *name, const IndexOpen *open) {
     return length == open->id_length && !memcmp(id, open->id, length);
 }
 
-/* NULL or an error line. `pending` is NULL if the document is not open at the place. */
+/* Returns NULL or an error line. If the document is not open at the place, sets `pending` to NULL. */
 static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened) {
     long long place;
     *opened = (Opened){0};
@@ -80,7 +80,8 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
     return NULL;
 }
 
-/* Like find_open. Also returns an error if the caller's number of sentences is not the current number. */
+/* Like find_open. Also returns an error if the document is not open at the place, or if the caller's number of
+ * sentences is not the current number. */
 static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened, char *line) {
     long long sentences;
     const char *error = find_open(ctx, argv, opened);

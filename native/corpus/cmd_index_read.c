@@ -1,5 +1,6 @@
 /* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.COMPLETE, QA.INDEX.LIST, QA.INDEX.GET, QA.INDEX.FIELDS, QA.INDEX.VALUES and
- * QA.INDEX.INFO: the commands that read an index. A missing key counts as an empty index. */
+ * QA.INDEX.INFO: the commands that read an index. If the key is missing, QA.INDEX.INFO replies with null, and the other
+ * commands read an empty index. */
 #include "corpus/cmd_index_read.h"
 
 #include <math.h>
@@ -14,12 +15,12 @@
 
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
-/* Reading a document costs up to about 200 ns. */
 /* Reading 250,000 terms takes about 1 ms. Frequent terms are usually among the first terms of an index. */
 enum { MAX_COMPLETIONS = 100, COMPLETE_STEPS = 250000 };
+/* Reading a document costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
 
-/* NULL or an error line. */
+/* Returns NULL or an error line. If the key is missing, sets *index to the shared empty index. */
 static const char *open_stored(RedisModuleCtx *ctx, RedisModuleString *key, Index **index, uint64_t *identity) {
     StoredIndex *stored;
     const char *error = index_key_read(ctx, key, &stored);
@@ -136,7 +137,7 @@ static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const Ind
 typedef struct Ranked {
     IndexQuery query;
     IndexVector vector;
-    IndexFilter *filter; /* the caller frees it, also after an error */
+    IndexFilter *filter; /* the caller frees it, even after an error */
     Terms terms;
     char error[MAX_VECTOR_ERROR];
 } Ranked;
@@ -289,7 +290,7 @@ static int QA_INDEX_GET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.INFO ---- */
 
-/* Replies with the encoders whose vectors documents have. */
+/* Replies with the encoders of the documents' vectors. */
 static void reply_encoders(RedisModuleCtx *ctx, const Index *index) {
     IndexEncoder encoders[INDEX_MAX_ENCODERS];
     size_t count = index_encoders(index, encoders);

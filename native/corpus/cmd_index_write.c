@@ -143,7 +143,7 @@ static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 
 /* ---- QA.INDEX.LOAD ---- */
 
-/* Refuses a part with the wrong offset. Such a part belongs to another payload, or a part before it is missing. */
+/* Refuses a part with the wrong offset. Such a part belongs to a different payload, or a part before it is missing. */
 static const char *check_part(const StoredIndex *stored, long long offset, size_t length, char *error) {
     if (stored && stored->index) return "BUSYKEY Target key name already exists.";
     if (length > INDEX_CHUNK) {

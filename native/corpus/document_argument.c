@@ -95,7 +95,7 @@ static bool take_number(Scan *scan) {
     return !errno && (!negative || value <= (unsigned long long)INT64_MAX + 1);
 }
 
-/* Reads the four digits after `\u`. -1: the digits are missing. */
+/* Reads the four hexadecimal digits after `\u`. Returns -1 if there are fewer than four. */
 static int take_code_unit(Scan *scan) {
     int value = 0;
     for (int i = 0; i < 4; i++, scan->at++) {

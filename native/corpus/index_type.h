@@ -9,7 +9,7 @@
  * line. */
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
-/* NULL, or an error line: the index is incomplete. */
+/* Returns NULL, or an error line if the index is incomplete. */
 const char *index_key_check_complete(const StoredIndex *stored);
 /* Sets the key to the value and signals `event`. */
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event);

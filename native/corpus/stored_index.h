@@ -2,7 +2,7 @@
  * the received parts.
  *
  * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas. It runs only if there
- * is work. Each server cleans at other times, because cleaning is not replicated. This is correct, because cleaning
+ * is work. The servers clean at different times, because cleaning is not replicated. This is correct, because cleaning
  * does not change the results, their order, the digest or saved data. Cleaning has one visible effect. A new document
  * with more than 4,096 distinct terms changes the document frequencies only with the cleaning (index.h). So rankings
  * use the earlier frequencies for a few milliseconds. While a child process of the server saves, the module does not
@@ -47,7 +47,7 @@ void stored_index_free(void *stored);
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
 
-/* The allocator and the key of the hash tables, for other structures of the library. */
+/* The module's allocator, and the random key of the hash functions. Watches need them, too. */
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 
@@ -62,7 +62,7 @@ bool stored_index_complete(StoredIndex *stored);
 /* Call it after a change of the index, so that the timer cleans the index. */
 void stored_index_changed(StoredIndex *stored);
 
-/* True: a complete index has no document, not even an open one. */
+/* True: a complete index has no documents and no open documents. */
 bool stored_index_is_empty(const StoredIndex *stored);
 size_t stored_index_memory(const StoredIndex *stored);
 /* The totals of all complete indexes. */

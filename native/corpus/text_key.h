@@ -12,12 +12,12 @@
 typedef struct TextKey {
     const char *name;
     size_t name_length;
-    size_t collection_length; /* the start of the name; 0: the default collection */
+    size_t collection_length; /* of the collection at the start of the name; 0: the default collection */
     const char *tag;          /* `{tag}`, the end of the key */
     size_t tag_length;
 } TextKey;
 
-/* The first bytes of every such key. Use it to skip other keys fast. */
+/* True: the key has the first bytes of these keys. Use it to skip other keys fast. */
 bool text_key_may_be(const char *key, size_t length);
 
 /* False: this is not the key of a text that belongs to a partition. */

@@ -18,7 +18,7 @@ static uint64_t last_token;
 
 /* ---- Dropped questions ---- */
 
-/* An empty name means many questions. */
+/* If `name` is NULL, any question of the key may have been dropped. */
 static void tell(void *context, const void *name, size_t length, size_t count) {
     const Watched *watched = context;
     size_t key_length;
@@ -96,7 +96,7 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
 
 /* ---- Work in steps ---- */
 
-/* Returns a key with questions to review or with memory to free. NULL: there is no such key. */
+/* Returns a key with questions to review or with memory to free. Returns NULL if no key has such work. */
 static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     RedisModuleString *key = NULL;
     Watched *watched;

@@ -9,11 +9,11 @@
  * A timer does two tasks in steps of at most a millisecond: the comparisons for long documents, and freeing the memory
  * of many dropped questions.
  *
- * The module compares only changes by QA.INDEX.PUT, QA.INDEX.DEL and the commands for documents in parts with each
- * question. Every other change of a key (load, restore, rename, move, flush, overwrite) drops all questions of the key.
- * Questions are only in memory. A restart drops them without a report, but clients notice the lost connection. A
- * replica compares replicated writes as its primary does, because it may have been a primary before and may still have
- * questions. */
+ * The module compares only the changes of QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE, QA.INDEX.EMBED and the commands
+ * for documents in parts with each question. Every other change of a key (load, restore, rename, move, flush,
+ * overwrite) drops all questions of the key. Questions are only in memory. A restart drops them without a report, but
+ * clients notice the lost connection. A replica compares replicated writes as its primary does, because it may have
+ * been a primary before and may still have questions. */
 #ifndef QA_WATCHED_H
 #define QA_WATCHED_H
 
@@ -39,8 +39,8 @@ int watched_on_load(RedisModuleCtx *ctx);
 Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key);
 void watched_end(Watched *watched, Index *index);
 
-/* Watches a question and returns its token. Returns 0 in two cases. The index has changed, and the change may change
- * the answer. Or the limit is reached, and this key has no question to drop. */
+/* Watches a question and returns its token. Returns 0 if the index has changed and the answer may be different. Also
+ * returns 0 if the limit is reached and this key has no question to drop. */
 uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question);
 uint64_t watched_token(RedisModuleString *key, const void *name, size_t length);
 

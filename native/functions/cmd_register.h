@@ -1,5 +1,5 @@
-/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list the server's sessions and registrations. Only the
- * worker calls these commands. The AOF and a primary also send QA.REGISTER. */
+/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list the server's sessions and registrations. Of all
+ * clients, only the worker may call these commands. The AOF and a primary also send QA.REGISTER. */
 #ifndef QA_CMD_REGISTER_H
 #define QA_CMD_REGISTER_H
 

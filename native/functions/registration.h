@@ -43,8 +43,7 @@ typedef struct Registration {
     int in_order;         /* CommandReader: its jobs run one at a time */
     long long timeout_ms; /* the time limit, in the form that jobs_submit_blocking expects */
     int own;              /* the class is `own`: its jobs never wait for jobs of user functions */
-    int cost_from;  /* the position of the first argument of a trigger that counts as one unit of cost; 0: no argument
-                       counts */
+    int cost_from;  /* the position of the first argument of a trigger that costs one unit; 0: no argument has a cost */
     int overflowed; /* the queue has dropped events since the last onregistered job */
     int paused;     /* StreamReader: 1 until RG.UNPAUSEREGISTRATIONS */
     /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. 0:

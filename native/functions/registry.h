@@ -7,7 +7,7 @@
 
 #include "functions/session.h"
 
-/* The ids of removed registrations. scripts/gears/tombstones.c provides these functions. */
+/* The functions for the ids of removed registrations (tombstones). scripts/gears/tombstones.c provides them. */
 typedef struct RegistryTombstones {
     int (*has)(RedisModuleString *id);
     size_t (*count)(void);
@@ -49,7 +49,7 @@ void registry_replace_session(Session *old, Session *session);
 void registry_clear(void);
 
 /* Returns NULL, or an error line (to be freed) if a registration of `session` conflicts with another registration.
- * Compares with all registrations except those of `old`. */
+ * Compares with all registrations except the registrations of `old`. */
 RedisModuleString *registry_check_conflicts(const Session *session, const Session *old);
 /* Returns NULL, or an error line (to be freed) if a registration of `session` was removed and must not return. */
 RedisModuleString *registry_check_tombstones(const Session *session);

@@ -45,8 +45,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     registry_tombstones()->save(rdb);
 }
 
-/* Without sessions, saves nothing, so that a server without the module can load the file. Old servers do not call this
- * function. */
+/* Without sessions and tombstones, saves nothing, so that a server without the module can load the file. Old servers do
+ * not call this function. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (registry_sessions() || registry_tombstones()->count()) aux_save(rdb, when);
 }

@@ -11,7 +11,7 @@ void codes_prepare(void);
 uint8_t code_of(uint32_t frequency, uint32_t length);
 
 /* A score is the sum of weight * idf over the terms of the question, plus a part for the edges between the terms. `sum`
- * is the sum of weight * idf. `roots` is the sum of their square roots. */
+ * is the sum of weight * idf. `roots` is the sum of the square roots of weight * idf. */
 
 static const double EDGES = 0.3 * 0.5;
 static const double SAFETY = 1 + 1e-12;
@@ -20,7 +20,7 @@ double term_idf(double sentences, double frequency);
 
 static inline double score_of(double sum, double roots) { return sum + EDGES * (roots * roots - sum); }
 
-/* An upper bound of a score for sums that were added in another order. */
+/* An upper bound of a score for sums that were added in a different order. */
 static inline double bound(double sum, double roots) { return score_of(sum, roots) * SAFETY; }
 
 #endif

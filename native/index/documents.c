@@ -110,9 +110,9 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 /* ---- Forward lists ---- */
 
 /* A forward list contains the terms of a document, so that removing the document needs no search. The term numbers are
- * in groups and ascend within a group. A 0 byte starts a group. A term is a varint: twice the difference to the
- * previous term. For a term in several sentences, the varint is 1 larger, and a second varint follows: the number of
- * sentences minus 2. */
+ * in groups and ascend within a group. A 0 byte separates two groups. A term is a varint: twice the difference from the
+ * previous term number, which is -1 at the start of a group. If the term is in several sentences, the varint is 1
+ * larger, and a second varint follows: the number of sentences minus 2. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;

@@ -33,7 +33,8 @@ static bool check_form(const IndexEmbedding *embedding, char problem[INDEX_PROBL
     return false;
 }
 
-/* True: the document may get vectors of the encoder, which then replace its present vectors. */
+/* True: the document may get vectors of the encoder, because the index has the encoder already, or has fewer than
+ * INDEX_MAX_ENCODERS encoders when the document's present vectors are removed. */
 static bool has_place(const Index *index, const Document *document, uint32_t encoder) {
     uint32_t others = 0;
     if (encoder != NO_ENCODER) return true;

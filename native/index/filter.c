@@ -16,9 +16,9 @@
  *   has a field in it: `a` is not null if there is a field `a.b`.
  * - An array satisfies ==, `in` and the other comparisons if any of its values does. != is the opposite of ==, and `not
  *   in` is the opposite of `in`.
- * - Values of different types are unequal and not comparable. Numbers and dates have an order. A filter with <, <=, >
- *   or >= and a string or a boolean is invalid, as in Haystack. A caller must first convert a date in a string to a
- *   date.
+ * - Values of different types are unequal and not comparable. Only numbers and dates can be compared with <, <=, > and
+ *   >=. With a string or a boolean, these comparisons are invalid, as in Haystack. A caller must first convert a date
+ *   in a string to a date.
  *
  * The tree is an array of nodes in the order of the bytes. Each node has the number of the first node after its
  * subtree. */
@@ -44,7 +44,7 @@ struct IndexFilter {
     Node nodes[INDEX_MAX_FILTER_NODES];
 };
 
-enum { SET_VALUES = 8 }; /* fewer values are compared one by one */
+enum { SET_VALUES = 8 }; /* up to this number, values are compared one by one */
 
 static int64_t date_at(const uint8_t *at) {
     uint64_t bits = 0;

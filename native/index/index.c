@@ -54,7 +54,8 @@ IndexCounts index_counts(const Index *index) {
     return counts;
 }
 
-/* Not the key of the index, which differs on each server. Replicas must compute the same digest. */
+/* This is not the key of the index, which is different on each server, because replicas must compute the same
+ * digest. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
 /* The digest does not depend on the division of the vectors into parts. */

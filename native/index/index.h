@@ -12,8 +12,8 @@
  * its document (runs.c). An id that is in no run is dead.
  * - dictionary.c: a term has a number and an entry of 20 bytes. The entry has the position of the term's bytes, the
  *   number of live sentences that contain it, and its postings if they fit into 11 bytes (1 to 3 postings).
- * - postings.c: up to 127 postings are in a buffer of varints. With more postings, each full 128 are in a block, and
- *   the rest is in the buffer.
+ * - postings.c: up to 127 postings are in a buffer of varints. If there are more postings, every 128 postings form a
+ *   block, and the rest is in the buffer.
  * - blocks.c: a block has 128 differences of the same width in bits, and 128 codes. The directory of the list has the
  *   last id and the best code of each block.
  * - documents.c: a document has its id, fields, counts and a forward list. The forward list has the numbers of the
@@ -23,9 +23,10 @@
  * WEIGHTS ARE QUANTIZED. A weight is the BM25 weight without idf, in 8 bits. The error is at most 0.94 % for weights
  * from 0.02 (codes.c). More bits would cost too much memory, because the code is already half of a posting.
  *
- * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, with edges. It uses no heuristic.
- * Of two sentences with equal scores, the lower id wins. A score is a sum of doubles in the order of the query's terms;
- * sqrt(w) * sqrt(idf) replaces sqrt(w * idf).
+ * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, with edges. It uses no heuristic,
+ * unless it would have to read too many vectors (`scan_bytes` of IndexVector). Of two sentences with equal scores, the
+ * lower id wins. A score is a sum of doubles in the order of the query's terms; sqrt(w) * sqrt(idf) replaces
+ * sqrt(w * idf).
  * The counts of sentences and terms are always exact. A commit makes a whole document visible at once, and a removal
  * makes it invisible at once. Both write only the document's state (one word), which queries read.
  * Document frequencies may lag. begin, commit, abort and remove each process WORK_PER_CALL (4,096) entries of forward
@@ -200,7 +201,7 @@ typedef struct IndexEncoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
     uint64_t documents;       /* with complete vectors */
-    uint64_t passages, bytes; /* of all documents, also with incomplete vectors */
+    uint64_t passages, bytes; /* of all documents, even if their vectors are incomplete */
 } IndexEncoder;
 
 /* Lists the encoders whose vectors are attached to documents. Returns their number. */
@@ -239,7 +240,7 @@ typedef struct IndexQuery {
     const IndexTerm *terms; /* distinct */
     size_t count;
     size_t k;
-    bool global;               /* weight by `sentences` and the terms' frequencies, not by those of the index */
+    bool global;               /* weight by `sentences` and the terms' frequencies, not by the counts of the index */
     uint64_t sentences;        /* of the whole corpus */
     const IndexFilter *filter; /* NULL: no filter */
     uint64_t since;            /* the lowest sentence id to rank */
@@ -254,11 +255,11 @@ typedef struct IndexHit {
     const void *document; /* its id; valid until the index is changed */
     uint32_t document_length;
     uint32_t sentence;
-    double score;                        /* by words; 0: the sentence contains no term of the question */
-    double total;                        /* the score of the ranking */
-    uint64_t place;                      /* the place of the document; each version of a document has another place */
-    double cosine;                       /* with a vector; NAN: the sentence has no vector of this encoder */
-    uint32_t passage, passage_sentences; /* the first sentence of its passage, and their number */
+    double score;   /* by words; 0: the sentence contains no term of the question */
+    double total;   /* the score of the ranking */
+    uint64_t place; /* the place of the document; a document that is added again gets a different place */
+    double cosine;  /* with a vector; NAN: the sentence has no vector of this encoder */
+    uint32_t passage, passage_sentences; /* the passage's first sentence, and the number of its sentences */
 } IndexHit;
 
 /* The result of a ranking. The caller provides the arrays: k hits, k rows with a weight for each term of the query, and
@@ -290,8 +291,8 @@ IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDo
 
 /* Lists documents in the order of index_begin(), from *cursor on, and advances the cursor. A cursor is 0 at the start
  * and at the end. Returns at most `count` documents that satisfy the filter (NULL: all documents). Stops after `steps`
- * runs, so it may return fewer. If a document stays in the index, a complete listing returns it exactly once. A cursor
- * stays valid, even across index_save(). */
+ * runs, so it may return fewer documents. If a document stays in the index, a complete listing returns it exactly once.
+ * A cursor stays valid, even across index_save(). */
 size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
                   IndexDocument *documents, size_t count);
 
@@ -415,7 +416,8 @@ typedef void (*IndexDropped)(void *context, const void *name, size_t length, siz
 
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
-/* Watches a question. At `limit` questions, the oldest is dropped. Returns false, and changes nothing, in these cases:
+/* Watches a question. If `limit` questions are already watched, drops the oldest question. Returns false, and changes
+ * nothing, in these cases:
  * - The index has changed since the ranking, and the change may change the answer.
  * - The commit of an open document would change the answer.
  * - The terms of a long document are still being counted.
@@ -442,9 +444,9 @@ void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_
  * - To replace only the fields of a document: index_watch_changing() before the change, then index_watch_settle(). This
  *   drops questions that were answered from the document, and questions whose filter accepts the document only with the
  *   new fields.
- * - For every other write, in this order: index_watch_removing() before the removal of a document. index_watch_adding()
- *   for valid new sentences before their commit. index_watch_committing() before the commit of a document whose parts
- *   were added in earlier writes. index_watch_settle() at the end, which reports the dropped questions.
+ * - For every other write: index_watch_removing() before the removal of a document, index_watch_adding() for valid new
+ *   sentences before their commit, index_watch_committing() before the commit of a document whose parts were added in
+ *   earlier writes, and at the end index_watch_settle(), which reports the dropped questions.
  *
  * index_watch_settle() also counts overdue terms, so that frequencies are exact while questions are watched. If this
  * takes more than some milliseconds, it stops. Then the caller must call index_watch_review() until it returns false.

@@ -238,7 +238,7 @@ static bool load_passages(Reader *reader, Document *document, uint32_t encoder, 
     return true;
 }
 
-/* The documents ascend. */
+/* The documents must be in ascending order. */
 static bool load_vectors(Reader *reader, uint8_t kind) {
     Index *index = reader->index;
     uint8_t digest[INDEX_DIGEST];
@@ -261,7 +261,7 @@ static bool load_vectors(Reader *reader, uint8_t kind) {
 
 /* ---- The whole ---- */
 
-/* True: if an open document gets further sentences, its counts still fit into a payload. */
+/* True: if an open document gets more sentences, its counts still fit into a payload. */
 static bool may_grow(const Index *index) {
     for (const IndexPending *pending = index->pending; pending; pending = pending->next)
         if (pending->document->terms > (uint64_t)pending->document->sentences * INDEX_MAX_LENGTH) return false;

@@ -1,4 +1,5 @@
-/* Cleaning in steps: first overdue work. Then, if an eighth of the postings are dead, a sweep over all terms.
+/* Cleans the index in steps. Does overdue work first. Then, if at least MIN_DEAD postings and an eighth of all postings
+ * are dead, sweeps all terms.
  *
  * A sweep reads the counts of each entry, and reads the lists that have dead postings. It frees the numbers of terms
  * without postings. The forward list of a document with overdue work still contains such numbers. So the sweep starts

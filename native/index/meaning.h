@@ -42,8 +42,8 @@ void meaning_close(Meaning *meaning);
 /* Allocates space for about this number of passages. Call it before the first scan. */
 void meaning_reserve(Meaning *meaning, size_t passages);
 
-/* Computes the cosines of the passages in a range of ids. Ranges must ascend. Passages of documents that `admits`
- * refuses count as missing. */
+/* Computes the cosines of the passages in a range of ids. The ranges of successive calls must ascend. If `admits`
+ * returns false for a document, its passages are treated as passages without vectors. */
 typedef bool (*MeaningAdmits)(void *context, uint32_t document);
 void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context);
 
@@ -74,7 +74,8 @@ double meaning_of_sentence(const Meaning *meaning, const Document *document, uin
  * no passages. */
 double meaning_of_document(const Meaning *meaning, const Document *document);
 
-/* Returns how many bytes of vectors a scan of these documents reads. `documents` NULL: of all documents. */
+/* Returns the number of bytes of vectors that a scan of these documents reads. If `documents` is NULL, the scan reads
+ * all documents. */
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);
 
 #endif

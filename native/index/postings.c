@@ -210,7 +210,7 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Live postings that do not form a block yet: less than one block, plus one more block. */
+/* Live postings that were not written to a block yet: fewer than one block has, plus the postings of the next block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];

@@ -40,7 +40,7 @@ typedef struct Anchor {
 
 enum { NO_LINK = 0xffffffff };
 
-/* The term or document of one question. */
+/* A term or a document of one question. */
 typedef struct Use {
     Anchor *anchor;
     uint32_t link; /* the index of its link in the anchor, or NO_LINK */

@@ -3,7 +3,7 @@
  * BOUNDS. A score is sum + EDGES * (roots^2 - sum), with EDGES below 1, so it grows with every weight. Therefore upper
  * bounds of the weights of a sentence give an upper bound of its score. The terms are in ascending order of their
  * maximum contribution. If the lowest terms together cannot lift a sentence above the current k-th best score, they are
- * not essential: every new hit contains another term.
+ * not essential: every new hit must contain one of the other terms.
  *
  * WINDOWS. The search divides the ids into windows. In each window it finds the essential terms from the maxima of the
  * blocks that overlap the window. Often no term is essential. Then the search skips the window and decodes no block.
@@ -17,9 +17,9 @@
  * in the window to the bound. A first hit has no score by words yet. The search replaces it by the same sentence with
  * its score by words, or, with `distinct`, by a better sentence of its passage.
  *
- * EXACTNESS. Bounds are sums in another order than the score. So SAFETY raises them by more than the possible rounding
- * error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on every
- * machine. */
+ * EXACTNESS. Bounds are sums in a different order from the score. So SAFETY raises them by more than the possible
+ * rounding error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on
+ * every machine. */
 #include "index/structure.h"
 
 #include <math.h>
@@ -103,7 +103,7 @@ typedef struct Ranker {
 
 /* ---- Cursors ---- */
 
-/* Moves to the first block that may contain the id or a higher one. */
+/* Moves to the first block that may contain the id or a higher id. */
 static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
     const View *view = &cursor->view;
     uint32_t block = cursor->block, step = 1;
@@ -636,8 +636,8 @@ static void add_meaning(const Ranker *ranker, Chosen *chosen) {
     chosen->passage = (uint64_t)place.document << 32 | first;
 }
 
-/* For an index with too many vectors to read. Finds the best sentences by words, and then ranks only these by words and
- * meaning. */
+/* Ranks without reading all vectors, because there are too many. Finds the best sentences by words, and then ranks only
+ * these sentences by words and meaning. */
 static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
     Meaning *meaning = ranker->meaning;

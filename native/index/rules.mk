@@ -1,4 +1,4 @@
-# Builds of the index without the server: unit tests and a slice of fuzzing for `check`, the library that tests/index
+# Builds of the index without the server: unit tests and a short fuzz run for `check`, the library that tests/index
 # calls, the long fuzz run and the benchmark.
 INDEX_PARTS := $(patsubst %.c,%.o,$(wildcard index/*.c))
 INDEX_TESTS := test_index test_index_parts test_index_load test_index_sentences

@@ -12,7 +12,7 @@ typedef struct Place {
 } Place;
 
 Place runs_find(const Index *index, uint64_t id);
-/* Returns the first run that ends after the id. `document` is NO_ITEM at the end. */
+/* Returns the first run that ends after the id. If there is no such run, `document` is NO_ITEM. */
 Place runs_from(const Index *index, uint64_t id);
 /* A position in the runs, for a loop over many runs. It is valid until the runs change. */
 typedef struct RunsAt {
@@ -21,7 +21,7 @@ typedef struct RunsAt {
 
 /* Returns the position of the first run with this id or a higher id. */
 RunsAt runs_at(const Index *index, uint64_t id);
-/* Reads the run at the position and moves to the next run. False: there is no run. */
+/* Reads the run at the position and moves to the next run. False: there is no run at the position. */
 bool runs_next(const Index *index, RunsAt *at, Place *place);
 /* Adds a run of ids at the end. If the ids continue the last run, that run is extended instead. */
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence);

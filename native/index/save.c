@@ -4,10 +4,10 @@
  * - Runs in the order of their ids. 'd' is the first run of a live document: gap after the previous run, sentences in
  *   this run, total length of the document in terms, length of its id, the id, length of its fields, the fields.
  * - 'o' is the same as 'd', for an open document.
- * - 'r' is a further run of a document: gap, sentences, ordinal of its document in the payload.
+ * - 'r' is a later run of a document: gap, sentences, ordinal of its document in the payload.
  * - 'n': the next free id.
- * - Terms, each 't': length, bytes, number of postings, and for each posting the difference to the previous id and the
- *   code.
+ * - Terms, each 't': length, bytes, number of postings, and for each posting the difference from the previous id, and
+ *   the code.
  * - 'v' for each document with vectors, in the order of the documents: ordinal of the document, digest of the encoder,
  *   dimensions, passages of the document, saved passages, then for each saved passage: gap in sentences after the
  *   previous passage, sentences, scale (4 bytes), vector.

@@ -6,8 +6,8 @@
  *
  * Numbers are varints of at most three bytes. Each byte has seven bits of the number, the lowest bits first. The top
  * bit is set in all bytes except the last byte. Terms ascend, so a comparison with the previous term finds a duplicate.
- * A document has less than 2^32 sentences, each with less than 2^16 terms. So the sum of the lengths cannot exceed the
- * limit of load.c. */
+ * A document has fewer than 2^32 sentences, each with fewer than 2^16 terms. So the sum of the lengths cannot exceed
+ * the limit of load.c. */
 #include "index/sentences.h"
 
 #include "index/documents.h"

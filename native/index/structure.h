@@ -89,7 +89,7 @@ typedef struct Tail {
     uint64_t max : 8;
     uint64_t count : 8;
     uint16_t used, capacity;
-    uint8_t bytes[]; /* for each posting the difference to the previous id as a varint, then the code */
+    uint8_t bytes[]; /* for each posting the difference from the previous id as a varint, then the code */
 } Tail;
 
 typedef struct List {
@@ -151,7 +151,7 @@ typedef struct Vectors {
     Passage passages[];     /* `count` passages, then `count` vectors */
 } Vectors;
 
-/* An encoder whose vectors some documents have. Without such documents, the entry is free. */
+/* An encoder. If no document has vectors of it, another encoder can reuse the entry. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
@@ -251,7 +251,7 @@ struct Index {
     Encoder *encoders;
     uint32_t encoder_count;
     Embedded *embedded;      /* a ring of RECENT_EMBEDDED; NULL: no vectors have changed yet */
-    uint64_t embedded_count; /* the number of all changes of vectors; the ring has the last of them */
+    uint64_t embedded_count; /* the number of all changes of vectors; the ring has the last of these changes */
     uint64_t embedded_from;  /* a ranking with a lower next id does not include changes that the ring has overwritten */
 
     bool sweeping;

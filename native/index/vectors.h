@@ -12,9 +12,9 @@ static inline size_t vector_bytes(uint32_t dims) { return (dims + VECTOR_STEP - 
 /* The vectors of one part. */
 static inline const int8_t *part_values(const Vectors *part) { return (const int8_t *)(part->passages + part->count); }
 
-/* Returns the index of an encoder whose vectors documents have, or NO_ENCODER. */
+/* Returns the index of the encoder with this digest. NO_ENCODER: no document has vectors of it. */
 uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
-/* Like encoder_find(), but adds a missing encoder. NO_ENCODER: the index already has INDEX_MAX_ENCODERS. */
+/* Like encoder_find(), but adds a missing encoder. NO_ENCODER: the index already has INDEX_MAX_ENCODERS encoders. */
 uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t dims);
 
 /* True: rankings use the vectors of this document for questions of this encoder. */

@@ -48,13 +48,13 @@
 #include "index/sentences.h"
 #include "index/vectors.h"
 
-/* The most questions that a write checks, which takes some milliseconds. A write drops further questions without a
- * check. */
+/* The maximum number of questions that a write checks, which takes some milliseconds. If a write concerns more
+ * questions, it drops them without a check. */
 enum { LOOKS_PER_WRITE = 100000 };
 /* The terms of a forward list up to REVIEW_BYTES are looked up one by one, which takes 1 to 2 ms. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
-/* The most overdue terms that a write counts, which takes about 2 ms. */
+/* The maximum number of overdue terms that a write counts, which takes about 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
 
 /* Counts overdue terms. True: frequencies are exact. */
@@ -108,7 +108,7 @@ static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, Ind
     return false;
 }
 
-/* True: the ranking has the same result now, and still after the commit of the open documents. */
+/* True: the ranking has the same result now, and will have it after the commit of the open documents. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -458,7 +458,7 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);
     }
-    /* Looking up the terms of a long list takes too long. So this checks only the filter of each question. */
+    /* Looking up the terms of a long list takes too long. So this drops every question that has a filter. */
     if (document->forward_bytes > REVIEW_BYTES)
         for (Question *question = watch->oldest, *next; question; question = next) {
             next = question->newer;

@@ -1,5 +1,5 @@
-/* A worker may still work on a cancelled job. Until the worker stops, the job blocks the next job of its order and
- * counts against the limits of its user. The record of the job ends in one of these cases:
+/* A worker may still work on a cancelled job. Until the worker stops, the job blocks the next job of its order
+ * (order.h) and counts against the limits of its user. The record of the job ends in one of these cases:
  * - The worker reports the end of the job.
  * - The worker dies.
  * - The worker does not stop in time. Then the module kills the worker. */
@@ -17,8 +17,8 @@ typedef struct Cancelled {
     RedisModuleTimerID timer;
     int was_paused;
     uint64_t told_at;   /* the number of QA.NEXT calls when the module sent the notice; 0: not sent yet */
-    long long later_ms; /* ms that the worker may continue after it has got the notice: if the client left early, the
-                         * time until the deadline */
+    long long later_ms; /* ms that the worker may continue after it has got the notice. If the client left early, this
+                           is the time until the deadline */
     Order *order;       /* the job's order, whose next job must wait; or NULL */
     Queue *queue;
     QueueHold hold;

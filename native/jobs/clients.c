@@ -1,7 +1,7 @@
 /* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). The server records the keys that it reads while it serves a client. A
- * client that missed a key waits until its job ends. Then the server must record it as a reader of the key. But a
- * module's reply to a blocked client is not recorded. The exception is a client that is blocked on a key that becomes
- * ready. So on Redis 7.2 and later and on Valkey, the module uses this sequence:
+ * client that missed a key waits until its job ends. Then the server must record it as a reader of the key. But the
+ * server records no keys while a module replies to a blocked client. The exception is a client that is blocked on a key
+ * that becomes ready. So on Redis 7.2 and later and on Valkey, the module uses this sequence:
  * 1. It blocks a client that tracks keys on the key that the client has missed.
  * 2. When the job ends, it signals the key as ready.
  * 3. The server calls JOB_Read while it serves the client, and JOB_Read reads the key.

@@ -27,7 +27,7 @@ typedef struct Job {
     RedisModuleTimerID unserved;
     QueuePlace place;     /* its place in the fair queue */
     long long timeout_ms; /* 0: no timeout */
-    uint64_t deadline_us; /* 0: the job has no deadline, or none yet */
+    uint64_t deadline_us; /* 0: the job has no deadline, or no deadline yet */
     RedisModuleTimerID timer;
     uint64_t queued_us;
     uint64_t started_us; /* 0: it has not been handed out */

@@ -230,7 +230,7 @@ static void start(Job *job) {
 void jobs_asked(void) { cancelled_asked(); }
 
 /* Returns the time when the job arrived, in microseconds of CLOCK_MONOTONIC. The worker compares this time with its own
- * clock. The server's own clock may be another clock. */
+ * clock. The server's own clock may be a different clock. */
 static long long came_us(const Job *job) {
     struct timespec now;
     if (!job->id || clock_gettime(CLOCK_MONOTONIC, &now)) return 0;

@@ -4,7 +4,7 @@
  * (job.h). qa_commands.c gives jobs to the worker and receives their results. The files of this room:
  *   jobs.c       submits, starts and ends jobs, and enforces deadlines
  *   queues.c     the queues, and the retries after a worker's death
- *   clients.c the waiting clients
+ *   clients.c    the waiting clients
  *   cancelled.c  cancelled jobs that the worker may still work on
  * This room does not include the rooms above it. It calls the worker through JobsWorker. */
 #ifndef QA_JOBS_H
@@ -59,9 +59,9 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity);
 /* Ends the job with the result that QA.DONE reports. 0: no job with this id is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
 
-/* Call it when the worker has died. Its jobs return to the queue. A job whose worker has died before fails. `innocent`
- * 1: the module killed the worker because of a cancelled job, so this death does not count against the other jobs.
- * Needs a context that may write keys. */
+/* Call it when the worker has died. Its jobs return to the queue. If a worker has already died on a job before, the job
+ * fails. `innocent` 1: the module killed the worker because of a cancelled job, so this death does not count against
+ * the other jobs. Needs a context that may write keys. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
 
 size_t jobs_queued_clients(void);

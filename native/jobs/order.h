@@ -29,8 +29,9 @@ size_t order_kept(void);
 /* The number of waiting nodes in the order with this name. */
 size_t order_kept_of(RedisModuleString *name);
 
-/* `besides` is the number of nodes of the caller. If the longest order has at least two nodes more, returns its newest
- * node; otherwise NULL. The caller removes the node from the order's queue. */
+/* `besides` is the number of nodes that already wait for the caller. If the longest order has at least two waiting
+ * nodes more than `besides`, returns the newest node of this order; otherwise NULL. The caller removes the node from
+ * the order's queue. */
 QueueNode *order_rival(size_t besides);
 
 #endif

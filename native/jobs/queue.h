@@ -9,7 +9,7 @@
  * LIMITS. An item is outstanding between its pop and its release. Fair turns would have no effect if the owner had many
  * popped items in progress. So the queue limits the outstanding cost of each flow that has neighbors. The limit is the
  * cost of the largest recent item of a neighbor, and at least `shared`. Each flow may always have one outstanding item.
- * A flow counts as a neighbor until it has been empty for `linger`.
+ * A flow is a neighbor until it has been empty for `linger`.
  *
  * MEMORY AND TIME. The queue does not depend on the server. The owner allocates the nodes as part of its own items, so
  * a push to an existing flow allocates no memory. An operation takes O(log flows), except queue_rival, which scans all
@@ -71,12 +71,12 @@ void queue_limit(Queue *queue, QueueLimits limits);
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Puts a popped item back at the front of its flow. This flow is then the next. */
+/* Puts a popped item back at the front of its flow. The next item is then popped from this flow. */
 void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
 /* 1: an item may be popped. */
 int queue_ready(Queue *queue);
 /* Returns the next item. The item is outstanding until its hold is released. NULL: the queue is empty, or the limits
- * allow no further item. */
+ * allow no more items. */
 QueueNode *queue_pop(Queue *queue);
 /* Makes an item outstanding without a pop, as if it had been popped from this place. The item is in no queue. The
  * limits do not apply. */
@@ -86,7 +86,8 @@ void queue_remove(Queue *queue, QueueNode *node);
 
 /* For a full queue: returns the item to remove so that an item with this place can enter. From the top level down, the
  * function compares the flow of this place with the largest flow of the level. If the largest flow has at least two
- * items more, the function returns its newest item. NULL: there is no such level. */
+ * items more than the flow of this place, the function returns the newest item of the largest flow. NULL: there is no
+ * such level. */
 QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 
 size_t queue_length(const Queue *queue);

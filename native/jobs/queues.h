@@ -28,11 +28,12 @@ typedef struct JobsCapacity {
 void queues_on_load(void);
 void queues_attach(void (*wake)(void));
 
-/* Queues a new job. If its order has a running job, the new job first waits in the order. */
+/* Queues a new job. An order (order.h) runs its jobs one after the other. If the order of this job has a running job,
+ * the new job first waits in the order. */
 void queues_add(Job *job, QueueName name);
 /* Queues a notice; 0: too many notices are queued, and `data` has been freed. */
 int queues_notify(const JobClass *class, void *data);
-/* Queues a job whose worker has died. `innocent` 1: the worker was killed because of another job. */
+/* Queues a job whose worker has died. `innocent` 1: the worker was killed because of a different job. */
 void queues_again(Job *job, int innocent);
 void queues_remove(Job *job);
 
@@ -58,8 +59,8 @@ size_t queues_length(QueueName name);
 QueueName queues_of_client(const JobClass *class);
 size_t queues_functions(void); /* including jobs that wait in an order */
 size_t queues_bulk(void);      /* the number of jobs of clients that do bulk work */
-/* The number of users that have, or had in the last LINGER_MS, jobs of own functions, or jobs of models. Returns the
- * larger of both numbers. */
+/* Counts the users that have, or had in the last LINGER_MS, jobs of own functions, and the users of jobs of models in
+ * the same way. Returns the larger of both numbers. */
 size_t queues_users(void);
 size_t queues_ahead(void); /* the total cost of clients' jobs in the worker */
 

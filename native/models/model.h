@@ -29,7 +29,8 @@ extern const RunnableClass model_class;
 /* Returns a model without names, with a new ref and one reference. Takes ownership of `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
-/* Returns NULL, or an error line if the model has another number of inputs or outputs. */
+/* Returns NULL, or an error line if the model has a different number of inputs or outputs. Accepts all numbers while
+ * the names of the model are unknown. */
 const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
 
 /* ---- Models behind keys ---- */

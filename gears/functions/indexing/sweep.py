@@ -231,7 +231,7 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers whose keys have a different form: at the worker's start, and in partitions from other shards."""
+        """Delete answers with keys of a different form: at the worker's start, and in partitions from other shards."""
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(
