@@ -5,8 +5,8 @@
  *   server/     the API of the server, settings, keys, arguments, replies, and the links of the worker
  *   jobs/       the queue of the work for the worker, and the clients that wait for it
  *   models/     models behind keys, and the commands that store them
- *   corpus/ indexes behind keys, the QA.INDEX.* commands, writes of documents, and notes of changed texts functions/
- *   registrations, and their callers: events, the keymiss hook, triggers
+ *   corpus/     indexes behind keys, the QA.INDEX.* commands, writes of documents, and notes of changed texts
+ *   functions/  registrations, and their callers: events, the keymiss hook, triggers
  *   worker/     the worker process and its commands
  * The scripts wing implements RedisGears and RedisAI for the scripts of users:
  *   scripts/gears/  RG.* commands, their administration of registrations, streams, atomic blocks
@@ -28,8 +28,8 @@
  * The worker is a separate process for long work. supervisor.c starts it with posix_spawn. It does not use fork,
  * because a fork copies page tables, and its duration grows with the data set. The worker is an ordinary client of the
  * server. It can crash, hang or send wrong replies. A crash closes the control socket. A hang shows as missing
- * heartbeats, or as a job that passes its deadline. A wrong reply is a parse error. In each case the affected jobs end
- * with an error, and the module kills the worker if necessary.
+ * heartbeats, or as a job that passes its deadline. A wrong reply causes a parse error. In each case the affected jobs
+ * end with an error, and the module kills the worker if necessary.
  *
  * OWNERSHIP. A Job (job.h) owns its data and the client that waits for it. It has one state at a time: queued, running,
  * or ended with a pending reply to its client. When a client leaves, its job ends. If this job was running, cancelled.c

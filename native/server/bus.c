@@ -3,7 +3,7 @@
  * cluster's key.
  *
  * THE KEYS are in bus_keys.c. Without a key, servers exchange no messages. A key of the source KEY_USER works only for
- * clusters on one machine, because each machine has another key.
+ * clusters on one machine, because each machine has a different key.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
  * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).

@@ -153,7 +153,7 @@ def test_a_partition_of_another_layout_is_reindexed_once(shards: Shards) -> None
     answer = shards.ask(name, 1, "Who swam?")
     assert answer is not None
     assert (answer["sentence"], answer["sentence_start"]) == ("They swam.", 26)
-    assert "has another layout" in node.log.read_text(errors="replace")
+    assert "has a different layout" in node.log.read_text(errors="replace")
     reindexed = node.log.read_text(errors="replace").count("documents are reindexed (")
     assert reindexed
     shards.register("UPGRADE")

@@ -18,7 +18,8 @@ typedef struct Scan {
     long found;
 } Scan;
 
-/* Skips a value that its key no longer has; a job may still use it. Also skips values in other databases. */
+/* Skips a value that is no longer in its key, for example because only a job still uses it. Also skips values in other
+ * databases. */
 static void visit_scanned(Runnable *runnable, void *data) {
     Scan *scan = data;
     RedisModuleString *name = RedisModule_CreateString(scan->ctx, runnable->key.data, runnable->key.length);

@@ -6,7 +6,7 @@
 #include "scripts/ai/run_args.h"
 #include "scripts/ai/script_args.h"
 
-/* The arguments of AI.DAGEXECUTE before the operations. Positions in argv. */
+/* The positions in argv of the arguments of AI.DAGEXECUTE before the operations. */
 typedef struct DagSpec {
     ArgRange load, persist;
     int routing; /* 0: missing */

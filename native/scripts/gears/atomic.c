@@ -35,7 +35,7 @@ static void reset(void) {
     length = capacity = 0;
 }
 
-/* >0: bytes read, 0: the socket is closed, -1: no bytes yet. */
+/* Returns the number of bytes read; 0: the socket is closed; -1: no bytes have arrived yet. */
 static int receive(int fd) {
     if (capacity - length < CHUNK) {
         capacity = capacity ? capacity * 2 : 4 * CHUNK;
@@ -87,8 +87,8 @@ static Wait wait_for(int fd, short what, uint64_t end_us) {
     }
 }
 
-/* Sends a reply. After a partial reply, the worker cannot match replies to requests. So the socket then counts as
- * closed. */
+/* Sends a reply. After a partial reply, the worker cannot match replies to requests. So the function then returns
+ * CLOSED. */
 static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     while (size) {
         ssize_t sent = write(fd, data, size);

@@ -65,8 +65,8 @@ static int is_session_id(RedisModuleString *id) {
     return length && length <= MAX_SESSION_ID && strspn(text, ALLOWED) == length;
 }
 
-/* Reads an option with a value. 1: done. 0: the argument is another option. -1: the value is missing, and the function
- * has replied with an error. */
+/* Reads an option with a value. 1: done. 0: the argument is a different option. -1: the value is missing, and the
+ * function has replied with an error. */
 static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString **argv, int argc, int *at,
                        RedisModuleString **value) {
     if (strcasecmp(RedisModule_StringPtrLen(argv[*at], NULL), name)) return 0;

@@ -74,8 +74,8 @@ static long long next_order(const Registration *registration, int paused) {
     return order <= MAX_PAUSE_ORDER ? order : MAX_PAUSE_ORDER - !!paused;
 }
 
-/* Applies an order to pause or to resume. 0: there is no such registration, or it already has this order or a later
- * order. */
+/* Applies an order to pause or to resume. 0: there is no such registration, it is not a StreamReader, or it already has
+ * this order or a later order. */
 static int apply_order(RedisModuleString *id, long long order) {
     Registration *registration = registry_find(id);
     if (!registration || registration->source != SOURCE_STREAM || order <= registration->pause_order) return 0;

@@ -11,8 +11,8 @@
 #include "server/config.h"
 
 /* A setting of RedisGears or RedisAI. RG.CONFIGSET stores it, and RG.CONFIGGET shows it. The worker applies some of
- * them
- * (`GearsSettings`). Names outside this table are the user's own settings, which functions read with configGet(). */
+ * them (`GearsSettings`). Names outside this table are the user's own settings, which functions read with
+ * configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset; /* "" if `value` has the preset, or if the setting is a text */
