@@ -207,7 +207,7 @@ async def test_the_characters_of_all_requests_together_are_bounded(monkeypatch: 
 
     waiting = [send(60), send(40)]
     with pytest.raises(
-        QueueFull, match=r"of 100 characters; this request has 2 more, and the limit of all together is 100"
+        QueueFull, match=r"of 100 characters; this request has 2 more, and the limit of all requests together is 100"
     ):
         await send(2)
     free.set()
