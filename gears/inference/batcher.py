@@ -9,6 +9,9 @@ Background items (vectors of documents) run only after a pause without other ite
 question sends its next sentences shortly after it has got the last answers. A background item that has waited for
 `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
+The vectors of questions run first, because they are short, and the ranking waits for them. They cannot stop other
+work, because the module limits how many of them a user can have in the worker.
+
 Threads: only the event loop may call `submit` and get results. Other threads use `call_blocking`. The event loop and
 the threads of the device share the queue, with one lock. Only the threads of the device use the models and their
 arrays.
@@ -188,6 +191,26 @@ class Batcher:
         with self._wake:
             self._shared.background.append(item)
             self._wake.notify()
+        return await self._result(item)
+
+    async def run_first(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
+        """Run a token model before all waiting items.
+
+        This is for short runs on which longer work depends, such as the vector of a question.
+
+        Raises:
+            QueueFull, InvalidInput, InferenceFailed, CancelledError: as `run`.
+        """
+        self._check_capacity()
+        item = Item(model, model.check(arrays), self._loop.create_future())
+        item.rows, item.length = item.arrays[0].shape
+        with self._wake:
+            self._shared.items.appendleft(item)
+            self._wake.notify()
+        return await self._result(item)
+
+    async def _result(self, item: Item) -> list[Array]:
+        """Wait for the outputs of an item. After a cancellation, also wait until the item no longer runs."""
         try:
             return await item.future
         except asyncio.CancelledError:
@@ -206,11 +229,7 @@ class Batcher:
         for part in parts:
             of_part = checked if len(parts) == 1 else [array[part] for array in checked]
             item = self.enqueue(model, of_part, batching, limit)
-            try:
-                results.append(await item.future)
-            except asyncio.CancelledError:
-                await self.until_ended(item)
-                raise
+            results.append(await self._result(item))
             items.append(item)
         if len(parts) == 1:
             return results[0], items

@@ -55,10 +55,11 @@ KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
-# The maximum numbers of this process's questions that the shards answer at the same time: for each partition, and in
-# total. With more questions, the shards would not be faster, and a question with a second wave would wait behind more
-# first waves.
-_QUESTIONS_PER_PARTITION = 8
+# The maximum number of this process's questions that the shards answer at the same time: this number for each
+# partition, but within the two limits. With more questions, the shards would not be faster, and a question with a
+# second wave would wait behind more first waves.
+_QUESTIONS_PER_PARTITION = 2
+_FEWEST_AT_ONCE = 8
 _QUESTIONS_AT_ONCE = 64
 _MAX_WAITING_QUESTIONS = 1024
 _NEAR_CACHE_BYTES = 64 * 1024 * 1024
@@ -119,7 +120,7 @@ class Engine:
         self._ranker = Ranker(shards, partitions, self.vectors)
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)
-        self.admission = Admission(_questions_at_once(partitions), _MAX_WAITING_QUESTIONS)
+        self.admission = Admission(questions_at_once(partitions), _MAX_WAITING_QUESTIONS)
         self.guidance = Guidance(shards, freshness, self.collections, partitions)
         self.feedback = FeedbackStore(shards, self.collections, partitions, options.feedback)
         self.unanswered = UnansweredLog(shards, self.collections, partitions, options.feedback)
@@ -244,12 +245,13 @@ class Engine:
             self.guidance.partitions = self.feedback.partitions = self.unanswered.partitions = partitions
             self.api_keys.partitions = self.fields.partitions = partitions
             self._ranker.set_partitions(partitions)
-            self.admission.at_once = _questions_at_once(partitions)
+            self.admission.at_once = questions_at_once(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 
 
-def _questions_at_once(partitions: int) -> int:
-    return min(_QUESTIONS_AT_ONCE, _QUESTIONS_PER_PARTITION * partitions)
+def questions_at_once(partitions: int) -> int:
+    """Return the maximum number of questions of this process that the shards answer at the same time."""
+    return min(_QUESTIONS_AT_ONCE, max(_FEWEST_AT_ONCE, _QUESTIONS_PER_PARTITION * partitions))
 
 
 async def _partitions(shards: Shards) -> int:

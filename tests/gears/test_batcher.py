@@ -357,6 +357,20 @@ async def test_an_encoder_without_a_vector_for_each_row_is_refused(batcher: Batc
         await batcher.submit(model, row(5))
 
 
+async def test_urgent_work_runs_before_all_waiting_work(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+    fake.gate.clear()
+    waiting = [batcher.submit(model, row(4)), *(batcher.submit(model, row(900)) for _ in range(3))]
+    await asyncio.to_thread(fake.entered.wait, 10)
+    urgent = asyncio.ensure_future(batcher.run_first(model, row(20, 3)))
+    await asyncio.sleep(0.02)
+    fake.gate.set()
+    assert (await urgent)[0][0, 0] == 60
+    await asyncio.gather(*waiting)
+    assert fake.shapes[1] == (1, 32)
+    with pytest.raises(InferenceFailed, match="poison"):
+        await batcher.run_first(model, row(5, POISON))
+
+
 async def test_background_work_waits_for_all_other_work(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
     fake.gate.clear()
     first = batcher.submit(model, row(4))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from qa_cluster.asking.engine import questions_at_once
 from qa_cluster.errors import QueueFull
 from qa_cluster.routing.admission import LEAST_ENDS, SPARE_TURNS, Admission
 from qa_cluster.routing.on_behalf import work_for
@@ -151,6 +152,11 @@ async def test_the_number_of_queued_questions_is_limited(working: Callable[..., 
     work = working(1, most_waiting=2)
     await work.add(4, 100)
     assert (work.refused(), work.admission.waiting) == ([3], 2)
+
+
+@pytest.mark.parametrize(("partitions", "at_once"), [(1, 8), (4, 8), (12, 24), (32, 64), (400, 64)])
+def test_the_limit_of_running_questions_follows_the_partitions(partitions: int, at_once: int) -> None:
+    assert questions_at_once(partitions) == at_once
 
 
 async def test_a_new_limit_applies_when_the_next_question_ends(working: Callable[..., Work]) -> None:

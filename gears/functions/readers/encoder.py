@@ -40,7 +40,7 @@ class ShardEncoder(ShardModel):
         if found is None:
             tokens = self.tokenizer.encode_question(question, self.manifest.max_question_tokens)
             inputs = self._inputs([encoder_row(tokens.ids, self.manifest)])
-            (vectors, *_), _ = await self._model().run_measured(inputs)
+            (vectors, *_) = await self._model().run_first(inputs)
             (found,) = pack_vectors(self._checked(vectors, 1))
             self._questions[question] = found
             if len(self._questions) > MAX_QUESTIONS:

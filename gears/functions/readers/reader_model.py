@@ -89,6 +89,11 @@ class ReaderModel:
         served = await self.load()
         return await self._models.queue_of(served).run_in_background(served, inputs)
 
+    async def run_first(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the model in its device's queue before all waiting work, and return the outputs."""
+        served = await self.load()
+        return await self._models.queue_of(served).run_first(served, inputs)
+
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
         """Run the model in its device's queue; return the outputs, and the waiting time and duration of the run."""
         served = await self.load()
