@@ -1,7 +1,8 @@
 """The recipes of docs/changing.md: their steps, and the names that their files define.
 
-A recipe sends a reader to files. So a name in a sentence must be defined in a file of the same sentence. A sentence
-without a file continues the sentence before it. An import or a call of a name is no definition.
+A recipe sends a reader to files. So a name in a sentence must be defined in a file of the same sentence, and in the
+form "NAME in FILE" in that file. A sentence without a file continues the sentence before it. An import or a call of a
+name is no definition.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _PATH = re.compile(rf"(?:(?:{TOP_FOLDERS})/[\w./*-]*|{_ROOT_FILES})\Z")
 _NAME = re.compile(r"[A-Za-z]\w+(?:\.\w+)*\Z|_\w+\Z")
 # Names on the wire and in the server. Other tests compare them with the documents.
 _ON_THE_WIRE = re.compile(r"(?:AI|RG|QA)\.[A-Z]+\Z|qa\.\w+\Z|CONFIG\Z|INFO\Z|ONNX\Z")
+# "NAME in FILE", also with several names
+_SPAN = r"`[^`]+`"
+_NAMES_IN_FILE = re.compile(rf"({_SPAN}(?:(?:, | and | or |, and ){_SPAN})*) (?:in|of) ({_SPAN})")
 _C_FILES = (".c", ".h")
 
 
@@ -44,6 +48,13 @@ def names_in(text: str) -> list[str]:
         span for span in spans(text) if _NAME.match(span) and not _ON_THE_WIRE.match(span) and not _PATH.match(span)
     ]
     return [part for name in found for part in name.split(".")]
+
+
+def places_in(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each name with its file, for the form "NAME in FILE"."""
+    for names, place in _NAMES_IN_FILE.findall(text):
+        for path in files_in(place):
+            yield from ((name, path) for name in names_in(names))
 
 
 # ---- What a file defines ----
@@ -124,6 +135,9 @@ class Recipe:
             for name in names:
                 if not any(name in defined for defined in known.values()):
                     yield f"{self.title}: {name} is not defined in {', '.join(known) or 'a file of the recipe'}"
+            for name, path in places_in(sentence):
+                if name not in definitions(path):
+                    yield f"{self.title}: {name} is not defined in {path}"
             used |= {path for path in paths if definitions(path) & {*names}}
         for path in self.first or ():
             if path not in used:
