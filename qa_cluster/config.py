@@ -416,8 +416,8 @@ class Settings:
     )
     plan: str = _of(
         BALANCED,
-        "plan of questions that name none: fast reads at most 6 sentences; accurate reads 12, and a larger reader reads"
-        " the best 4 of them again",
+        "plan of questions that name no plan: fast reads at most 6 sentences; accurate reads 12, and a larger reader"
+        " reads the best 4 of them again",
         choices=tuple(PLANS),
     )
 

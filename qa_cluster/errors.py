@@ -17,7 +17,7 @@
     │   ├── WorkerLost          WORKERLOST 503
     │   └── InferenceFailed     INFERENCE  500
     ├── ModelError              MODEL      503  a model, manifest or tokenizer is missing or unusable
-    ├── ProtocolError           PROTOCOL   502  module and worker do not speak the same version
+    ├── ProtocolError           PROTOCOL   502  module and worker use different protocol versions
     ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
     │   ├── CannotWrite         CLUSTER    503  a server accepts no writes: disk, memory or replicas
     │   └── MissingRights       CLUSTER    503  the cluster's user lacks rights: an operator must grant them
@@ -179,7 +179,7 @@ class ModelError(QAError):
 
 
 class ProtocolError(QAError):
-    """A peer speaks another version of the protocol or sends invalid messages."""
+    """A peer uses a different version of the protocol, or sends invalid messages."""
 
     resp_code = "PROTOCOL"
     http_status = 502

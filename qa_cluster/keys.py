@@ -58,7 +58,8 @@ _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\
 
 
 class DocumentName(str):
-    """The name of a document in keys: the encoded id. Outside the default collection, ``<collection>%/`` precedes it.
+    """The name of a document in keys: the encoded id. Outside the default collection, ``<collection>%/`` precedes the
+    encoded id.
 
     >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
     ('50%25', 'books%/moby')
@@ -319,7 +320,7 @@ def api_running_key(key_id: str) -> str:
 
 
 def batch_files_key(owner: str) -> str:
-    """The key of the list of an API key's batch files: a sorted set, scored by the time of creation.
+    """The key of the list of an owner's batch files: a sorted set, scored by the time of creation.
 
     All batch keys of an owner have the owner's hash tag, so one script can change the owner's files and batches
     atomically.

@@ -157,7 +157,7 @@ class ShardTimes:
         traceparent: the name of the call.
         waited: the time from the command's arrival at the server to the start of the function in the worker.
         took: the time from the start to the end of the function.
-        steps: the name, start and end of each further step. Start and end count from the start of the function.
+        steps: the name, start and end of each step in the function. Start and end count from the start of the function.
         runs: the runs of models for the call.
     """
 

@@ -31,7 +31,7 @@ class _Json:
         cls._what = what or cls._what
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON-ready types; metadata are shared, not copied."""
+        """Return the values as JSON-ready types. The metadata is shared, not copied."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def to_json(self) -> bytes:
@@ -224,7 +224,7 @@ class AskResult(_Json, what="a result of a question"):
 
     @property
     def best(self) -> Answer | None:
-        """The first answer, or None."""
+        """The first answer; None if there is no answer."""
         return self.answers[0] if self.answers else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -324,7 +324,7 @@ class Hit(_Json, what="a hit"):
     collection: str = DEFAULT_COLLECTION
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the hit as JSON-ready values; metadata are shared, not copied."""
+        """Return the hit as JSON-ready values. The metadata is shared, not copied."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return values | {
             "highlights": tuple(asdict(span) for span in self.highlights),
@@ -384,7 +384,7 @@ class SearchResult(_Json, what="a result of a search"):
         }
 
     def to_json(self) -> bytes:
-        """Return the JSON text. The encoder reads the hits directly, so their metadata are not copied."""
+        """Return the JSON text. The encoder reads the hits directly, so their metadata is not copied."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return orjson.dumps({"id": values.pop("id"), "object": "qa.search", **values})
 
@@ -395,7 +395,7 @@ class Document(_Json, what="a document"):
 
     Attributes:
         tokenized: whether this version is indexed.
-        failure: why indexing this version failed for good; empty if it did not fail.
+        failure: why this version could not be indexed; empty if no worker has given up indexing it.
     """
 
     id: str
@@ -415,7 +415,7 @@ class DocumentEntry(_Json):
     Attributes:
         length: the length of the text in code points.
         tokenized: whether this version is indexed; false while it is pending.
-        failure: why indexing this version failed for good; empty if it did not fail.
+        failure: why this version could not be indexed; empty if no worker has given up indexing it.
     """
 
     id: str
@@ -555,9 +555,9 @@ class FieldValues(_Json, what="the values of a field"):
         missing: the number of selected documents without the field.
         distinct: the number of distinct values; a lower bound if `exact` is false.
         other: the number of distinct values that are not listed.
-        minimum, maximum: the least and the greatest number; None without numbers.
-        earliest, latest: the first and the last time, as text in ISO 8601; None without times.
-        exact: false if there were too many distinct values to count each.
+        minimum, maximum: the least and the greatest number; None if the field has no numbers.
+        earliest, latest: the first and the last time, as text in ISO 8601; None if the field has no times.
+        exact: false if there were too many distinct values to count each value.
     """
 
     name: str
@@ -661,7 +661,7 @@ class Pin(_Json, what="a pin"):
     """An editor's answer to a question. Results show it before all other answers.
 
     Attributes:
-        document_id, title, url: the document that the answer refers to; empty without a document.
+        document_id, title, url: the document that the answer refers to; empty if it refers to no document.
     """
 
     question: str

@@ -54,7 +54,7 @@ class AuditLog:
             event: the kind of the change.
             who: the author: fields that identify the user or API key.
             origin: where the change came from.
-            what: further fields; a field that is None is left out.
+            what: more fields of the line. A field whose value is None is left out.
 
         If the file cannot be written any more, the service continues, and its log reports each lost line.
         """

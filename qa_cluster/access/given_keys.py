@@ -2,8 +2,9 @@
 
     {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
 
-``qa-cluster keys create --json`` prints such objects. The fields above, ``collections`` and ``expires`` are read. Other
-printed fields are ignored. An error names the line where the object starts and never repeats a key.
+``qa-cluster keys create --json`` prints such objects. The fields above, ``collections`` and ``expires`` are read. The
+other fields that the command prints are ignored. An error names the line where the object starts and never repeats a
+key.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_BYTES = 4 << 20
 _SOMETHING = re.compile(r"\S")
 _NEEDED = {"key", "name", "scopes"}
 _ADMITTED = _NEEDED | {"collections", "limits", "expires"}
-# Further fields that `keys create --json` prints: the cluster sets their values.
+# The other fields that `keys create --json` prints. They are ignored, because the cluster sets their values.
 _PRINTED = {"id", "created", "revoked"}
 
 

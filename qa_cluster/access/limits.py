@@ -5,7 +5,8 @@ shard is unavailable:
 
 - Each service counts requests on its own. The limits protect the cluster from load, so they must not block the other
   shards.
-- A service refuses writes with a daily limit, because it does not know the sentences that other services have counted.
+- A service refuses the writes of a key with a daily limit, because it does not know how many sentences other services
+  have counted.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class ReservedSentences:
 
     Attributes:
         day: the day for which the sentences count.
-        refused: whether the limit of the day is reached, so that nothing was counted.
+        refused: whether the key had already reached its daily limit, so that no sentence was counted.
     """
 
     sentences: int
@@ -85,7 +86,7 @@ class ReservedSentences:
 
 
 class KeyUse:
-    """Counts the use of keys for one process. An entry of a request expires after `lease_seconds`.
+    """Counts the use of keys for one process. The entry of a request in flight expires after `lease_seconds`.
 
     `lease_seconds` must exceed the longest duration of a request.
     """
@@ -140,7 +141,7 @@ class KeyUse:
             return
 
     async def reserve(self, key: ApiKey, sentences: int) -> ReservedSentences:
-        """Count sentences before they are written. If the limit of the day was reached before, count none.
+        """Count sentences before they are written. If the key has already reached its daily limit, count none.
 
         Raises:
             ClusterError: the shard cannot count them.
@@ -158,7 +159,10 @@ class KeyUse:
         return ReservedSentences(sentences, day, count, not allowed)
 
     async def settle(self, key: ApiKey, reserved: ReservedSentences, written: int) -> None:
-        """Correct the count to the number of sentences that were written."""
+        """Correct the key's count for the day of the reservation to the number of sentences that were written.
+
+        The count of a day that has ended is not corrected.
+        """
         more = written - reserved.sentences
         if more:
             try:

@@ -135,7 +135,7 @@ class ApiKey:
             check_collection(collection)
 
     def revoke(self, now: float) -> Self:
-        """Return the record, revoked at the time `now`."""
+        """Return the record of the key, revoked at the time `now`. A key that is already revoked does not change."""
         return self if self.revoked is not None else replace(self, revoked=int(now))
 
 

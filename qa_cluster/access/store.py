@@ -1,7 +1,7 @@
 """Stores the API keys of a cluster. Every service reads them; administrators create and revoke them.
 
-Every partition has the whole list as a hash from ids to records, as for collections. So the list can be read while a
-shard is down, it migrates with the slots, and it survives a failover that loses a write.
+Every partition stores the whole list, as a hash from ids to records. So the list can be read while a shard is down, it
+migrates with the slots, and it survives a failover that loses a write.
 
 A record changes only when its key is revoked. If services read several lists, a key is revoked if any list says so.
 Records of revoked keys remain. Once a key has existed, the service requires a key until `clear` removes all records.
@@ -28,8 +28,8 @@ from .records import ApiKey, check_id
 MAX_KEYS = 1000
 # The time for which a list in memory is used while shards cannot report changes.
 KEEP_SECONDS = 1.0
-# `READ_SECONDS` is the timeout for reading the keys. After `PATIENCE_SECONDS`, one list is enough: each list has all
-# keys.
+# `READ_SECONDS` is the timeout for reading the keys. After `PATIENCE_SECONDS`, one list is enough, because each list
+# has all keys.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 
@@ -125,16 +125,18 @@ class ApiKeys:
             the new keys, and the given keys that are revoked in the cluster and stay revoked.
 
         Raises:
-            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
+            InvalidInput: a stored key with the same id has a different secret, name, rights, limits or time of expiry.
+                In this case, no key is stored.
             ClusterError: a shard did not store a key. Repeat the call to complete it.
         """
         there = {key.id: key for key in await self.all()}
         for key in keys:
             known = there.get(key.id)
             if known is not None and key != replace(known, created=key.created, revoked=None):
-                what = "other rights, or another name," if known.digest == key.digest else "another secret"
+                is_same = known.digest == key.digest
+                what = "a different name, rights, limits or expiry" if is_same else "a different secret"
                 raise InvalidInput(
-                    f"key {key.id} ({key.name}) has {what} in the cluster, and keys do not change: give it another"
+                    f"key {key.id} ({key.name}) has {what} in the cluster, and keys do not change: give it a new"
                     " id and secret, or the values that are stored (`qa-cluster keys list`)"
                 )
         incomplete = await self.incomplete()
@@ -159,7 +161,8 @@ class ApiKeys:
     async def complete(self, key: ApiKey) -> None:
         """Store a key from `all` in the lists that lack it; ClusterError if a shard failed.
 
-        A valid key never replaces a record, because another client may revoke the key at the same time.
+        A revoked key replaces the records in all lists. A key that is not revoked replaces no record, because another
+        client may revoke the key at the same time.
         """
         if failed := await self._everywhere("HSETNX" if key.revoked is None else "HSET", key.id, key.to_json()):
             raise ClusterError(f"key {key.id} is not stored on every shard ({failed}): repeat the command")

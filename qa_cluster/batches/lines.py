@@ -24,7 +24,7 @@ class InputLine:
     """A line of an input file that is not blank.
 
     Attributes:
-        number: the line's number, counted from 1.
+        number: the number of the line. The first line that `read_lines` reads has the number 1.
         text: the line; empty if it is longer than `MAX_LINE_BYTES`.
         end: the offset in the file after the line, in bytes.
     """

@@ -122,7 +122,7 @@ class BatchFile:
         return cls(file_id, size, parts, created, expires, fields["filename"], fields["purpose"])
 
     def fields(self) -> list[str | int]:
-        """Return the fields of the record's hash in the cluster: names and values in turn."""
+        """Return the fields of the record's hash in the cluster. Names and values alternate."""
         values: dict[str, str | int] = {
             "bytes": self.bytes, "parts": self.parts, "created_at": self.created_at, "expires_at": self.expires_at,
             "filename": self.filename, "purpose": self.purpose,
@@ -155,7 +155,7 @@ class BatchRequest:
 
     @property
     def window_seconds(self) -> int:
-        """The time in seconds after which the batch expires."""
+        """The time in seconds after which the batch expires; 0 if `completion_window` has the wrong form."""
         match = _WINDOW.match(self.completion_window)
         return 3600 * int(match[1]) if match else 0
 
@@ -203,7 +203,7 @@ class BatchCounts:
 
     Attributes:
         batches: the number of batches, by status.
-        oldest_open: when the oldest open batch was created, in seconds since 1970; None without an open batch.
+        oldest_open: when the oldest open batch was created, in seconds since 1970; None if no batch is open.
         pending: the number of requests of open batches that have no result yet. completed, failed: the numbers of
             successful and of failed requests of all batches.
     """
@@ -283,7 +283,7 @@ class Batch:
 
     @property
     def expires_at(self) -> int:
-        """The time after which the batch starts no further request."""
+        """The time after which the batch starts no more requests."""
         return self.times["expires_at"]
 
     @property
@@ -311,7 +311,7 @@ class Batch:
 
 
 def new_batch_fields(request: BatchRequest, now: int, ttl_seconds: int) -> list[str | int]:
-    """Return the fields of a new batch's hash in the cluster: names and values in turn."""
+    """Return the fields of a new batch's hash in the cluster. Names and values alternate."""
     expires = now + request.window_seconds
     values: dict[str, str | int] = {
         "input_file_id": request.input_file_id,

@@ -1,8 +1,8 @@
 """Stores the files and batches of all owners in the cluster.
 
-An owner is an API key. All keys of an owner have the same hash tag, so each change is one atomic script. The keys have
-no TTL, because a server at its memory limit evicts keys with a TTL first. Instead, each record has a time of expiry:
-reads ignore expired records, and `prune` deletes them.
+An owner is an API key, or all clients without an API key together. All Redis keys of an owner have the same hash tag,
+so each change is one atomic script. The keys have no TTL, because a server at its memory limit evicts keys with a TTL
+first. Instead, each record has a time of expiry: reads ignore expired records, and `prune` deletes them.
 
 If a shard has a replica, a change is acknowledged after a replica has it, or at the latest after `REPLICA_WAIT_MS`.
 """
@@ -220,7 +220,7 @@ class BatchStore:
                 " end of one"
             )
         if made == -2:
-            raise LimitReached(f"the key has {MAX_BATCHES} batches, the limit: the oldest expire first")
+            raise LimitReached(f"the key has {MAX_BATCHES} batches, which is the limit: the oldest expire first")
         if made == -1:
             raise NotFound(f"no such file: {file.id!r}")
         return await self.batch(owner, batch_id)
@@ -264,7 +264,7 @@ class BatchStore:
     async def cancel(self, owner: str, batch_id: str) -> Batch:
         """Cancel a batch; BatchConflict if it has ended.
 
-        If a worker runs the batch, the worker stops it soon. Otherwise it ends at once.
+        If a worker runs the batch, the worker stops it soon. Otherwise, the batch ends at once.
         """
         batch = await self.batch(owner, batch_id)
         changed, status = await self._end(batch, "", "cancelled", [])
@@ -280,7 +280,7 @@ class BatchStore:
         return sorted(name for each in found if is_owner(name := each.decode()))
 
     async def has_work(self, owner: str) -> bool:
-        """Return whether the owner has an open batch that no worker runs."""
+        """Return whether the owner has open batches and no worker has the lease for them."""
         opened, lease = keys.open_batches_key(owner), keys.batch_lease_key(owner)
         count, worker = await self._shards.execute_many([(opened, ("ZCARD", opened)), (lease, ("EXISTS", lease))])
         return bool(count) and not worker

@@ -59,7 +59,8 @@ WRITE_TIMEOUT_SECONDS = 30.0
 REMOVE_SECONDS = 600.0
 MAX_CONCURRENCY = 256
 
-# Callbacks of `put_documents`: for the result of each document, and for each refused document with the reason.
+# Callbacks of `put_documents`. `OnWritten` receives the result of each document. `OnRefused` receives each refused
+# document and the reason.
 OnWritten = Callable[[WriteResult], None]
 OnRefused = Callable[[Document, RequestError], None]
 # Returns the source of a document. The next write to the document reports it as `WriteResult.source_before`.
@@ -131,8 +132,8 @@ class AsyncClusterClient:
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time; further questions wait for their turn. QueueFull
-        if 10,000 submitted questions have no result yet.
+        The client asks a limited number of questions at the same time. The other questions wait for their turn.
+        QueueFull if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -150,8 +151,8 @@ class AsyncClusterClient:
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. A list of inputs returns a
-        list of results.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list of inputs, the
+        result is a list.
         """
         request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
         _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
@@ -200,8 +201,8 @@ class AsyncClusterClient:
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call after the writes in flight. Documents that were stored before
-        stay stored.
+        `timeout` seconds. The first error ends the call and cancels the writes in flight. Documents that were stored
+        before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
@@ -311,8 +312,9 @@ class AsyncClusterClient:
         """Change the metadata of the documents that `list_documents` lists for these arguments, as in
         `update_document`.
 
-        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
-        arguments select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
+        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
+        are skipped.
         """
         engine, change = self.engine, MetadataChange.of(metadata, remove)
         return await update_all(
@@ -332,7 +334,8 @@ class AsyncClusterClient:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
+        field.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
@@ -403,7 +406,8 @@ class AsyncClusterClient:
             the new keys, and the given keys that are revoked in the cluster.
 
         Raises:
-            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
+            InvalidInput: a stored key with the same id has a different secret, name, rights, limits or time of expiry.
+                In this case, no key is stored.
         """
         return await self.engine.api_keys.ensure(keys)
 

@@ -171,7 +171,7 @@ class AsyncClient:
         """Submit a question and return the future of its result; `ask` describes the options.
 
         The service stores the question and answers it in the background, even if the service restarts. The client sends
-        a limited number of questions at the same time; further questions wait for their turn.
+        a limited number of questions at the same time. The other questions wait for their turn.
 
         Args:
             question: the question.
@@ -304,8 +304,9 @@ class AsyncClient:
         """Change the metadata of the documents that `list_documents` lists for these arguments, as in
         `update_document`.
 
-        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
-        arguments select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
+        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
+        are skipped.
         """
         call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
         return MetadataUpdate.from_dict(parsed_object(await self._send(call)))
@@ -324,7 +325,8 @@ class AsyncClient:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
+        field.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """

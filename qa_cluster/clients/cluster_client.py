@@ -65,8 +65,8 @@ class ClusterClient(ClientThread):
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time; further questions wait for their turn. QueueFull
-        if 10,000 submitted questions have no result yet.
+        The client asks a limited number of questions at the same time. The other questions wait for their turn.
+        QueueFull if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -84,8 +84,8 @@ class ClusterClient(ClientThread):
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. A list of inputs returns a
-        list of results.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list of inputs, the
+        result is a list.
         """
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
@@ -127,8 +127,8 @@ class ClusterClient(ClientThread):
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call after the writes in flight. Documents that were stored before
-        stay stored.
+        `timeout` seconds. The first error ends the call and cancels the writes in flight. Documents that were stored
+        before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
@@ -213,8 +213,9 @@ class ClusterClient(ClientThread):
         """Change the metadata of the documents that `list_documents` lists for these arguments, as in
         `update_document`.
 
-        The call ends after `timeout` seconds. Pass its `next_cursor` to another call to continue. InvalidInput if the
-        arguments select all documents of the collection. Documents that are written during the call are skipped.
+        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
+        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
+        are skipped.
         """
         return self._run(
             self._client.update_documents(metadata, remove=remove, cursor=cursor, timeout=timeout, **choice)
@@ -233,7 +234,8 @@ class ClusterClient(ClientThread):
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
+        field.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
@@ -300,7 +302,8 @@ class ClusterClient(ClientThread):
             the new keys, and the given keys that are revoked in the cluster.
 
         Raises:
-            InvalidInput: a stored key with the same id has another secret or other rights. No key is stored.
+            InvalidInput: a stored key with the same id has a different secret, name, rights, limits or time of expiry.
+                In this case, no key is stored.
         """
         return self._run(self._client.ensure_api_keys(keys))
 

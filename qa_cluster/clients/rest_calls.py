@@ -85,7 +85,7 @@ class UploadArguments(TypedDict, total=False):
     Attributes:
         collection: the collection of the documents.
         prefix: precedes the name of each file in the id of its document.
-        metadata: metadata of all documents. Metadata that a file contains have priority.
+        metadata: metadata of all documents. Metadata that a file contains has priority.
         format: the format of all files; empty: it is detected.
         base_url: the address of the site that has a page for each file.
         url_style: how the pages' addresses below `base_url` are formed: html, dirhtml or file.

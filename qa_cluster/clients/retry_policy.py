@@ -24,11 +24,12 @@ class RetryPolicy:
     All attempts and pauses of a call together stay within its timeout.
 
     Attributes:
-        attempts: the limit of attempts of one call; 1: no retries; None: only the timeout of the call limits them.
-        first_pause: the seconds before the second attempt, if the service sends no `Retry-After`. Each further pause is
-            twice as long.
-        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, the client raises its error at
-            once.
+        attempts: the maximum number of attempts of one call. 1 means no retries. None means that there is no such
+            limit.
+        first_pause: the seconds before the second attempt, if the service sends no `Retry-After`. Each later pause is
+            twice as long as the pause before it.
+        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, or has no `Retry-After`, the
+            client raises the error at once.
         connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
             connections again within 2 seconds.
     """

@@ -60,5 +60,7 @@ class PageAddresses:
         return self.base + quote((folder + slash + name).encode("utf-8", "surrogateescape"))
 
     def join(self, own: str) -> str:
-        """Return the address that a file states for itself as an absolute address. It may be relative to the base."""
+        """Return, as an absolute address, the address that a file states for itself. Resolve a relative address
+        against the base.
+        """
         return urljoin(self.base, own)

@@ -1,12 +1,13 @@
-"""Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
+"""Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of such
+files.
 
 With an extractor (`sources.process`), it also reads manual pages, HTML, PDF and the other formats of `sources.formats`.
 The result is clean text with a source map (`source_map`). Without an extractor, a text is read unchanged and must be
 UTF-8. `files` says how files are found and opened.
 
-Only one file is in memory at a time; of a file of JSON lines, only one line. InvalidInput is raised if a document
-cannot be read or repeats an id. The error names the file, the line or entry, and the reason. With ``on_error="skip"``,
-the error is reported to the observer and reading continues.
+Only one file is in memory at a time. Of a file of JSON lines, only one line is in memory. InvalidInput is raised if a
+document cannot be read or repeats an id. The error names the file, the line or entry, and the reason. With
+``on_error="skip"``, the error is reported to the observer and reading continues.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -305,7 +306,11 @@ def _read_text(file: SourceFile, limit: int) -> str:
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
-    """Return the document unless it exceeds a limit or repeats an id; `places` maps each id so far to its file."""
+    """Check a document, add its id to `places`, and return the document.
+
+    Raise an error if it exceeds a limit, or if `places` already has its id. `places` maps the ids of earlier documents
+    to their places: the file with the line or entry.
+    """
     size = len(document.text.encode())
     if size > max_bytes:
         raise InputTooLong(f"{where}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")

@@ -1,8 +1,8 @@
-"""Finds and opens users' files safely: inside the folder that the user names, regular files only, with a known size.
+"""Finds and opens users' files safely: only regular files, and only files inside the folder that the user names.
 
-A folder may come from another user, and may change while it is read. So each file in a folder is opened one path
-component at a time, starting at the folder, and no component may be a symbolic link. Links are resolved first. Without
-`follow_links`:
+A folder may come from another user, and may change while it is read. So, without `follow_links`, each file in a folder
+is opened one path component at a time, starting at the folder, and no component may be a symbolic link. The listing of
+the folder resolves links:
 
 - A link to a file in the same folder is read.
 - A link that leads out of the folder, to a hidden file, or to a folder is left out.
@@ -155,8 +155,8 @@ class FolderListing:
         folder: the folder.
         wanted: returns whether a file with this name is wanted.
         follow_links: whether all links are followed, even out of the folder.
-        on_left_out: called with the path and the reason for each file and folder that is left out. The path of a folder
-            stands for all files in it.
+        on_left_out: called with the path and the reason for each file and folder that is left out. If a folder is left
+            out, the function is called once, with the path of the folder.
         on_unlisted: called with the path, within the folder, of each folder that cannot be listed, and with the error.
         rules: the rules that say which files are left out.
     """

@@ -44,7 +44,7 @@ class FolderReading:
         rules: the rules that say which files of folders are left out.
         follow_links: whether all links are followed, even out of the folder.
         addresses: computes the addresses of the files' pages; None: documents get no address.
-        metadata: metadata of all documents. The document's own metadata have priority.
+        metadata: metadata of all documents. The document's own metadata has priority.
     """
 
     rules: FolderRules = field(default_factory=lambda: FolderRules(ignore=False))

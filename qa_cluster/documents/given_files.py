@@ -20,7 +20,7 @@ class GivenFile(SourceFile):
 
     Attributes:
         origin: where the file comes from, for messages; empty: its name is used.
-        metadata: metadata of the file's document. They have priority over the metadata of all documents.
+        metadata: metadata of the file's document. It has priority over the metadata of all documents.
     """
 
     data: bytes = b""

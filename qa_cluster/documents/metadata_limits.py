@@ -37,7 +37,7 @@ def check_integer(digits: str) -> int:
 
 
 def parse_metadata(text: str | bytes) -> dict[str, Any]:
-    """Return the metadata of a stored document; ValueError if they are not a JSON object with finite numbers."""
+    """Return the metadata of a stored document; ValueError if it is not a JSON object with finite numbers."""
     value = orjson.loads(text or b"{}")
     if not isinstance(value, dict):
         raise ValueError(f"metadata must be a JSON object, got {type(value).__name__}")
@@ -45,7 +45,7 @@ def parse_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def readable_metadata(text: str | bytes) -> dict[str, Any]:
-    """Return the metadata of a stored document; empty if they cannot be read.
+    """Return the metadata of a stored document; empty if it cannot be read.
 
     Administrators and earlier versions may have written any value into the record. One such document must not make a
     request for many documents fail.
@@ -57,7 +57,7 @@ def readable_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def fault_of(value: Any, depth: int = 1) -> str | None:
-    """Return the reason to refuse metadata; None if they are valid.
+    """Return the reason to refuse metadata; None if it is valid.
 
     >>> fault_of({"a": [1]}), fault_of({"a": 2**64})
     (None, 'has the number 18446744073709551616, the limit is 64 bits: write it as text')

@@ -2,8 +2,9 @@
 
 A shard indexes a document in one step, during which it serves no other client. Each sentence makes the step longer, and
 8 MB of ``a。`` have two million sentences. Counting sentences needs a split, which takes longer than storing the text.
-So most texts are accepted without a split: by their length, or by the number of characters that can end a sentence.
-Only a text that may exceed the limit is split, and only up to the limit.
+So most texts are accepted without a split, because their length, or the number of their characters that can end a
+sentence, shows that they are within the limit. Only a text that may exceed the limit is split, and only up to the
+limit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MAY_END = re.compile(
     r"[.!?\u2026\n\r\v\f\x1c-\x1e\x85\u2028\u2029\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965"
     r"\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
 )
-# A sentence that is cut for its length has at least this length, in code points.
+# The pieces that are cut from long sentences have at least this length on average, in code points.
 _LEAST_PIECE = 64
 
 

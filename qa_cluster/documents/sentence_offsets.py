@@ -55,7 +55,7 @@ def pack_offsets(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def first_byte(width: int, records: bytes) -> int:
-    """Return the position of the first sentence in the bytes of the text; 0 without sentences."""
+    """Return the position of the first sentence in the bytes of the text; 0 if there are no records."""
     if not records:
         return 0
     return int(_WIDE.unpack_from(records)[3] if width == WIDE else _NARROW.unpack_from(records)[0])

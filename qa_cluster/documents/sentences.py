@@ -2,9 +2,10 @@
 
 The text stays unchanged: ``text[start:end]`` is the sentence. Spans are in order and do not overlap, and every
 character that is not white space is in a span. Text that is not prose (tables, lists, code, base64) is split at lines,
-or cut to a length that the reader can read.
+or cut to a length that fits into the reader's input.
 
-Increase `SPLITTER_VERSION` with every change of the results. Documents with another version are then split again.
+Increase `SPLITTER_VERSION` with every change of the results. Documents that a different version has split are then
+split again.
 
 Splitting has a budget of processor time that depends on the length of the text. Prose needs less than 10% of it.
 """
@@ -173,7 +174,7 @@ def _trim(text: str, start: int, end: int) -> SentenceSpan | None:
 def _token_estimate(word: str) -> int:
     """Estimate the number of tokens of a word: one per character in dense scripts, otherwise one per 4 characters.
 
-    A word of up to 8 characters in another script counts as one token.
+    In other scripts, a word of up to 8 characters counts as one token.
     """
     if not word.isascii() and _DENSE.search(word):
         return len(word)

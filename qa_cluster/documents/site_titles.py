@@ -35,7 +35,7 @@ class SiteTitles:
     """Finds the titles of the HTML pages of a folder.
 
     Args:
-        files: the files. Only the start of each page is read, and only if there are several pages.
+        files: the files. Only the start of each page is read, and only if its folder has at least `MIN_SHARED` pages.
     """
 
     def __init__(self, files: Iterable[SourceFile]) -> None:

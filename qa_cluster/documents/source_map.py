@@ -6,7 +6,7 @@
 Starts are counted in code points of the text. The fields are delta-encoded:
 
 - An entry of `sections` has three parts: the distance from the previous start, the number of headings that it shares
-  with the previous path, and its further headings. An entry without headings ends all sections.
+  with the previous path, and its other headings. At an entry whose path has no headings, all sections end.
 - `places` are pairs of numbers for paragraphs: the distance from the start of the previous paragraph, and the
   difference from its line or page. Each number is a varint: seven bits a byte, the lowest bits first. The second number
   has a sign: n is stored as 2 n, and -n as 2 n - 1.
@@ -206,7 +206,7 @@ def _unpacked(data: bytes) -> Iterator[int]:
 
 
 def url_of(metadata: Mapping[str, Any]) -> str:
-    """Return the address of a document's page, from its metadata field `url`; empty without a web address.
+    """Return the address of a document's page, from its metadata field `url`; empty if the field is not a web address.
 
     >>> url_of({"url": "https://docs.example.org/a.html"}), url_of({"url": "javascript:alert(1)"}), url_of({})
     ('https://docs.example.org/a.html', '', '')

@@ -363,7 +363,9 @@ def read_note(document: str, tag: str) -> tuple[str, str, str]:
 
 
 def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
-    """Mark the changes up to this note as processed if `version` is still current (`NO_VERSION`: no record exists)."""
+    """Mark the changes that the change note `note` records as processed, if `version` is still current
+    (`NO_VERSION`: no record exists).
+    """
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 
@@ -403,7 +405,9 @@ def fail_document(document: str, tag: str, version: str, reason: str, *, note: s
 
 
 def repair_partition(tag: str) -> ScriptCall:
-    """Delete internal keys of a partition whose values have a wrong type; the reply is the number of deleted keys."""
+    """Delete the internal keys of a partition that have values of a wrong type. The reply is the number of deleted
+    keys.
+    """
     names = (keys.pending_key(tag), keys.failures_key(tag), keys.layout_key(tag), keys.flight_key(tag))
     return ScriptCall("repair_partition", names, ())
 

@@ -1,4 +1,5 @@
-"""Fits a reader's calibration, which turns orders into probabilities, to questions with judged answers.
+"""Fits a reader's calibration to questions with judged answers. The calibration turns the *orders* of answers, the
+scores by which they are ranked, into probabilities.
 
 `qa_cluster.asking.answers.assembly` uses a conditional logit: the odds of an answer against "no answer" are ``exp(a *
 order + b)``. `fit_choice` finds a and b by maximum likelihood. Any right answer of a question counts as right; if all
@@ -30,8 +31,9 @@ UNANSWERABLE_SHARE = 0.2
 """The assumed share of questions without an answer for `best_threshold`."""
 
 NEAR = 0.005
-"""Thresholds with a gain within this distance of the best gain are equivalent. The lowest is used: it answers
-most."""
+"""Thresholds with a gain within this distance of the best gain are equivalent. The lowest of these thresholds is
+used, because it answers the most questions.
+"""
 
 _STEPS, _HALVINGS = 200, 20
 _RIDGE = 1e-4  # keeps the fit finite if all right answers have a higher order than all wrong answers

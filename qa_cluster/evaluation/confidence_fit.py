@@ -29,8 +29,9 @@ _DIGITS = 1e4
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceLimits:
-    """The fitted limits. For each word: the number of its answers, and their share of right answers (None without
-    answers)."""
+    """The fitted limits. For each word (sure, likely, unsure): the number of answers with this word, and the share
+    of these answers that is right. The share is None if no answer has the word.
+    """
 
     sure: float
     likely: float
@@ -95,7 +96,7 @@ def fit_from_report(report: Mapping[str, Any]) -> ConfidenceLimits:
 
 
 def _limit(score: float) -> float:
-    """Return the score with four digits, rounded down, so that an answer with exactly this score reaches the limit."""
+    """Return the score, rounded down to four decimals, so that an answer with exactly this score reaches the limit."""
     return floor(score * _DIGITS) / _DIGITS
 
 

@@ -22,7 +22,8 @@ _Question = TypeVar("_Question")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question about a context, with the accepted answers; without answers, the context does not answer the question.
+    """A question about a context, with the accepted answers. If `answers` is empty, the context does not answer the
+    question.
 
     Attributes:
         starts: the start of each answer in the context, in code points; empty if the file does not have it.

@@ -2,8 +2,8 @@
 
 Only entries with the sentence of the answer are used. The verdict `right` makes an example with the answer, and `wrong`
 an example without an answer. `better` makes two examples: the sentence that was shown, without an answer, and the
-better sentence with the better answer. If several entries are about the same question and sentence, the last entry
-counts.
+better sentence with the better answer. If several entries are about the same question and sentence, the last entry is
+used.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class GivenAnswer:
     Attributes:
         text: the best span; empty if there is no span.
         answerable: whether the best span was returned as the answer; False: "no answer" was returned.
-        probability: the probability of the best span; None without a span.
+        probability: the probability of the best span; None if there is no span.
     """
 
     text: str
@@ -58,7 +58,8 @@ class Figures:
     """Means over the questions of a set.
 
     Attributes:
-        no_answer_accuracy: share of the questions without an answer that got "no answer"; None if all have an answer.
+        no_answer_accuracy: share of the questions without an answer that got "no answer"; None if all questions have an
+            answer.
         refused: share of the questions with an answer that got "no answer".
     """
 
@@ -172,7 +173,7 @@ def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
 
 
 def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | None:
-    """Compare the probabilities of the best spans with whether they are right; None without probabilities."""
+    """Compare the probabilities of the best spans with whether they are right; None if no span has a probability."""
     pairs = [
         (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
         for found, example in zip(given, examples, strict=True)

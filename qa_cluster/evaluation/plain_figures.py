@@ -26,12 +26,14 @@ FIRST = 3
 SURE = 0.5
 VERY_SURE = 0.8
 _SAMPLES_OF_AREA = 500
-_LEAST = 5e-7  # scores are printed with six digits
+_LEAST = 5e-7  # scores are printed with six decimals
 
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """A given answer. `probability` is the score shown; `also_in` are the other documents with the same answer."""
+    """An answer of the system. `probability` is its score in the response. `also_in` has the other documents with
+    the same answer.
+    """
 
     text: str
     probability: float
@@ -45,7 +47,7 @@ class GivenAnswers:
 
     Attributes:
         spans: the best answers, best first, even if they are improbable.
-        answerable: whether they were returned as answers; False: "no answer" was returned.
+        answerable: whether `spans` were returned as answers; False: "no answer" was returned.
         sentences_read: the number of sentences that were read.
         milliseconds: the time from the question to the answer.
         no_answer: the probability of "no answer".
@@ -72,9 +74,9 @@ class PlainFigures:
         answered_without: share of the questions without an answer that got an answer.
         answered_without_sure: share of the questions without an answer that got an answer with a score above 0.5.
         very_sure: the number of first answers with a score of at least 0.8.
-        very_sure_right: share of right answers among these answers.
+        very_sure_right: share of the `very_sure` answers that are right.
         calibration_error: calibration error of the first answers' scores, 0 to 1.
-        calibration_error_by_chance: what perfect scores would have with so few answers.
+        calibration_error_by_chance: the calibration error that perfect scores would have with so few answers.
         risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
     """
 

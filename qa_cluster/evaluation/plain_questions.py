@@ -3,7 +3,7 @@
 A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
 document answers the question. An answer is right if the regular expression `pattern` matches a part of it, regardless
 of case. A line may have `document`: the id of the document that the answer must come from, or the end of the id after a
-`/` or `:`. Further fields with texts are labels: figures can be grouped by a label.
+`/` or `:`. All other fields that have texts are labels: figures can be grouped by a label.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OWN = frozenset({"question", "answers", "pattern", "document"})
 
 @dataclass(frozen=True, slots=True)
 class PlainQuestion:
-    """A question with its accepted answers; without answers and pattern, no document answers it.
+    """A question with its accepted answers. If it has neither answers nor a pattern, no document answers it.
 
     Attributes:
         document: the id of the document that the answer must come from, or the end of that id; empty: any document.

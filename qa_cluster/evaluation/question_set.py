@@ -59,7 +59,7 @@ def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 
 def gold_sentences(example: Example, spans: Sequence[SentenceSpan]) -> frozenset[str]:
     """Return the texts of the sentences that contain an answer of the example, or a part of an answer.
 
-    If an answer is not at its stated position, its first occurrence in the context counts.
+    If an answer is not at its stated position, its first occurrence in the context is used.
 
     Args:
         spans: the sentences of the example's context.

@@ -29,7 +29,7 @@ class Bin:
     """Answers of similar probability.
 
     Attributes:
-        answers: their number.
+        answers: the number of the answers.
         probability: the mean of their probabilities.
         right: the share of right answers."""
 
@@ -43,7 +43,7 @@ class Coverage:
     """The quality of the most probable answers.
 
     Attributes:
-        coverage: these answers as a share of all answers.
+        coverage: the share of all answers that these answers are.
         right: the share of right answers among them.
         probability: the lowest probability among them.
     """

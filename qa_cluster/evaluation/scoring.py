@@ -17,7 +17,7 @@ def normalise(text: str) -> str:
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if the prediction equals one of the answers after normalisation, else 0.0.
 
-    Without answers, return 1.0 if the prediction is empty.
+    If `answers` is empty, return 1.0 for an empty prediction.
     """
     return float(any(normalise(prediction) == normalise(answer) for answer in answers or ("",)))
 

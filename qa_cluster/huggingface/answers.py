@@ -138,7 +138,7 @@ class Preparer:
 
 
 class Answers:
-    """Collects the answers of a pair from the logits of its windows, which must come in order.
+    """Collects the answers to a pair of question and context from the logits of its windows, which must come in order.
 
     The score of a candidate is the product of two softmaxes over the window's context and its null position. Candidates
     whose texts differ only in case are one answer. Their scores are added up and can exceed 1, as in transformers.

@@ -86,7 +86,9 @@ def create_sample(question: str | list[str], context: str | list[str]) -> Sample
 
 
 def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """Return the inputs of a call: the positional argument, X or data, or a dictionary of question and context."""
+    """Return the inputs of a call: the positional arguments, the argument `X` or `data`, or samples from `question`
+    and `context`.
+    """
     if len(args) == 2 and all(isinstance(item, str) for item in args):
         return dict(zip(_FIELDS, args, strict=True))
     if args:

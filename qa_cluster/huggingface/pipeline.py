@@ -207,7 +207,9 @@ def _batch_size(given: object, default: int) -> int:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Raise an InvalidInput of the block as an exception that is also a ValueError, as transformers raised."""
+    """In the block, convert InvalidInput and InputTooLong to an exception that is also a ValueError, as transformers
+    raised.
+    """
     try:
         yield
     except (InvalidKey, InvalidValue):

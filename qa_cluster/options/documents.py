@@ -40,11 +40,11 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class DocumentChoice:
-    """A selection of a collection's documents: ids that start with `prefix`, and metadata that satisfy the filter
+    """A selection of a collection's documents: ids that start with `prefix`, and metadata that satisfies the filter
     `chosen`.
 
-    With `failed`, it selects failed documents instead of indexed documents. In a condition, the selection of all
-    documents (the default) is false.
+    With `failed`, it selects failed documents instead of indexed documents. The truth value of a selection is false if
+    it selects all documents (the default).
     """
 
     prefix: str = ""
@@ -86,7 +86,7 @@ EVERYTHING = DocumentChoice()
 
 
 class ChoiceArguments(TypedDict, total=False):
-    """The arguments of `DocumentChoice.of` as the clients accept them. None stands for the default."""
+    """The arguments of `DocumentChoice.of` as the clients accept them. None means the default."""
 
     prefix: str | None
     filters: Mapping[str, Any] | None

@@ -16,7 +16,7 @@ from qa_cluster.ranking.meaning import BOTH, WORDS
 # Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
-# The limit of collections in one search, and the name that stands for all collections.
+# The limit of collections in one search, and the name that means all collections.
 MAX_SEARCHED_COLLECTIONS = 20
 ALL_COLLECTIONS = "*"
 CACHE_MODES = ("use", "refresh", "only", "off")
@@ -32,7 +32,7 @@ class AskOptions:
         retriever_k: how many sentences are ranked for reading; None: the number that the plan reads.
         collection: the collection that the answers come from.
         doc_id: only answers from these documents; empty: from all.
-        filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.
+        filters: only answers from documents whose metadata satisfies the filter, in Haystack's form; None: from all.
         filter: conditions in the short form, ``year>=2020``; all conditions must hold.
         waves: whether reading stops as soon as an answer is sure enough.
         timeout: the time limit in seconds; None: the service's default.
@@ -73,7 +73,7 @@ class SearchOptions:
         top_k: the limit of sentences.
         collection: the collection that the sentences come from, or several collections; ``*`` means all collections.
         doc_id: only sentences of these documents; empty: of all.
-        filters, filter: only sentences of documents whose metadata satisfy the filter, as in `AskOptions`.
+        filters, filter: only sentences of documents whose metadata satisfies the filter, as in `AskOptions`.
         context: how many neighbours are returned with each sentence, on each side.
         timeout: the time limit in seconds; None: the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
@@ -101,7 +101,7 @@ class SearchOptions:
 
 
 class SearchArguments(TypedDict, total=False):
-    """The fields of `SearchOptions` as the clients' `search` accepts them. None stands for the default."""
+    """The fields of `SearchOptions` as the clients' `search` accepts them. None means the default."""
 
     top_k: int | None
     collection: str | Iterable[str] | None
@@ -120,7 +120,7 @@ LISTS = frozenset({"doc_id", "filter"})
 
 
 class AskArguments(TypedDict, total=False):
-    """The fields of `AskOptions` as the clients' `ask` accepts them. None stands for the default."""
+    """The fields of `AskOptions` as the clients' `ask` accepts them. None means the default."""
 
     top_k: int | None
     min_score: float | None

@@ -29,7 +29,7 @@ from qa_cluster.tracing import step
 from .on_behalf import asker
 
 # The rate is computed from the `LEAST_ENDS` to `MOST_ENDS` questions that ended last. Fewer questions are too noisy;
-# older questions ran under another load.
+# older questions ran under a different load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8
@@ -45,7 +45,7 @@ class _Waiting:
 
 
 class Admission:
-    """Counts the running questions of one process and queues further questions.
+    """Counts the running questions of one process and queues the other questions.
 
     A new value of `at_once` applies from the next question that starts or ends.
 

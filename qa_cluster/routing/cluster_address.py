@@ -28,7 +28,7 @@ class ClusterAddress:
 def credentials_of(settings: Settings) -> tuple[str, str]:
     """Return user and password for the cluster.
 
-    The settings have priority over `cluster_url`. Each is empty if unset.
+    The settings have priority over `cluster_url`. A value that is unset is empty.
     """
     user, _, password = split_cluster_url(settings.cluster_url)[1].rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)

@@ -11,10 +11,10 @@ qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of 
 - The worker sends no heartbeat, and none of its threads runs or waits for a processor.
 - The worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for this time.
 
-A late reply to the request is no such case, because a long job may be in front of the request. Heartbeats and checks do
-not wait behind jobs. The service measures the silence of a server only while its own event loop is on time. In the same
-way, a server measures the silence of its worker. So on a busy host, on which all processes are late, no shard is left
-out by mistake.
+A late reply to the request is not a reason to leave out a shard, because a long job may be in front of the request.
+Heartbeats and checks do not wait behind jobs. The service measures the silence of a server only while its own event
+loop is on time. In the same way, a server measures the silence of its worker. So on a busy host, on which all processes
+are late, no shard is left out by mistake.
 
 The *patience* is the longest time that a request waits for a shard that is gone or stopped. The request probes its
 shards after one third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
@@ -107,7 +107,7 @@ class ReadyShards:
                 await asyncio.wait((task,))
 
     async def _wait(self, task: asyncio.Future[Any], seconds: float) -> None:
-        """Wait until the task is done or another shard cannot answer, for at most `seconds`."""
+        """Wait until the task is done or one more shard is found that cannot answer, for at most `seconds`."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(changed)
         try:

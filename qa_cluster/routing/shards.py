@@ -296,7 +296,7 @@ class Shards:
         return frozenset(shard for shard in self.all if shard.address in workers) if workers else _NONE
 
     def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
-        """Return the primaries that are down and have no replica to replace them; without the shard `besides`."""
+        """Return the primaries that are down and have no replica to replace them. The shard `besides` is left out."""
         return self.down - self.topology.spared - {besides}
 
     def mark_down(self, address: Address, why: str) -> None:

@@ -1,8 +1,8 @@
 """Detects from the kernel's data whether a silent server is stopped or unreachable, or only busy. Linux only.
 
 - For a server on this machine: whether its process is stopped (`SIGSTOP`, a shell's job control).
-- For another server: whether its machine has acknowledged the bytes of a command. A machine acknowledges them at once,
-  even if the server is busy.
+- For a server on a different machine: whether this machine has acknowledged the bytes of a command. A machine
+  acknowledges them at once, even if the server is busy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def process_of(sock: TransportSocket, info: bytes) -> int:
 
     Args:
         info: the server's reply to ``INFO server``. Its process id may belong to another machine or container. So the
-            process counts only if it listens at the port of the connection.
+            id is used only if its process listens at the port of the connection.
     """
     found = _PROCESS_ID.search(info)
     if found is None or not sys.platform.startswith("linux"):

@@ -8,8 +8,8 @@ local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
 
--- Removes internal keys whose values are damaged: they have another type or contain no numbers. Users have no right to
--- write these keys, but an administrator can. One such key must not stop the writes of a whole partition.
+-- Removes internal keys whose values are damaged: they have the wrong type or contain no numbers. Users have no right
+-- to write these keys, but an administrator can. One such key must not stop the writes of a whole partition.
 local function discard(why, ...)
   redis.log(redis.LOG_WARNING, 'qa: removed ' .. table.concat({...}, ' and ') .. ', which had a damaged value: ' .. why)
   redis.call('UNLINK', ...)
@@ -47,7 +47,8 @@ local function unlist_sentence_answers(tag, names)
   unlist('kept:' .. tag, 'kept-bytes:' .. tag, names)
 end
 
--- Appends an answer to a list. Reply: the sum of the list; nil and the error if the list is damaged.
+-- Appends an answer to a list.
+-- Reply: the sum of the list; nil and the error if the list is damaged.
 local function append(list, sum, answer, bytes)
   local last = redis.pcall('ZRANGE', list, -1, -1, 'WITHSCORES')
   if last.err then
@@ -63,7 +64,8 @@ local function append(list, sum, answer, bytes)
 end
 
 -- Appends an answer to a list before the answer is stored. While the list exceeds its limit, this function evicts the
--- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each evicted answer.
+-- oldest answers. It also removes expired answers from the start of the list. It calls `gone` with the key of each
+-- answer that it removes.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)
   local total, why = append(list, sum, answer, bytes)

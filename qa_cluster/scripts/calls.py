@@ -1,8 +1,8 @@
 """Describes calls that change keys atomically on their shard: Lua scripts, and commands of the module that run them.
 
 A script is sent with ``EVALSHA``, and with ``EVAL`` if the server does not have it yet. It runs with the rights of the
-calling user. A command of the module runs its script with the rights of the module. So its user needs rights to the
-named keys only, not to the internal keys that the script also writes.
+calling user. A command of the module runs its script with the rights of the module. So the calling user needs rights to
+the named keys only, not to the internal keys that the script also writes.
 """
 
 from __future__ import annotations

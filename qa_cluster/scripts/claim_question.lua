@@ -1,4 +1,4 @@
--- Reads a submitted question. If its lease has expired, the caller becomes its holder.
+-- Reads a submitted question. If the lease of the question has expired, the caller becomes the holder of the question.
 -- KEYS: record.
 -- ARGV: holder (empty: do not become the holder), duration of the lease (ms), limit of tries.
 -- Reply: a state, the milliseconds until the record expires, and more:

@@ -1,7 +1,8 @@
 -- Counts the sentences that are written with an API key, from one midnight (UTC) to the next.
 -- KEYS: use.
 -- ARGV: sentences per day (0: count without a limit), sentences (may be negative), day to correct (empty: today).
--- Reply: 1, or 0 if the limit was reached; the day; its sentences; seconds until the day ends.
+-- Reply: 1, or 0 if the limit was reached; the number of today; the sentences of today (0 if the day to correct has
+-- ended); seconds until today ends.
 local time = redis.call('TIME')
 local day = math.floor(tonumber(time[1]) / 86400)
 local rest = 86400 - tonumber(time[1]) % 86400

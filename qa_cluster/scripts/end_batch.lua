@@ -2,7 +2,8 @@
 -- worker runs the owner's batches, otherwise by that worker.
 -- KEYS: lease, record of the batch, open batches, files, records of output and error file, sizes.
 -- ARGV: token of the worker or '', id of the batch, status, now (s), now (µs), errors (JSON) or ''.
--- Reply: {1, status}, or {0, status}: it had ended before. {-1, ''}: the worker has no lease, or the batch is missing.
+-- Reply: {1, status}. {0, status}: the batch had already ended. {-1, ''}: the worker has no lease, or the batch is
+-- missing.
 local status = redis.call('HGET', KEYS[2], 'status')
 if not status then
   return {-1, ''}

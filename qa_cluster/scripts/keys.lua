@@ -47,7 +47,7 @@ local function is_answer(name)
   return at and name:sub(at, at + #MARK - 1) == MARK
 end
 
--- `store_answer.lua` limits their number.
+-- Deletes the cached answers of the document. `store_answer.lua` limits the number of these answers.
 local function drop_answers()
   local members = redis.pcall('SMEMBERS', ANSWERS)
   if members.err then

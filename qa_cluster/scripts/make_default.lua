@@ -2,7 +2,7 @@
 -- KEYS: model, manifest and tokenizer of the default reader; the same keys of the stored reader; the same keys under
 -- the name of the former default reader, if there is one.
 -- ARGV: the manifest of the default as the caller has read it, empty if it is missing.
--- Reply: done, changed (another reader is the default now), missing (the reader is incomplete).
+-- Reply: done, changed (the manifest of the default is not the given manifest), missing (the reader is incomplete).
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then
   return 'changed'
 end

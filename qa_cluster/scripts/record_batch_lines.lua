@@ -1,11 +1,11 @@
 -- Records the results of the next lines of a batch in one step, and renews the lease of the worker.
 -- KEYS: lease, record of the batch, sizes, then the parts to which the texts are appended.
--- ARGV: token of the worker, duration of the lease (ms), lines done before, lines done now, limit of the sum of the
--- owner's files, time until which the results are kept, ids of output and error file, their new sizes, number of
+-- ARGV: token of the worker, duration of the lease (ms), lines done before, lines done now, size limit of all files of
+-- the owner together, time until which the results are kept, ids of output and error file, their new sizes, number of
 -- arguments with fields of the record, these fields, one text for each part.
--- Reply: {1, lines done, status}: recorded, by this call or an earlier call. {0, lines done, status}: other lines are
--- done. {-1, 0, ''}: another worker has the lease, or the batch is missing. {-2, sum, status}: the limit of the sum is
--- reached.
+-- Reply: {1, lines done, status}: this call or an earlier call has recorded the lines, or the status of the batch
+-- allows no record. {0, lines done, status}: the number of done lines is neither of the given numbers. {-1, 0, ''}:
+-- another worker has the lease, or the batch is missing. {-2, sum, status}: the files would exceed the size limit.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {-1, 0, ''}
 end

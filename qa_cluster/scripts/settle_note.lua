@@ -1,5 +1,5 @@
--- Settles the changes of a document up to a change note.
--- ARGV: version at that time (empty: no record), the note.
+-- Marks the changes of a document that a change note records as processed.
+-- ARGV: version that the document must still have (empty: no record), the change note.
 -- Reply: status (unchanged, stale).
 if (redis.call('HGET', DOCUMENT, 'version') or '') ~= ARGV[1] then
   return {'stale'}

@@ -1,4 +1,4 @@
--- Caches the answer of one sentence if its version is still current.
+-- Caches the answer of one sentence if the sentence and the version of its document are unchanged.
 -- KEYS: text, sentence offsets, document, sentence hash, answer, answers, kept, kept bytes, flight.
 -- ARGV: version, number of the sentence, its text, answer, TTL in seconds, limit of answers of a document, limit of
 -- bytes of all answers of the partition.

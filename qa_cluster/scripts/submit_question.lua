@@ -2,7 +2,8 @@
 -- KEYS: list, record.
 -- ARGV: id, lifetime (ms), limit of questions and results of the owner, question, id of the request, holder, duration
 -- of the lease (ms).
--- Reply: 1 and the time when it expires in milliseconds since 1970; or 0 and the milliseconds until an entry expires.
+-- Reply: 1 and the time when the question expires, in milliseconds since 1970; or 0 and the milliseconds until an entry
+-- expires.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))

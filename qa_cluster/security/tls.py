@@ -1,8 +1,8 @@
 """TLS: the contexts of all connections, the checks of certificates, and the explanations of errors.
 
 All programs get their contexts here: clients of the cluster (blocking, asynchronous and redis-py's), workers and the
-REST service. So all require TLS 1.2 and refuse the same files with the same messages. Only OpenSSL verifies
-certificates. A check without a connection runs a handshake in memory.
+REST service. So all programs require TLS 1.2 or later, and refuse the same files with the same messages. Only OpenSSL
+verifies certificates. A check without a connection runs a handshake in memory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class OwnServer:
         """Return the TLS context of a worker; ConfigError names the server's file that cannot be used.
 
         The context does not check host names: the address is always the worker's own host, but the certificate may have
-        any name. It accepts no certificate of another authority.
+        any name. It accepts no certificate that a different authority signed.
         """
         context = _client_context()
         context.check_hostname = False

@@ -66,7 +66,7 @@ def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
             raise InputTooLong(f"unpacks to more than {limit} bytes")
         if not stream.eof:
             raise InvalidInput("a gzip file that ends too early")
-        data = stream.unused_data.lstrip(b"\0")  # further members, as in `cat a.gz b.gz`
+        data = stream.unused_data.lstrip(b"\0")  # more members, as in `cat a.gz b.gz`
     return b"".join(parts)
 
 

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from qa_cluster.errors import InvalidInput
 
-# Stored with each document. A document with another version counts as changed. Increase it with every change of
-# results.
+# Stored with each document. A document whose version differs counts as changed. Increase the version with every change
+# of results.
 EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
@@ -107,11 +107,11 @@ class Extracted:
     """The clean text of a file.
 
     Attributes:
-        title: the title in the document; empty without one.
+        title: the title in the document; empty if the document has no title.
         sections: in order, without overlaps; text before the first heading has no section.
         places: one for each paragraph whose position is known, in order.
-        unit: the unit of places, ``line`` or ``page``; empty without places.
-        metadata: further values that the file contains, such as its address and tags.
+        unit: the unit of places, ``line`` or ``page``; empty if there are no places.
+        metadata: other values that the file contains, such as its address and tags.
         remarks: texts that say what was replaced, left out or guessed.
     """
 
@@ -129,7 +129,7 @@ class Extracted:
         return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
     def remarked(self, *remarks: str) -> Self:
-        """Return a copy with further remarks."""
+        """Return a copy with more remarks."""
         return replace(self, remarks=(*self.remarks, *remarks))
 
 

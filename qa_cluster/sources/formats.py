@@ -76,8 +76,8 @@ def base_name(name: str) -> str:
 
 
 def may_be_document(name: str) -> bool:
-    """Return whether a file in a folder may be a document: its name has the ending of a known format, or no known
-    ending.
+    """Return whether a file in a folder may be a document: its name has the ending of a known format, has no ending, or
+    starts with a known word, such as README. Names that start with a dot are never documents.
     """
     base = base_name(name)
     if base.startswith("."):

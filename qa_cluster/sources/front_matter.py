@@ -25,10 +25,8 @@ _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
-    """Return the values of the front matter as JSON values, and the source with blank lines in its place.
-
-    These are left out: values without a JSON form, keys that start with an underscore, and the largest values beyond
-    `MAX_METADATA_BYTES`.
+    """Return the values of the front matter as JSON values, and the source, in which blank lines replace the front
+    matter. `limited` says which values are left out.
     """
     head = source[:MAX_FRONT_MATTER]
     for pattern, load in ((_YAML, yaml.safe_load), (_TOML, tomllib.loads)):
@@ -45,7 +43,10 @@ def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
 
 
 def limited(values: dict[Any, Any]) -> dict[str, Any]:
-    """Return the values that have a JSON form, without the largest values beyond `MAX_METADATA_BYTES`."""
+    """Return the values that have a JSON form, except keys that start with an underscore.
+
+    While the values together exceed `MAX_METADATA_BYTES`, the largest value is left out.
+    """
     left = [MAX_VALUES]
     found = {
         clean(str(key)): value
@@ -60,7 +61,9 @@ def limited(values: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _json_value(value: Any, left: list[int], depth: int) -> Any:
-    """Convert a value to a JSON value; None if it has no JSON form, or if `left` values are used up."""
+    """Convert a value to a JSON value; None if it has no JSON form, is nested too deeply, or if `left` allows no
+    more values.
+    """
     left[0] -= 1
     found: Any = None
     if left[0] < 0 or depth > MAX_DEPTH:

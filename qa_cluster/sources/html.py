@@ -23,7 +23,8 @@ _BLOCKS = frozenset(
 )
 # If a larger share of a page is left out, a remark says so.
 MOST_LEFT_OUT = 0.5
-# A page with fewer words outside its lists of links counts as a list of links.
+# If the text of a page has fewer characters than this, and its largest list of links has more, the page is read with
+# its lists of links.
 _FEW_WORDS = 60
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
@@ -45,7 +46,9 @@ _CHAPTER = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of an HTML page. The title is its first heading; without one, its ``<title>``."""
+    """Return the text of an HTML page. `write` chooses the title from its headings. If they contain no title, it is
+    the page's ``<title>``.
+    """
     root = parsed(source)
     named = root.find(".//title")
     title = clean(named.text or "") if named is not None else ""
@@ -62,7 +65,7 @@ def read(source: str) -> Extracted:
 
 
 def parsed(source: str) -> Any:
-    """Parse a page or a part of one, and return its root element.
+    """Parse a page or a part of a page, and return its root element.
 
     Raises:
         InvalidInput: the source contains no element.
@@ -317,8 +320,8 @@ def _taken_out(table: Any) -> list[Any]:
 
 
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
-    """Return whether a table only positions its contents: it has one column, or blocks that data cells do not
-    contain.
+    """Return whether a table only positions its contents: it has one column or the role `presentation`, or its cells
+    contain blocks that data cells do not contain.
     """
     if all(len(row) < 2 for row in cells) or table.get("role") == "presentation":
         return True

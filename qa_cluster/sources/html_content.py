@@ -55,7 +55,7 @@ class Content:
     Attributes:
         size: the number of characters of the content, without the space around each text.
         page_size: the number of characters of the whole page.
-        links: the number of characters of the lists of links that were left out.
+        links: the number of characters of the largest list of links.
     """
 
     element: Any
@@ -65,7 +65,7 @@ class Content:
 
 
 def content_of(root: Any, *, keeps_links: bool = False) -> Content:
-    """Remove the boilerplate of a page and return its content. With `keeps_links`, lists of links are content."""
+    """Remove the boilerplate of a page and return its content. With `keeps_links`, lists of links are kept."""
     body = root.find("body") if root.find("body") is not None else root
     dropped, page_size, links = _dropped(body, keeps_links)
     remove(dropped)
@@ -131,7 +131,7 @@ class _Contents:
 
 
 def _dropped(body: Any, keeps_links: bool) -> tuple[set[Any], int, int]:
-    """Return the elements that are boilerplate, the size of the page, and the size of the lists of links.
+    """Return the elements that are boilerplate, the size of the page, and the size of the largest list of links.
 
     Sizes are numbers of characters that a browser shows. One walk counts what each element contains; a separate walk
     for each element would take quadratic time in a deep tree.
@@ -177,7 +177,7 @@ def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
 
 
 def _is_list_of_links(contents: _Contents) -> bool:
-    """Return whether an element consists only of short links, like a menu or a table of contents."""
+    """Return whether an element consists mainly of links, like a menu or a table of contents."""
     if contents.links < (2 if contents.is_step else 4) or contents.tags & (_H1 | _H2 | _PRE):
         return False
     return contents.links_share > 0.85

@@ -165,7 +165,7 @@ class _Reader:
         return rest[last + 1 :]
 
     def _pending_and(self, lines: list[str]) -> list[str]:
-        """Return these lines after the line `Contents`, if no entries followed that line."""
+        """Return these lines. If a line `Contents` is pending, put it before them, because it has no entries."""
         pending, self._pending = self._pending, []
         return [*pending, *lines]
 
@@ -469,8 +469,8 @@ def _is_head(line: str, repeated: int, breaks: int) -> bool:
 
 
 def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
-    """Return the position of the first line from here that is not blank, within `_MOST_BLANK` lines; None without such
-    a line.
+    """Return the position of the first line from here that is not blank, within `_MOST_BLANK` lines; None if there is
+    no such line.
     """
     places = range(start, max(-1, start - _MOST_BLANK) if step < 0 else min(len(lines), start + _MOST_BLANK), step)
     return next((place for place in places if 0 <= place < len(lines) and lines[place].strip()), None)
@@ -528,7 +528,11 @@ def _is_underlined(lines: Sequence[str], place: int) -> bool:
 
 
 def _is_item_of(lines: Sequence[str], place: int) -> bool:
-    """Return whether a list starts at a line in the middle of a block. Such a line must have a clear item mark."""
+    """Return whether the line at `place`, inside a block of lines, starts a list.
+
+    The line must have a clear item mark. The line above it must end with a colon or, before a bullet, with the end of a
+    sentence.
+    """
     found = _ITEM.match(lines[place])
     if found is None or found[2] == "o" or (found[2][-1] in ".)" and found[2].strip("(.)") not in ("1", "a", "i")):
         return False

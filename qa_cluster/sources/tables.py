@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-# If the cells of a table fill more slots, further spans count as 1. A few short tags could otherwise claim billions of
-# slots.
+# If the cells of a table fill more slots, all later spans count as 1. A few short tags could otherwise claim billions
+# of slots.
 MAX_SLOTS = 200_000
 MAX_COLUMNS_SPANNED = 1000
 # A cell with more characters is written only in the first row that it spans.
@@ -39,7 +39,12 @@ class TableRow:
 
 @dataclass(slots=True)
 class _Grid:
-    """The positions of the cells of a row. `held` has the cells of earlier rows that span further rows, by column."""
+    """Assigns the cells of a table to columns, row by row.
+
+    Attributes:
+        left: the number of slots that the table may still fill.
+        held: by column, a cell of an earlier row that continues, and the number of rows that it still spans.
+    """
 
     left: int = MAX_SLOTS
     held: dict[int, tuple[int, Any]] = field(default_factory=dict)
@@ -77,7 +82,7 @@ def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator
     """Yield the rows below the header rows.
 
     Header rows are the first rows whose cells are headers (``th``, or in ``thead``) or empty. The header of a column
-    joins their texts. A header that is too long to repeat is written once.
+    joins the texts of its header cells. A header that is too long to repeat is written once.
     """
     grid, headers, above = _Grid(), dict[int, list[Any]](), len(rows) > 1
     names: dict[int, str] = {}

@@ -75,7 +75,7 @@ class FolderRules:
         self._spent_seconds = 0.0
 
     def start(self, folder: Path) -> FolderRules:
-        """Return the same rules for another folder, with the `.gitignore` files above that folder."""
+        """Return the same rules for `folder`, with the `.gitignore` files above it."""
         rules = copy(self)
         rules._tracked = TrackedFiles.of(folder) if self._only_tracked else None
         rules._above = _above(Path(os.path.realpath(folder))) if self._ignore else []
@@ -157,7 +157,9 @@ def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
 
 
 def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
-    """Compile lines into patterns; None without patterns. InvalidInput names a pattern that is wrong or too complex."""
+    """Compile lines into patterns; None if no line is a pattern. InvalidInput names a pattern that is wrong or too
+    complex.
+    """
     for number, line in enumerate(lines, 1):
         most = max((len(_STARS.findall(name)) for name in line.split("/")), default=0)
         if most > MAX_STARS_IN_NAME or len(_STARS.findall(line)) > MAX_STARS:

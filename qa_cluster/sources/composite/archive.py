@@ -71,7 +71,7 @@ def xml(data: bytes) -> Any:
 
 
 def title_in(archive: zipfile.ZipFile, name: str) -> str:
-    """Return the title in the properties `name` of a file; empty without a title."""
+    """Return the title in the properties `name` of a file; empty if there is no title."""
     if name not in archive.namelist():
         return ""
     return clean(str(xml(archive.read(name)).findtext(f".//{_CORE_TITLE}") or ""))

@@ -87,8 +87,8 @@ def _number(value: float, number_format: str) -> str:
 
 @lru_cache(maxsize=256)
 def _sections(number_format: str) -> tuple[_Format | None, ...]:
-    """Return the sections of a format: for positive numbers, negative numbers and zero. None stands for the general
-    format.
+    """Return the sections of a format: for positive numbers, negative numbers and zero. None means that the format is
+    ignored, such as the general format.
     """
     literals: list[str] = []
 

@@ -93,7 +93,7 @@ def _check_encryption(archive: zipfile.ZipFile, parts: set[str]) -> None:
 
 
 def _chapter_names(archive: zipfile.ZipFile, package: Any, package_name: str) -> dict[str, str]:
-    """Return the names of the parts in the table of contents. If a part has several names, the first counts."""
+    """Return the names of the parts in the table of contents. If a part has several names, the first name is used."""
     names: dict[str, str] = {}
     for item in package.iterfind("./{*}manifest/{*}item"):
         part = path_of(package_name, item.get("href") or "")

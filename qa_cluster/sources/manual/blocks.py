@@ -66,12 +66,12 @@ class Blocks:
         self._builder.end_entries(0)
 
     def begin_tag(self) -> None:
-        """Prepare for a tag. A previous tag without text gets the same text."""
+        """Prepare for a tag. A previous tag that has no text yet gets the same text as the new tag."""
         if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
             self.flush()
 
     def further_tag(self) -> None:
-        """Prepare for a further tag for the same text."""
+        """Prepare for one more tag of the same text."""
         if any(word.strip() for word in self._words):
             self.flush()
 

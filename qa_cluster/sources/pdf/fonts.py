@@ -27,7 +27,7 @@ class PdfFont:
         default = _number(font.character_widths.get("default"), 500)
         widths = {key: _number(width, default) for key, width in font.character_widths.items() if len(key) == 1}
         widths.setdefault(font.space_char, _number(font.space_width, 250))
-        # If a font draws its own glyphs, their widths have another scale.
+        # If a font draws its own glyphs, their widths have a different scale.
         scale = _scale(resource) if font.sub_type == "Type3" else 0.001
         self._is_simple = not isinstance(font.encoding, str)
         self._codec = font.encoding if isinstance(font.encoding, str) else "latin-1"

@@ -131,7 +131,7 @@ class Headings:
         return place
 
     def _matching(self, place: int, key: str, bare: str) -> int:
-        """Return the number of lines, starting at `place`, that form the title; 0 if they do not."""
+        """Return the number of lines, starting at `place`, that form the title; 0 if the lines there do not form it."""
         joined = ""
         for count in range(1, _MAX_LINES + 1):
             if place + count > len(self._lines):

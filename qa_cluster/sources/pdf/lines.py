@@ -13,12 +13,13 @@ from ..extracted import clean_characters
 from .content import CELL_GAP, WORD_GAP, Piece
 
 # The largest differences of two baselines on the same line, in units of the font size. The second limit is for smaller
-# text, such as an index.
+# text, such as superscripts and subscripts.
 _SAME_LINE = 0.25
 _INDEX_SHIFT = 0.65
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _LEFT_TO_RIGHT_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z.,:/%+-]*")
-# The smallest number of consecutive lines in two columns, and of characters in each.
+# A page has two columns of prose if at least `_MIN_COLUMN_LINES` lines have a gap at the same position, with at least
+# `_MIN_COLUMN_LENGTH` characters on each side.
 _MIN_COLUMN_LINES = 5
 _MIN_COLUMN_LENGTH = 20
 # The limit of rows of a table on one page.
@@ -60,7 +61,7 @@ class PageLine:
     """A line of text.
 
     Attributes:
-        page: its page, counted from 1.
+        page: the number of its page, counted from 1.
         column: the number of its column on its page.
         cells: its parts between wide gaps.
         is_code: whether all its letters have the same width.
@@ -212,7 +213,7 @@ def _blocks(lines: Sequence[PageLine]) -> list[list[PageLine]]:
 
 
 def _is_beside(left: Sequence[PageLine], right: Sequence[PageLine]) -> bool:
-    """Return whether the second block is a further column of a table: short cells on the same baselines."""
+    """Return whether the second block is the next column of a table: short cells on the same baselines."""
     if len(right) < 2 or len(left) > _MOST_ROWS or len(right) > _MOST_ROWS:
         return False
     if min(line.x for line in right) < max(line.end for line in left):

@@ -43,7 +43,7 @@ _DEFAULT_AREA = (0.0, 800.0)
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a PDF file. Places are pages."""
+    """Return the text of a PDF file. A position is the number of a page."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         reader = PdfReader(io.BytesIO(data))

@@ -17,7 +17,8 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _HYPHENS = ("-", "\u2010", "\u00ad")
 _NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021])\s*\S")
 _COLUMN_SHIFT = 1.2
-# Of two columns, the second is a definition of the first if it has at least this many characters on average.
+# In a table with two columns, the second column defines the first if its cells have more characters than this on
+# average.
 _LONG_CELL = 50
 
 
@@ -145,8 +146,8 @@ class Writer:
         return 0 < step <= size * max(self._leading * 1.22, self._leading + 0.15) and self._continues_below(lines, line)
 
     def _continues_below(self, lines: Sequence[PageLine], line: PageLine) -> bool:
-        """Return whether a line at the usual distance continues the paragraph, by the last line's length and the
-        indentation.
+        """Return whether a line at the usual distance continues the paragraph. The length of the last line, the
+        indentation and the marks of items decide.
         """
         last, first = lines[-1], lines[0]
         size = line.style.size
@@ -234,7 +235,7 @@ class Writer:
         return count if rows >= 2 else 0
 
     def _is_header(self, place: int, count: int) -> bool:
-        """Return whether a line below rows is the header of a further table, like the first of these rows."""
+        """Return whether a line below rows is the header of the next table, like the first of these rows."""
         lines = self._lines
         line, above, first = lines[place + count], lines[place + count - 1], lines[place]
         below = lines[place + count + 1] if place + count + 1 < len(lines) else line

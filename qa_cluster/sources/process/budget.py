@@ -41,7 +41,7 @@ class Budget:
     wall_seconds: float = 300.0
 
     def cost(self, size: int, *, is_cut: bool = False) -> Cost:
-        """Return the limits for a file of `size` bytes. With `is_cut`, the file has one tenth of the time."""
+        """Return the limits for a file of `size` bytes. With `is_cut`, the file has one tenth of the usual time."""
         seconds = min(self.seconds + self.seconds_per_mib * size / MIB, self.most_seconds)
         mib = min(self.mib + self.mib_per_mib * size // MIB, self.most_mib)
         return Cost(round(seconds * (CUT if is_cut else 1), 2), mib)
@@ -70,5 +70,5 @@ class Hits:
 
     @property
     def cut(self) -> list[str]:
-        """The formats whose time limit is one tenth for the rest of the run."""
+        """The formats whose files have one tenth of the usual time limit for the rest of the run."""
         return [format for format, count in self._counts.items() if count >= MAX_HITS]

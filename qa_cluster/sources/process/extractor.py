@@ -32,7 +32,7 @@ MAX_REMARKS = 10_000
 # A process whose address space exceeds this size is replaced, because parsers rarely free the memory that they have
 # used.
 MAX_ADDRESS_SPACE = 512 * MIB
-# The time limit for the start of a process, which does not count for the limits of a file. A busy machine may need
+# The time limit for the start of a process, which does not count against the limits of a file. A busy machine may need
 # seconds.
 START_SECONDS = 60.0
 _CHUNK = 1 << 16
@@ -90,7 +90,7 @@ class Extractor:
                     pipe.close()
 
     def kill(self) -> None:
-        """Kill the process from another thread. The current file and all further files fail."""
+        """Kill the process from another thread. The current file and all later files fail."""
         self._killed = True
         process = self._process
         if process is not None:
