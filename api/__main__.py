@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """Return the options of the service, from the settings; ConfigError for a wrong origin, title or logo."""
+    """Return the options of the service. Raises ConfigError if an origin, the title or the logo is invalid."""
     Origins(settings.cors_origins)
     check_title(settings.page_title)
     load_logo(settings.page_logo)
@@ -129,9 +129,10 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def forwarded_by(settings: Settings) -> list[str]:
-    """Return the proxies whose `X-Forwarded-For` the service trusts; ConfigError for a text that is not an address.
+    """Return the addresses and networks of the proxies whose `X-Forwarded-For` the service trusts.
 
-    The setting cannot name all addresses, because any client could then choose its address in the audit log.
+    Raises ConfigError for a text that is not an address or network. `*` is such a text: with it, any client could
+    choose its address in the audit log.
     """
     words = [word.strip() for word in settings.forwarded_allow_ips.split(",") if word.strip()]
     for word in words:
@@ -189,7 +190,9 @@ def with_traces(app: Application, settings: Settings, environment: Mapping[str, 
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """Load the certificate of the service; None without TLS; ConfigError for invalid files. SIGHUP reloads it later."""
+    """Load the certificate of the service, which SIGHUP then reloads. Return None if the settings name no certificate
+    and no key; raise ConfigError if the files are invalid.
+    """
     if not settings.http_tls_cert and not settings.http_tls_key:
         return None
     certificate = Certificate(settings.http_tls_cert, settings.http_tls_key)
@@ -221,7 +224,7 @@ class _Loop(uvloop.Loop):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the service and return the exit status: 2 for a wrong setting."""
+    """Run the service. Return the exit status: 2 for an invalid setting, 3 if the service could not start."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
     parser.add_argument("--config", help="TOML file with settings")
     for name, flag, help in _FLAGS:

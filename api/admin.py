@@ -1,7 +1,8 @@
 """The admin listener: `/metrics`, `/livez` and `/readyz` on a separate port, without API keys.
 
-With this listener, only Prometheus sees the metrics, and it needs no key. The listener answers probes even while all
-connections of the service are in use. `/readyz` is on both listeners, because clients of the service need it, too.
+With this listener, the port of the service has no `/metrics`. So clients of the service cannot read the metrics, and
+Prometheus needs no key. The listener answers probes even while all connections of the service are in use. `/readyz` is
+on both listeners, because clients of the service need it, too.
 """
 
 from __future__ import annotations

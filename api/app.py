@@ -1,7 +1,8 @@
 """The service as an ASGI application: routing, admission, request ids, problem documents and request metrics.
 
-For `GET /qa`, the application first checks only the key and looks up the near cache. Starlette serves the status
-routes; all other routes are plain ASGI. One place converts the exceptions of all routes to problem documents.
+For `GET /qa`, a fast path checks only the host, the origin and the key, and looks up the near cache. Starlette serves
+the status routes; all other routes are plain ASGI. One place converts the exceptions of all routes to problem
+documents.
 """
 
 from __future__ import annotations
@@ -234,10 +235,10 @@ class Application:
             )
 
     def _admit(self, scope: Scope, key_id: str) -> None:
-        """Count a request of an API key, and attribute its further work to the key; QueueFull above the limit.
+        """Count a request of an API key, and attribute its work to the key. Raises QueueFull above the limit.
 
-        Above the limit, the service still admits a key that uses less than an equal share of the limit. Otherwise, a
-        key with a thousand requests would block all other keys.
+        Up to twice the limit, the service still admits a key that uses less than an equal share of the limit.
+        Otherwise, a key with a thousand requests would block all other keys.
         """
         limit = self.state.options.max_requests
         keys = len(self._in_progress) + (key_id not in self._in_progress)

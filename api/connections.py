@@ -36,8 +36,8 @@ class ConnectionLimits:
     """The limits of connections.
 
     Attributes:
-        connections: the limit of open connections. A further connection replaces the connection that has been idle
-            longest, or gets status 503.
+        connections: the limit of open connections. Above the limit, a new connection replaces the connection that has
+            been idle longest. If no connection is idle, the new connection gets status 503.
         head_seconds: the time limit for the head of a request, from the connection or from its first byte.
         stall_seconds: how long a client may read no bytes of its answer.
         idle_seconds: how long a connection may be idle between an answer and the next request.
@@ -62,7 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._in_message = self._in_head = False
-        self._replaying = False  # another parser reads the head of this request again
+        self._replaying = False  # a new parser reads the head of this request again
         self._progressed = False  # the last bytes ended a head or a message, or were a body
         self._kept_bytes = 0  # bytes since the last progress, which the parser may keep
         self._held = b""  # received bytes that are not parsed yet
@@ -149,7 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._disarm_head()
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes. While a pipelined request waits for the previous answer, store further bytes without parsing
+        """Parse bytes. While a pipelined request waits for the previous answer, store the other bytes without parsing
         them.
         """
         at = 0
@@ -174,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return read
 
     def on_response_complete(self) -> None:
-        """Continue with the next pipelined request; without one, continue to read."""
+        """Continue with the next pipelined request. If there is none, parse the stored bytes."""
         super().on_response_complete()
         if self._held and not self.transport.is_closing():
             if self.pipeline:
@@ -278,7 +278,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _must_be_silent(self) -> bool:
-        """Return whether the client could mistake an error response for another response or a part of it."""
+        """Return whether the client could mistake an error response for the response to a different request, or for a
+        part of it.
+        """
         if self._in_message and not self._in_head:
             return self.cycle.response_started or bool(self.pipeline)
         return not self._is_idle()

@@ -32,8 +32,8 @@ class Guard:
         self._required = keys_required
 
     def at_hand(self, scope: Scope) -> ApiKey | None:
-        """Return the key of a question if the key has no limits and can be checked without a request to a shard;
-        otherwise None.
+        """Return the key of a question, or `ANONYMOUS` if the service needs no key. Return None if the key has limits,
+        is not valid for questions, or cannot be checked without a request to a shard.
         """
         engine = self._state.engine_or_none
         known = None if engine is None else engine.api_keys.at_hand()
@@ -51,7 +51,8 @@ class Guard:
         """Return the key of a request about `resource`.
 
         Raises:
-            HttpProblem: 401 without a valid key, 403 if the key lacks the scope.
+            HttpProblem: 401 if the request has no valid key; 403 if the key lacks the scope, or if it allows only some
+                collections and the request is for the metrics.
             QAError: 503 if the keys cannot be read.
         """
         if resource.is_open:
@@ -91,7 +92,9 @@ class Guard:
 
 
 def _token(scope: Scope) -> bytes | None:
-    """Return the text after ``Bearer`` in the `Authorization` header; None without exactly one such header."""
+    """Return the text after ``Bearer`` in the `Authorization` header. Return None if the request does not have exactly
+    one such header.
+    """
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(found) != 1 or found[0][:7].lower() != b"bearer ":
         return None

@@ -27,7 +27,7 @@ class Hosts:
         self._known: set[bytes] = set()
 
     def knows(self, scope: Scope) -> bool:
-        """Return whether the `Host` of a request was accepted before. If not, call `check`."""
+        """Return whether the caller can skip `check`, because it accepted the `Host` of the request before."""
         return self._any or all(name != b"host" or value in self._known for name, value in scope["headers"])
 
     def check(self, scope: Scope) -> None:

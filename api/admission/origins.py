@@ -36,8 +36,8 @@ class Origins:
     """The origins whose pages may use the service: the service's own origin, and the origins in the setting.
 
     Args:
-        setting: origins such as ``https://docs.example``, separated by commas; ``*``: any origin. ConfigError for a
-            text that is not an origin.
+        setting: origins such as ``https://docs.example``, separated by commas. ``*`` allows every origin. A text that
+            is not an origin raises ConfigError.
     """
 
     def __init__(self, setting: str = "") -> None:
@@ -46,14 +46,16 @@ class Origins:
         self._allowed = {_checked(word) for word in words if word != ANY}
 
     def is_plain(self, scope: Scope) -> bool:
-        """Return whether no header names another origin. Such a request needs no further check and no CORS headers."""
+        """Return whether no header names an origin other than the service's own. Such a request needs no further check
+        and no CORS headers.
+        """
         return not any(
             name == b"origin" or (name == b"sec-fetch-site" and value not in _OWN) for name, value in scope["headers"]
         )
 
     def verdict(self, scope: Scope) -> RawHeaders | None:
-        """Return the CORS headers of the response. They are empty for the service's own origin, and None for a refused
-        request.
+        """Return the CORS headers of the response. They are empty for the service's own origin and for programs. Return
+        None if the request is refused.
         """
         headers = scope["headers"]
         sites = {value for name, value in headers if name == b"sec-fetch-site"}
@@ -71,7 +73,9 @@ class Origins:
         return None
 
     def check(self, scope: Scope, *, is_file: bool = False) -> RawHeaders:
-        """Return the CORS headers of the response. HttpProblem for a refused origin, except for requests for files."""
+        """Return the CORS headers of the response. Raises HttpProblem for a refused origin, unless the request reads a
+        file.
+        """
         found = self.verdict(scope)
         if found is None and is_file and scope["method"] in ("GET", "HEAD"):
             return []

@@ -1,7 +1,7 @@
 """The resources of the service: their paths, required scopes, and names in the audit log and the metrics.
 
 The service looks up every request once, by its percent-decoded path. `/documents/count` and `/documents/upload` are
-exceptions: with another spelling or another method, these paths name the documents `count` and `upload`.
+exceptions: in percent-encoded spelling or with a different method, they name the documents `count` and `upload`.
 """
 
 from __future__ import annotations

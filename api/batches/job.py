@@ -18,7 +18,7 @@ SLICE_SECONDS = 60.0
 
 
 def run(owner: str) -> bool:
-    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker.
+    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker. Return whether there were any.
 
     SIGTERM stops the run after the running requests. Then the worker gets the signal again.
     """

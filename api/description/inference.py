@@ -112,7 +112,10 @@ def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, An
         },
         "/v2/health/ready": {
             "get": _operation(
-                "Check whether every shard can answer", "every shard can", "InferenceReady", unready="InferenceReady"
+                "Check whether every shard can answer",
+                "every shard can answer",
+                "InferenceReady",
+                unready="InferenceReady",
             )
         },
         "/v2/repository/index": {

@@ -49,10 +49,10 @@ _STATUS_TEXT = {
     "404": "the document, collection, model or result does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted, or the state of the batch or file does not allow the request",
-    "412": "the document has another version",
+    "412": "the version of the document is not the version that the request requires",
     "413": "the question, a name or the body is too long, or the answer exceeds answer_max_bytes",
     "415": "the body has the wrong media type",
-    "421": "the request is for another host",
+    "421": "the service does not accept requests for this host",
     "422": "a field is not valid",
     "429": "a limit of the API key is reached; see Retry-After, RateLimit-Policy and RateLimit",
     "431": "the head of the request is too long",
@@ -632,7 +632,7 @@ def _limits(schema: dict[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """Return a default value in the form of a request."""
+    """Return a default value as a request would write it."""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

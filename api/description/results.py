@@ -40,9 +40,9 @@ _SIMPLE = {str: STRING, int: INTEGER, float: NUMBER, bool: BOOLEAN}
 _ORIGIN = {
     "section": "headings of the section, the outermost first",
     "source": "file of the document, and the line or page where the paragraph starts; null if unknown",
-    "url": "web address of the document's page, from its metadata field url; empty if it has none",
+    "url": "web address of the document's page, from the metadata field url; empty if the document has no such field",
 }
-_FAILURE = "why this version could not be indexed (writing the document again retries); empty: it has not failed"
+_FAILURE = "why this version could not be indexed (writing the document again retries); empty: indexing has not failed"
 _DESCRIPTIONS: dict[type, dict[str, str]] = {
     Mention: _ORIGIN,
     Answer: {
@@ -120,7 +120,7 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     FieldValues: {
         "documents": "number of chosen documents that have the field",
         "missing": "number of chosen documents without the field",
-        "distinct": "number of distinct values; at least that number if exact is false",
+        "distinct": "number of distinct values; a lower bound if exact is false",
         "other": "number of distinct values that are not listed",
         "values": "the most frequent values, each with the number of documents that have it",
         "minimum": "the smallest number; null: no value is a number",

@@ -306,8 +306,8 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
         Field(
             "vectors",
             "object",
-            "vectors of the passages, which the client made with the encoder of the shards; other vectors are"
-            " discarded, and the shards make them",
+            "vectors of the passages, which the client made with the encoder of the shards; if they do not fit the"
+            " document or the encoder, the shards discard them and make new vectors",
             required_inside=("encoder", "dims", "version", "splitter", "sentences", "passages"),
         ),
     )
@@ -501,7 +501,7 @@ def synonyms_fields() -> tuple[Field, ...]:
         Field(
             "weight",
             "number",
-            "weight of a synonym, relative to its weight as a word of the question",
+            "weight of a synonym, relative to the weight that it has as a word of the question",
             default=Synonyms().weight,
             minimum=0,
             maximum=1,

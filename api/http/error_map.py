@@ -77,10 +77,10 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "head-timeout": (408, "The head of the request did not arrive in time"),
     "conflict": (409, "The request does not fit the state of the resource"),
     "collection-busy": (409, "The collection is being deleted"),
-    "version-conflict": (412, "The document has another version"),
+    "version-conflict": (412, "The document has a different version"),
     "body-too-large": (413, "The body exceeds the limit"),
     "unsupported-media-type": (415, "The body has the wrong media type"),
-    "misdirected": (421, "The request is for another host"),
+    "misdirected": (421, "The service does not accept requests for this host"),
     "validation": (422, "The request is not valid"),
     "too-many-requests": (429, "A limit of the key is reached"),
     "head-too-large": (431, "The head of the request exceeds the limit"),
@@ -94,7 +94,7 @@ class HttpProblem(Exception):
     Attributes:
         name: a key of `HTTP_PROBLEMS`.
         errors: each fault and its position, for the field `errors` of the problem document.
-        headers: further headers of the response.
+        headers: additional headers of the response.
     """
 
     def __init__(

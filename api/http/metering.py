@@ -75,8 +75,8 @@ class Meter:
         self.headers = rate_headers(use.counts)
 
     async def end(self) -> None:
-        """End the count of the request. Call this before the response is sent, because after it the client may send the
-        next request.
+        """End the count of the request. Call this before the response is sent, because a client that has the response
+        may send the next request.
         """
         use, self._use = self._use, None
         if use is not None and self._counting is not None:
@@ -84,7 +84,7 @@ class Meter:
 
 
 async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> ReservedSentences | None:
-    """Count the sentences of a text before it is written; HttpProblem (429) above the limit of the key.
+    """Count the sentences of a text before it is written. Raises HttpProblem (429) above the limit of the key.
 
     The count is an upper bound; `settle_sentences` corrects it. The result is None if the key has no limit of
     sentences.

@@ -68,7 +68,7 @@ async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> li
 
 @asynccontextmanager
 async def receiving(timeout_ms: int) -> AsyncIterator[None]:
-    """Limit the time of a block that receives a form. HttpProblem if the form is late or malformed."""
+    """Limit the time of the `with` block that receives a form. Raises HttpProblem if the form is late or malformed."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             yield

@@ -65,7 +65,9 @@ def as_problem(error: Exception, scope: Scope) -> Exception:
 
 
 def _faults(error: InvalidInput, scope: Scope) -> list[dict[str, str]]:
-    """Return the fault with its position, in the form of the field check; empty if the position is unknown."""
+    """Return the fault with its position, in the form that the field check uses. Return an empty list if the position
+    is unknown.
+    """
     name, _, inside = error.place.partition("/")
     name = _OTHER_NAMES.get((scope["path"].partition("/")[2].partition("/")[0], scope["method"], name), name)
     if not name:

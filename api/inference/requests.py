@@ -77,7 +77,7 @@ def parse_inference(
         raise _invalid(f"id must be a string, got {_kind(request_id)}")
     parameters = _parameters(document, "the request")
     if unknown := [name for name in parameters if name not in PARAMETERS]:
-        raise _invalid(f"parameter {_shown(unknown[0])} is unknown, known are {', '.join(PARAMETERS)}")
+        raise _invalid(f"parameter {_shown(unknown[0])} is unknown; the known parameters are {', '.join(PARAMETERS)}")
     tensors = _tensors(document.get("inputs"), body[size:], is_binary=header_length is not None, most=pipeline.pairs)
     shape = tensors[QUESTION][0]
     texts = {name: elements for name, (_, elements) in tensors.items()}
@@ -125,7 +125,7 @@ def _tensors(
         parameters = _parameters(tensor, f"tensor {name!r}")
         if unknown := [each for each in parameters if each != BINARY_SIZE]:
             raise _invalid(
-                f"tensor {name!r} has the parameter {_shown(unknown[0])}, which is unknown: known is {BINARY_SIZE}"
+                f"tensor {name!r} has the parameter {_shown(unknown[0])}, which is unknown: use {BINARY_SIZE}"
             )
         size = parameters.get(BINARY_SIZE)
         if size is None:
@@ -231,9 +231,7 @@ def _outputs(outputs: object, binary: bool) -> tuple[tuple[str, bool], ...]:
             raise _invalid(f"outputs has {name!r} twice")
         parameters = _parameters(output, f"output {name!r}")
         if unknown := [each for each in parameters if each != BINARY]:
-            raise _invalid(
-                f"output {name!r} has the parameter {_shown(unknown[0])}, which is unknown: known is {BINARY}"
-            )
+            raise _invalid(f"output {name!r} has the parameter {_shown(unknown[0])}, which is unknown: use {BINARY}")
         found[name] = _flag(parameters, BINARY) if parameters.get(BINARY) is not None else binary
     return tuple(found.items())
 

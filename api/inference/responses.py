@@ -41,13 +41,13 @@ def model_metadata(name: str, models: Iterable[LoadedModel]) -> dict[str, Any]:
 def index_entry(model: LoadedModel) -> dict[str, str]:
     """Return the entry of a reader in the repository index.
 
-    Any shard can read any context, so a reader is ready if at least one shard has it.
+    A request can use any shard, so a reader is ready if it is ready on at least one shard.
     """
     return {
         "name": model.id,
         "version": model.revision,
         "state": READY if model.warm else UNAVAILABLE,
-        "reason": "" if model.warm else f"it is not ready on any of the {model.shards} shards",
+        "reason": "" if model.warm else f"the reader is not ready on any of the {model.shards} shards",
     }
 
 

@@ -56,7 +56,8 @@ class BackgroundAnswers:
         )
         state.metrics.registry.gauge(
             "qa_submitted_questions_oldest_seconds",
-            "Seconds since this process received the oldest submitted question that it still answers; 0 without one",
+            "Seconds since this process received the oldest submitted question that it still answers; 0 if there is"
+            " none",
             lambda: monotonic() - min(self._begun.values()) if self._begun else 0.0,
         )
 
@@ -72,7 +73,7 @@ class BackgroundAnswers:
         """
         options = self._state.options
         if len(self._tasks) >= MAX_HELD:
-            raise QueueFull(f"the service answers {MAX_HELD} submitted questions, the limit: try again later")
+            raise QueueFull(f"the service is at its limit of {MAX_HELD} submitted questions: try again later")
         name, expires = await self._state.engine.submissions.submit(
             key.id,
             question,

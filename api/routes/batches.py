@@ -29,7 +29,7 @@ JSON_LINES = b"application/jsonl"
 
 
 def part_of(path: str) -> tuple[str, str]:
-    """Return the id in a path below `/v1/files` or `/v1/batches`, and the word after the id (empty without one)."""
+    """Return the id in a path below `/v1/files` or `/v1/batches`, and the word after it. Missing parts are empty."""
     match = _PATH.fullmatch(path)
     return (match[1], match[2] or "") if match else ("", "")
 

@@ -22,7 +22,7 @@ async def write_document(
     timeout: float,
     vectors: PreparedVectors | None = None,
 ) -> WriteResult:
-    """Store a document; HttpProblem (429) beyond the daily limit of the key. `timeout` is in seconds."""
+    """Store a document. Raises HttpProblem (429) above the daily limit of the API key. `timeout` is in seconds."""
     engine = state.engine
     reserved = await reserve_sentences(scope, engine.key_use, document.text)
     try:
@@ -37,7 +37,7 @@ async def write_document(
             timeout=timeout,
             vectors=vectors,
         )
-    except RequestError:  # the document was not stored, or failed; after any other error, it may be indexed
+    except RequestError:  # the document was not stored or cannot be indexed; after any other error, it may be
         await settle_sentences(scope, engine.key_use, reserved, 0)
         raise
     if reserved is not None:

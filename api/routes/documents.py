@@ -143,7 +143,7 @@ def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
 
 
 def counts(scope: Scope) -> bool:
-    """Return whether a request asks for the number of documents. In another spelling, the path names a document."""
+    """Return whether a request asks for the number of documents. A percent-encoded path names a document."""
     return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
 
 

@@ -136,7 +136,7 @@ class InferenceRoute:
         await send_response(send, 200, headers, content)
 
     async def _reader(self, target: _Target) -> str:
-        """Return the name of the reader for the shards; empty for the default reader."""
+        """Return the shards' name of the reader: empty for the default reader, if the path has no version."""
         if not target.version:
             return "" if target.model == DEFAULT else target.model
         model = target.model

@@ -94,7 +94,8 @@ class ServiceState:
     async def start(self) -> None:
         """Start to open the engine in the background, and wait for the first attempt.
 
-        If the cluster is missing, the background task retries. Any other error of the first attempt is raised.
+        After a QAError, such as a missing cluster, the background task retries. Any other error of the first attempt is
+        raised.
         """
         self._loop_lag.start()
         tried = asyncio.Event()

@@ -48,13 +48,13 @@ class Telemetry:
             "qa_http_refused_total", "Requests refused because the service was at its limit of concurrent requests"
         )
         self.disconnects = self.registry.counter(
-            "qa_http_disconnects_total", "Questions and searches cancelled because the client disconnected"
+            "qa_http_disconnects_total", "Requests cancelled because the client disconnected"
         )
         self.document_writes = self.registry.counter(
-            "qa_document_writes_total", "Documents written or deleted through this process", ("operation",)
+            "qa_document_writes_total", "Documents written, updated or deleted through this process", ("operation",)
         )
         self.pipeline_pairs = self.registry.counter(
-            "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id}"
+            "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id} and by /v2"
         )
         self.submissions = self.registry.counter(
             "qa_submissions_total",

@@ -108,7 +108,9 @@ class DocumentRestoring:
         return self.restored
 
     async def _store(self, line: _Line, version: str, policy: str) -> None:
-        """Store a document. `version` is its current version in the cluster, or empty if it does not exist there."""
+        """Store a document. `version` is the document's current version in the cluster, or empty if the cluster does
+        not have it.
+        """
         restored, documents = self.restored, self._engine.documents
         for _ in range(_TRIES):
             if version == line["version"]:
@@ -149,7 +151,9 @@ class DocumentRestoring:
         return [NO_VERSION if reply is None else reply.decode() for reply in replies]
 
     async def _batches(self) -> AsyncIterator[list[_Line]]:
-        """Yield the documents of all files, in batches from several files in turn."""
+        """Yield the documents of all files in batches. Up to `_FILES` files are open; successive batches come from
+        different files.
+        """
         with ExitStack() as stack:
             left = iter(self._files)
             opened: deque[Generator[_Line, None, None]] = deque()

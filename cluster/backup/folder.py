@@ -5,7 +5,7 @@ backup locks this folder. If the process is killed, the folder stays. The next b
 
 Two renames replace an earlier backup. Between them, the earlier backup also has a temporary name. After an
 interruption, the next command renames it back. A backup that is being restored is locked and cannot be replaced.
-Otherwise, the restore would continue with the files of another backup.
+Otherwise, the restore would continue with the files of a different backup.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ async def restore(
 
 
 async def _kept(engine: Engine, each: SavedGuidance) -> bool:
-    """Return whether the cluster has another pin of the question, or other synonyms."""
+    """Return whether the cluster has a pin for the same question, or synonyms of the same collection, that differ from
+    the saved values.
+    """
     if each.kind == PIN:
         pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}
         return bool(pins.get(fold(each.value.question), each.value) != each.value)

@@ -29,7 +29,7 @@ class HashedFile:
         self._bytes = 0
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append."""
+        """Append bytes."""
         self._hash.update(data)
         self._bytes += len(data)
         return self._file.write(data)
@@ -62,7 +62,7 @@ class LinesWriter:
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._file, mtime=0)
 
     def add(self, value: Any) -> int:
-        """Append a line; return its number, from 0."""
+        """Append a line. Return the number of the line, from 0."""
         self.add_raw(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n")
         return self.lines - 1
 

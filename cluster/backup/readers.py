@@ -21,7 +21,7 @@ from .manifest import MODELS_FOLDER, DamagedBackup, SavedReader
 
 
 def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[SavedReader, ...]:
-    """Write the readers on the shards, with one reader in memory at a time."""
+    """Write all readers of the shards to the backup. Only one reader at a time is in memory."""
     found = [entry for entries in listing(operation).values() for entry in entries]
     default = next((entry.name for entry in found if entry.default), "")
     saved = []
@@ -62,7 +62,7 @@ def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
 
 
 class ReaderRestoring:
-    """Restores readers from a backup: loads missing readers and, if requested, readers with another manifest."""
+    """Restores readers from a backup: loads missing readers and, if requested, readers whose manifest differs."""
 
     def __init__(self, operation: ClusterOperation, backup: Path, readers: tuple[SavedReader, ...]) -> None:
         self._operation = operation
@@ -71,7 +71,7 @@ class ReaderRestoring:
         self.loaded = 0
 
     def differing(self) -> list[str]:
-        """Return the readers that are on the shards under the same name but with another manifest."""
+        """Return the readers that the shards have under the same name, but with a different manifest."""
         present = self._manifests()
         return [
             stored.name

@@ -85,7 +85,7 @@ class RestoreLock:
         self._client.close()
 
     def check(self) -> None:
-        """Raise OtherRestore if another restore has the lease, because this restore could not renew it in time."""
+        """Raise OtherRestore if this restore could not renew the lease in time and another restore now has it."""
         if self._lost:
             raise OtherRestore(
                 f"{self._lost}; this restore has stopped, because it could not renew its lease for {LIFE_SECONDS:g} s"
@@ -94,7 +94,8 @@ class RestoreLock:
     def _acquire(self) -> None:
         """Set the key.
 
-        If another process has set it, replace the key if that process has ended, or wait until the key expires.
+        If the key of another process exists and that process has ended, replace the key. If this machine cannot detect
+        whether it has ended, wait until the key expires. Raises OtherRestore if that process is running.
         """
         left_before = 0
         while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):

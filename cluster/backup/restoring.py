@@ -43,7 +43,7 @@ _MAX_LISTED = 5
 
 
 class Conflict(RequestError):
-    """The contents of the cluster and of the backup differ under the same name."""
+    """The cluster and the backup have different contents under the same name, or too many API keys together."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Restoring:
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
-        """Restore the backup; call `check` before.
+        """Restore the backup. Call `check` first.
 
         With the policy `fail`, Conflict names the differences, and nothing is written.
 

@@ -1,4 +1,4 @@
-"""Makes a backup: saves readers, functions, API keys and documents, writes the manifest, then renames the folder."""
+"""Makes a backup: saves the contents of the cluster in a new folder, writes the manifest, then renames the folder."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def demo(
         if LocalCluster(loaded.settings).is_running():
             raise ConfigError(
                 f"a cluster is running in {str(folder)!r}, and the demo would stop it: ask it with `qa-cluster ask`, or"
-                " give the demo another --data-dir"
+                " give the demo a different --data-dir"
             )
         settings = with_local_password(settings)
         if settings != loaded.settings:
@@ -140,7 +140,9 @@ def _wait_idle(loaded: LoadedSettings, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
-    """Yield the data folder that the user has given, else a temporary folder, and remove that folder at the end."""
+    """Yield the data folder that the user has given. If there is none, yield a temporary folder, and remove it at the
+    end.
+    """
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

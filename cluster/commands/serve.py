@@ -44,7 +44,7 @@ def serve(
     title: Annotated[str | None, typer.Option(help="Name on the page.", show_default="qa-cluster")] = None,
     logo: Annotated[
         str | None,
-        file_option("Image on the page, next to its name: PNG, JPEG, GIF, WebP or SVG, at most 256 KiB."),
+        file_option("Image next to the name on the page: PNG, JPEG, GIF, WebP or SVG, at most 256 KiB."),
     ] = None,
     otlp_endpoint: Annotated[
         str | None,

@@ -42,7 +42,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Delete without asking. R
 
 
 def confirm_deletion(what: str, yes: bool) -> None:
-    """Ask on a terminal whether to delete, and exit with 1 after a no. Without a terminal, --yes is required."""
+    """Ask on a terminal whether to delete, and exit with 1 if the answer is no. Elsewhere, --yes is required."""
     if yes:
         return
     if not console.is_answered():
@@ -133,7 +133,7 @@ class SharedOptions:
 def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
     """Return all settings of this run.
 
-    `flags` are the options of the subcommand. None stands for an option that is not given.
+    `flags` are the options of the subcommand. An option that is not given is None.
     """
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
@@ -145,7 +145,7 @@ def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
 
 @cache
 def _note_foreign(variables: tuple[str, ...]) -> None:
-    """Log the environment variables that are ignored, once for each process."""
+    """Print the environment variables that are ignored, once for each process."""
     names = ", ".join(variables)
     console.notice(f"ignored variables of other programs: {names}; `qa-cluster config` lists all settings")
 

@@ -66,7 +66,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
 
     The data folder (.qa-cluster) keeps the data across `down` and `up`. With --cluster-url, the command starts no
     server: it loads the reader and the functions into the cluster at this address. With --form, the address must list
-    all servers that `qa-cluster node` has started, primaries first. Give their numbers with --shards and --replicas.
+    all servers that `qa-cluster node` has started, primaries first. Give the number of primaries with --shards, and the
+    number of replicas of each primary with --replicas.
 
     The servers of a new local cluster require a password, because other users of the machine can reach them. The
     password is in the file `password` of the data folder, which only you can read; commands that use this folder find

@@ -127,7 +127,7 @@ def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
 
 
 def check_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
-    """Raise ClusterError if the collection lacks a document of the question set or has another text for it."""
+    """Raise ClusterError if the collection lacks a document of the question set or has a different text for it."""
     documents = iter(questions.documents)
     done = 0
 
@@ -205,7 +205,7 @@ class JudgedRun:
 
 
 def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
-    """Return the differences between every run and every reference, paired by question."""
+    """Return the mean differences of each run from each reference in exact match and F1, with their intervals."""
     return [
         {
             "of": run.name,

@@ -91,9 +91,7 @@ def _questions_cut(plan: EvaluationPlan) -> int:
     tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
     cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
     if cut:
-        console.notice(
-            f"{console.counted(cut, 'question')} cut to {longest} tokens, the longest that the reader can read"
-        )
+        console.notice(f"{console.counted(cut, 'question')} cut to {longest} tokens, the reader's limit for a question")
     return cut
 
 
@@ -129,7 +127,7 @@ def _on_a_cluster(
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
     """Yield the settings with the address of a cluster that has the contexts, and the context budget of its reader.
 
-    The cluster is the running cluster, or a temporary cluster that ends with this block.
+    The cluster is the running cluster, or a temporary cluster that is stopped at the end of the `with` block.
     """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))

@@ -15,7 +15,7 @@ _ROWS = (
     ("no answer given although one exists", "told_none"),
     ("wrong with a score above 0.5", "wrong_and_sure"),
     ("answer given although none exists", "answered_without"),
-    ("the same, with a score above 0.5", "answered_without_sure"),
+    ("answer given although none exists, score above 0.5", "answered_without_sure"),
     ("right among answers with a score from 0.8", "very_sure_right"),
     ("area under the risk-coverage curve", "risk_area"),
 )

@@ -74,7 +74,7 @@ class PlainQuestionPlan:
 
 
 def measure_plain_questions(plan: PlainQuestionPlan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure; return the report and the answers to every question."""
+    """Ask all questions. Return the report, and the answers to every question."""
     with _cluster(plan) as settings:
         reader, documents = default_reader(settings).name, _documents(settings, plan.collection)
         missing = _missing_documents(settings, plan)

@@ -25,7 +25,7 @@ from ..terminal import console
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
     """Start a new cluster with this reader and no documents; yield the settings with its address.
 
-    The cluster ends with the block.
+    The cluster is stopped at the end of the `with` block.
 
     The cluster also has the encoder and the second reader of the settings.
     """
@@ -50,7 +50,7 @@ def make_vectors(settings: Settings) -> None:
 
 
 def default_reader(settings: Settings) -> LoadedModel:
-    """Return the default reader of the cluster; ConfigError without one."""
+    """Return the default reader of the cluster. Raises ConfigError if there is none."""
     with ClusterClient(settings) as client:
         default = next((model for model in client.models() if model.default), None)
     if default is None:
@@ -59,7 +59,7 @@ def default_reader(settings: Settings) -> LoadedModel:
 
 
 def check_reader(settings: Settings, reader: ReaderFiles, folder: Path) -> int:
-    """Raise ConfigError if the cluster has another default reader. Return the context budget."""
+    """Raise ConfigError if the default reader of the cluster is not `reader`. Return its context budget."""
     default = default_reader(settings)
     if default.revision != reader.manifest.revision:
         raise ConfigError(

@@ -15,7 +15,7 @@ def limited_parts(
 
     Args:
         url: the address, for errors.
-        started: when the request started, of `time.monotonic`.
+        started: when the request started, as a value of `time.monotonic`.
 
     Raises:
         InputTooLong: the body has more than `max_bytes`.

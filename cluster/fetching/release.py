@@ -63,7 +63,7 @@ def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None
 
     Raises:
         ConfigError: the URL has no checksum, or `folder` exists.
-        InvalidInput: the file cannot be fetched, has another checksum, or is not a release file.
+        InvalidInput: the file cannot be fetched, has a different checksum, or is not a release file.
         InputTooLong: the file has more than `MAX_RELEASE_BYTES`.
     """
     address, digest = release_of(url)
@@ -75,7 +75,8 @@ def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None
             found = _download(address, file, on_progress)
             if found != digest:
                 raise InvalidInput(
-                    f"{address}: the file has the SHA-256 {found}, expected {digest}: it is damaged, or another file"
+                    f"{address}: the file has the SHA-256 {found}, expected {digest}: it is damaged, or is"
+                    " a different file"
                 )
             file.seek(0)
             unpacked = Path(made) / "files"

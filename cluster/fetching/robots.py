@@ -15,10 +15,10 @@ MAX_DELAY_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Robots:
-    """The rules for one program.
+    """The rules of a robots.txt file for one user agent.
 
     Attributes:
-        rules: patterns of paths; for each, whether it allows the paths.
+        rules: pairs of a path pattern and whether it allows the paths.
         delay: seconds between two requests, at most `MAX_DELAY_SECONDS`.
     """
 
@@ -37,7 +37,7 @@ class Robots:
 def parse(text: str, agent: str) -> Robots:
     """Return the rules for `agent`, a name in lower case.
 
-    If there are no such rules, return the rules for all programs.
+    If there are no such rules, return the rules for all user agents (``*``).
 
     >>> rules = parse("User-agent: *\\nDisallow: /private/\\nAllow: /private/open$", "qa-cluster")
     >>> rules.allows("/private/a"), rules.allows("/private/open"), rules.allows("/")
@@ -76,8 +76,8 @@ def _seconds(value: str) -> float:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Return whether a pattern matches the start of a path; ``*`` stands for any characters, and a last
-    ``$`` for the end.
+    """Return whether a pattern matches the start of a path; ``*`` matches any characters, and a final ``$`` matches the
+    end.
     """
     is_whole = pattern.endswith("$")
     first, *others = pattern.removesuffix("$").split("*")

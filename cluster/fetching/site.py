@@ -49,8 +49,8 @@ class FetchedPage:
     """A page that was fetched.
 
     Attributes:
-        url: its address after redirects.
-        format: the format of its media type; empty for other media types.
+        url: the address of the page after redirects.
+        format: the format of the media type; empty if `_FORMATS` does not have this media type.
     """
 
     url: str
@@ -200,7 +200,7 @@ class Site:
 
 
 class _Refused(InvalidInput):
-    """A page with another status than 200."""
+    """A page whose status is not 200."""
 
     def __init__(self, url: str, status: int) -> None:
         super().__init__(f"{url}: cannot be fetched: the status is {status}")
@@ -234,7 +234,7 @@ def _shown(url: httpx.URL) -> str:
 
 
 def name_of_page(url: str, *, with_host: bool) -> str:
-    """Return the id of a page: the path and query of its address, with its host if pages have several hosts.
+    """Return the id of a page: the path and query of its address, and with `with_host` also the host.
 
     >>> name_of_page("https://a.example/guide/", with_host=False)
     'guide/index.html'
@@ -252,8 +252,8 @@ def name_of_page(url: str, *, with_host: bool) -> str:
 
 
 def file_of(page: FetchedPage, name: str) -> GivenFile:
-    """Return a page as a file with its address as metadata. If its response names another encoding, convert it to
-    UTF-8.
+    """Return a page as a file with its address as metadata. If the response names an encoding other than UTF-8, convert
+    the text of the page to UTF-8.
     """
     data = page.data
     if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):

@@ -18,7 +18,7 @@ class Sitemap:
     """The addresses in a sitemap.
 
     Attributes:
-        is_index: whether they are addresses of other sitemaps.
+        is_index: whether the sitemap lists other sitemaps instead of pages.
     """
 
     urls: list[str]
@@ -26,7 +26,9 @@ class Sitemap:
 
 
 def parse_sitemap(data: bytes, where: str) -> Sitemap:
-    """Return the addresses of a sitemap, which may be gzipped; InvalidInput if it is not a sitemap."""
+    """Return the addresses of a sitemap, which may be gzipped, without addresses of more than `MAX_URL_CHARS`
+    characters. Raises InvalidInput if `data` is not a sitemap.
+    """
     if decoding.is_gzip(data):
         data = decoding.gunzip(data, MAX_SITEMAP_BYTES)
     try:
@@ -41,7 +43,7 @@ def parse_sitemap(data: bytes, where: str) -> Sitemap:
 
 
 def parse_list(data: bytes, where: str) -> list[str]:
-    """Return the addresses of a file with one address a line; lines that start with ``#`` are comments."""
+    """Return the addresses of a file with one address on each line; lines that start with ``#`` are comments."""
     lines = [line.strip() for line in decoding.decode(data).splitlines()] if data else []
     found = [line for line in lines if line and not line.startswith("#")]
     for url in found:

@@ -60,7 +60,7 @@ class SourceReading(ReadingObserver):
             yield self.prefix or name_of(path.resolve()), document
 
     def skipped(self, skip: Skip) -> None:
-        """Record and print a document or folder that could not be read."""
+        """Record and print a document or folder that could not be read or stored."""
         self.skips.append(skip)
         console.notice(f"skipped: {skip.error}")
 

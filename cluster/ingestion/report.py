@@ -1,4 +1,6 @@
-"""Reports the result for each file. Counts or JSON go to standard output, everything else to standard error."""
+"""Reports the result of `ingest`. The counts, or with `--json` the report, go to standard output. Messages and the
+table of files go to standard error.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,8 @@ class IngestReport:
         }
 
     def say_stored(self, json: bool) -> None:
-        """Print what was replaced or left out, and a table of the files that were changed, skipped or not indexed.
+        """Print what was replaced or left out, and a table of the files that were not stored or not indexed, or whose
+        text should be checked.
 
         Without `json`, print the counts first.
         """

@@ -40,7 +40,7 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports and retries by itself.
+    """A failure that a worker reports. The worker retries by itself.
 
     `until_all` waits `_GIVE_UP_SECONDS` for a success.
     """
@@ -64,9 +64,10 @@ class ClusterOperation:
 
 
 def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
-    """Do `work` on all shards in parallel, and repeat it until no shard has a problem. Raise after the deadline.
+    """Do `work` on all shards in parallel, and repeat it until no shard has a problem.
 
-    Each round looks up the shards, because slots can move and replicas can be promoted meanwhile.
+    Each round looks up the shards, because slots can move and replicas can be promoted meanwhile. After the deadline,
+    or if a `Failure` lasts too long, raise ModelError if all problems are failures, else ClusterError.
     """
     failing: dict[str, float] = {}
     while problems := on_all(operation, work):

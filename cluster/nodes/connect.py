@@ -161,7 +161,7 @@ def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
 def _answers(client: redis.Redis) -> None:
     """Raise an error if the server does not answer.
 
-    A server that cannot write to its disk refuses PING, but counts as answering.
+    A server that cannot write to its disk refuses PING (MISCONF), but this is an answer, too.
     """
     try:
         client.ping()

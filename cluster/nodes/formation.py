@@ -33,8 +33,8 @@ def slot_ranges(shards: int) -> list[tuple[int, int]]:
 
 
 def create(clients: Sequence[redis.Redis], ports: Sequence[int], shards: int, host: str, deadline: float) -> None:
-    """Form one cluster from empty servers: the first `shards` become primaries, the other servers their replicas in
-    turn.
+    """Form one cluster from empty servers. The first `shards` servers become primaries. The other servers become
+    replicas, spread evenly over the primaries.
     """
     for client, port in zip(clients, ports, strict=True):
         if len(nodes_of(client)) > 1 or client.dbsize():
@@ -73,7 +73,9 @@ def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> N
 
 
 def incomplete(client: redis.Redis, nodes: int = 0) -> str:
-    """Return what the cluster lacks in the view of one server; empty if the cluster is complete."""
+    """Return what the cluster lacks in the view of one server; empty if the cluster is complete. With `nodes`, a
+    complete cluster has this number of nodes, and the server is connected to its primary if it is a replica.
+    """
     info = text_of(command(client, "CLUSTER", "INFO"))
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     if facts.get("cluster_state") != "ok":
@@ -97,7 +99,7 @@ def _replicas_behind(client: redis.Redis) -> str:
 
 
 def pause(deadline: float, problem: str) -> None:
-    """Wait a moment; ClusterError with the problem after the deadline."""
+    """Wait a moment. After the deadline, raise ClusterError with the problem."""
     if time.monotonic() > deadline:
         raise ClusterError(f"the cluster was not complete within start_timeout_ms: {problem}")
     time.sleep(POLL_SECONDS)

@@ -28,8 +28,8 @@ Servers = Mapping[Address, redis.Redis]
 
 
 def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> None:
-    """Form one cluster from the servers in `cluster_url`: the first `shards` become primaries, the other servers their
-    replicas.
+    """Form one cluster from the servers in `cluster_url`. The first `shards` servers become primaries, the other
+    servers become their replicas.
 
     A server keeps the slots that it owns. ConfigError if the settings contradict each other; ClusterError if a server
     does not answer, has data outside a cluster, or `start_timeout_ms` ends.
@@ -152,7 +152,7 @@ def _own(client: redis.Redis) -> Node:
 
 
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
-    """Make the servers after the first `shards` replicas in turn.
+    """Make every server after the first `shards` servers a replica, spread evenly over the first servers.
 
     Skip servers that already are replicas, or own slots after a failover.
     """

@@ -1,7 +1,7 @@
 """Waits until the workers of the shards have started, or until a worker makes no progress.
 
 A slow machine takes longer to start a worker and to load its models. So the time limit starts again with each sign of
-progress: a new worker process, or used CPU time. A worker that ends repeatedly makes no progress.
+progress: a new worker process, or used CPU time. A worker that restarts `MOST_RESTARTS` times has failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
 
 def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
-    """Wait until the worker of every shard is ready; ClusterError without progress for `patience_seconds`."""
+    """Wait until the worker of every shard is ready. Raises ClusterError if a worker restarts `MOST_RESTARTS` times, or
+    makes no progress for `patience_seconds`.
+    """
     for node, client in shards:
         start = WorkerStart(f"the worker of {node.address}", patience_seconds)
         while not start.is_over(client.info("everything")):
@@ -43,7 +45,7 @@ class WorkerStart:
         self._moved_at = time.monotonic()
 
     def is_over(self, info: Mapping[str, Any]) -> bool:
-        """Return whether the worker is ready; ClusterError if it makes no progress."""
+        """Return whether the worker is ready. Raises ClusterError if it makes no progress or restarts too often."""
         state = info.get("qa_worker_state")
         if state == "ready":
             return True

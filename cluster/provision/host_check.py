@@ -1,7 +1,7 @@
 """Checks whether this host can run a server of the cluster, without changing anything.
 
-Each check gives one line: what was checked, and the result or what to do. The last checks start a server with module
-and worker in a temporary folder, and connect to the other servers from this host.
+Each check gives one line: what was checked, and the result or what to do. The last checks start a server with the
+module and a worker in a temporary folder, and connect to the other servers from this host.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def _program(settings: Settings) -> str:
 
 
 def _environment(settings: Settings) -> str:
-    """Check that the Python of the worker can import the worker, in the version of this command."""
+    """Check that the worker's Python can import the worker, and that its qa-cluster has the same version as this
+    command.
+    """
     python = settings.worker_python or sys.executable
     try:
         done = subprocess.run(
@@ -220,7 +222,7 @@ def _trial(settings: Settings) -> str:
             raise ClusterError(f"{error}\n{server_process.log_tail(spec.log_path)}") from error
         finally:
             stop_all([process], settings.stop_timeout_ms / 1000, insist=True)
-    return "started for a trial; the worker was ready"
+    return "started as a test; the worker was ready"
 
 
 def _other(plan: HostPlan, address: Address) -> str:

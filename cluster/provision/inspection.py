@@ -105,7 +105,9 @@ class ClusterReport:
 
     @property
     def reindexing(self) -> str:
-        """A note about the reindexing of documents of an earlier version; empty if the reindexing is complete."""
+        """A note about the reindexing of documents that an earlier version of qa-cluster indexed; empty if it is
+        complete.
+        """
         return _reindexing_note(sum(shard.earlier for shard in self.shards), self.partitions)
 
     def all_problems(self) -> list[str]:
@@ -176,8 +178,8 @@ def _reindexing_note(earlier: int, partitions: int | None) -> str:
     if not earlier:
         return ""
     return (
-        f"the shards are reindexing documents of an earlier version ({earlier} of {partitions} partitions remain): some"
-        " documents are not found until then; `qa-cluster documents count` shows how many are pending"
+        f"the shards are reindexing documents that an earlier version of qa-cluster indexed ({earlier} of {partitions}"
+        " partitions remain): some documents are not found until then; `qa-cluster documents count` shows how many are pending"
     )
 
 
@@ -204,8 +206,8 @@ def missing_commands(client: redis.Redis) -> list[str]:
 
 
 def reader_in_use(client: redis.Redis) -> str:
-    """Return ``<id>@<revision>`` of the reader that a shard uses now, even if its keys are on another shard; empty
-    without a reader.
+    """Return ``<id>@<revision>`` of the reader that a shard uses now, even if the keys of the reader are on another
+    shard. Return an empty text if the shard uses no reader.
     """
     try:
         (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
@@ -290,7 +292,7 @@ def _inspect_functions(
 
 
 def worker_problem(info: Mapping[str, Any]) -> str:
-    """Return why the worker of a shard cannot read, from the fields of INFO; empty if it can."""
+    """Return why the worker of a shard cannot run models, from the fields of INFO; empty if it can."""
     if info.get("qa_worker_state", "ready") != "ready":
         return f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})"
     if int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
@@ -300,7 +302,9 @@ def worker_problem(info: Mapping[str, Any]) -> str:
 
 
 def _inspect_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
-    manifest = client.get(keys.manifest_key(node.tag))  # first, because a server that refuses to read raises here
+    manifest = client.get(
+        keys.manifest_key(node.tag)
+    )  # first, because a server that refuses reads raises an error here
     if not facts["model"]:
         problems.append(f"no model ({keys.model_key(node.tag)})")
     if manifest is None:
@@ -337,7 +341,7 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
     """Yield the failed documents of partitions with the reasons.
 
-    Documents that were written again do not count as failed.
+    Documents that were written again are left out.
     """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
@@ -385,7 +389,9 @@ def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """Return the partitions with documents on a shard that a short scan of its keys finds."""
+    """Return the partitions of which a shard has documents. Some may be missing, because the scan of the keys ends
+    after `_SCAN_SECONDS`.
+    """
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1

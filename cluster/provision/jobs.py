@@ -83,7 +83,7 @@ def start(loaded: LoadedSettings) -> None:
 def start_server(settings: Settings) -> None:
     """Start the jobs server if `jobs_url` is empty and no server runs with the password of the cluster.
 
-    If a server runs with another password, stop its worker and restart the server, which keeps its jobs.
+    If a server runs with a different password, stop its worker and restart the server, which keeps its jobs.
     """
     if settings.jobs_url:
         return
@@ -156,7 +156,7 @@ def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool
 
 
 def progress(settings: Settings) -> list[JobReport]:
-    """Return the queued, running and ended jobs; empty without a running jobs server."""
+    """Return the queued, running and ended jobs; an empty list if no jobs server is running."""
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []
     from rq.job import Job
@@ -207,7 +207,7 @@ def connection(settings: Settings) -> redis.Redis:
             + (
                 "set its password in 'jobs_url'"
                 if settings.jobs_url
-                else "it has another password than the cluster ('cluster_password'); `qa-cluster prepare"
+                else "its password is not the cluster's ('cluster_password'); `qa-cluster prepare"
                 " --background` restarts it with the password of the cluster, and keeps its jobs"
             )
         )

@@ -103,7 +103,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
 
 
 def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
-    """Store the default reader of a shard, if the shard has no other complete default reader."""
+    """Store `reader` as the default reader of a shard, unless the shard has a different, complete default reader."""
     tag = model_tag(client, node.tag)
     if tag not in ("", reader.tag) and default_on(node, client) == tag:
         return
@@ -153,8 +153,8 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
     """Wait until the shard knows the number of partitions, because it may have to ask another shard first.
 
-    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS`, continue anyway; then only the
-    first question is delayed.
+    A new cluster can lose messages between shards, so this may take seconds. After `_PARTITIONS_SECONDS`, the function
+    returns anyway. Then only the first question is delayed.
     """
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:

@@ -78,7 +78,7 @@ def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClie
 
 
 def _make_replicas(found: list[ShardClient], shards: int) -> None:
-    """Make the first new nodes primaries, and the other new nodes replicas in turn."""
+    """Keep the first new nodes as primaries. Make the other new nodes replicas, spread evenly over the primaries."""
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)
@@ -92,7 +92,7 @@ def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the new shard {node.address} had no functions and reader within start_timeout_ms: repeat the"
+                    f"the new shard {node.address} did not receive functions and a reader within start_timeout_ms: repeat the"
                     " command"
                 )
             time.sleep(POLL_SECONDS)

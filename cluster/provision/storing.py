@@ -136,7 +136,7 @@ def wait_tokenized(
 ) -> dict[str, str]:
     """Wait until all documents are indexed; return the failed documents with the reasons.
 
-    A document that is deleted in the meantime counts as indexed. `on_progress` receives the number of completed
+    A document that is deleted in the meantime is treated as indexed. `on_progress` receives the number of completed
     documents.
 
     Raises:

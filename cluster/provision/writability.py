@@ -36,7 +36,9 @@ def cannot_write(reason: str) -> str:
 
 
 def _can_evict(client: redis.Redis, policy: str) -> bool:
-    """Return whether the server can evict a key to make a write possible; with `volatile-..`, only keys with a TTL."""
+    """Return whether the server can evict a key to make a write possible. `volatile-..` policies evict only keys with a
+    TTL.
+    """
     if policy.startswith("volatile-"):
         return any(int(database["expires"]) for database in client.info("keyspace").values())
     return policy != "noeviction"

@@ -1,9 +1,9 @@
 """Makes a stored reader the default of every shard, even while slots move and replicas are promoted.
 
 The default of a shard is in keys with the tag of its lowest slot. If this slot moves, the shard copies the default of
-another shard, which may still be the previous default. So if a shard has another default than this command has set, the
-command checks the slots of the shard. If the slots have changed, the command sets the default again. Otherwise, another
-command has set the default, and this command fails.
+another shard, which may still be the previous default. So if the default of a shard is not the one that this command
+has set, the command checks the slots of the shard. If the slots have changed, the command sets the default again.
+Otherwise, another command has set the default, and this command fails.
 """
 
 from __future__ import annotations

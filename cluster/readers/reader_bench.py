@@ -45,7 +45,7 @@ class Timing:
 class ShardBench:
     """The figures of a shard.
 
-    `reading` is the time for a question with `sentences` sentences; None without documents.
+    `reading` is the time for a question with `sentences` sentences; None if the shard has no documents.
     """
 
     shard: str

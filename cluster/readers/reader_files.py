@@ -98,7 +98,7 @@ def _read(files: Path, folder: Path) -> tuple[AnyManifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: AnyManifest) -> None:
-    """Raise ModelError if the file is not a usable model, which the right hash does not prove."""
+    """Raise ModelError if the file is not a usable model. Even a file with the correct hash can be unusable."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
         if list(found) != list(wanted):  # workers use the order
@@ -112,7 +112,7 @@ def _check_onnx(path: Path, manifest: AnyManifest) -> None:
                 found_shape = ", ".join("any" if dim is None else str(dim) for dim in shape)
                 raise ModelError(
                     f"{str(path)!r} has the {what} {name} of shape [{found_shape}], but must have"
-                    f" [any, {needed[1] or 'any'}], because shards read batches of any size and length: export it with"
+                    f" [any, {needed[1] or 'any'}], because shards run batches of any size and length: export it with"
                     " dynamic dimensions"
                 )
 

@@ -34,7 +34,7 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
     names = sorted({entry.name for entries in found.values() for entry in entries})
     matching = _matching(names, model)
     if not matching:
-        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
+        raise NotFound(f"model {model!r} is not loaded; the loaded models are: {', '.join(names) or 'none'}")
     if len(matching) > 1:
         raise InvalidInput(f"model {model!r} is loaded in {len(matching)} revisions, choose one: {', '.join(matching)}")
     return matching[0]
@@ -47,7 +47,7 @@ def _matching(names: Iterable[str], model: str) -> list[str]:
 
 
 def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Return the readers with a model on a shard that are not in `found`, with the addresses of these shards.
+    """Return the readers that have a model on a shard but are not in `found`, with the addresses of these shards.
 
     A command is loading them now, or a killed command has left them.
     """
@@ -64,7 +64,7 @@ def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardR
 
 
 def find_incomplete(left: dict[str, list[str]], model: str) -> str:
-    """Return the full name of an incompletely stored reader, empty without one; InvalidInput if several match."""
+    """Return the full name of an incompletely stored reader; empty if none matches. InvalidInput if several match."""
     matching = _matching(left, model)
     if len(matching) > 1:
         raise InvalidInput(f"model {model!r} is stored in {len(matching)} revisions, choose one: {', '.join(matching)}")

@@ -117,7 +117,7 @@ def add_encoder(operation: ClusterOperation, encoder: ReaderFiles) -> None:
 def add_second_reader(operation: ClusterOperation, read: Callable[[], ReaderFiles], model_id: str) -> None:
     """Store the second reader on every shard if no shard has one, and wait until the workers are warm.
 
-    `read` reads its files, which have the id `model_id`.
+    `read` returns the files of the second reader, which has the id `model_id`.
     """
     if any(entry.id == model_id for entries in listing(operation).values() for entry in entries):
         return
@@ -231,7 +231,7 @@ def _undo(operation: ClusterOperation, name: str) -> None:
 
 
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
-    """Read a passage as a trial. This finds faults that warming does not find: wrong output shapes, and NaN logits."""
+    """Read a passage as a test. This finds faults that warming does not find: wrong output shapes, and NaN logits."""
     try:
         command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:
@@ -240,7 +240,7 @@ def _reads(node: Node, client: redis.Redis, name: str) -> str:
             return str(found)
         if isinstance(found, ModelError | InferenceFailed):
             raise ModelError(
-                f"{name} cannot read; export it again, or in another precision: shard {node.address}: {found}"
+                f"{name} cannot answer; export it again, or with a different precision: shard {node.address}: {found}"
             ) from error
         raise
     return ""

@@ -62,13 +62,13 @@ def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardRea
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """Return the name of the default reader in the keys of the shard; empty without one."""
+    """Return the name of the default reader in the keys of the shard; empty if there is none."""
     return manifest_name(client, node.tag)
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the name in the stored manifest of the reader `name` (empty: the default reader); empty without a
-    manifest.
+    """Return the name in the stored manifest of the reader `name`; empty if there is no manifest. An empty `name` means
+    the default reader.
     """
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
@@ -81,7 +81,7 @@ def _name_of(manifest: Any) -> str:
 
 
 def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
-    """Return the files of a reader on a shard; without a name, of the default reader."""
+    """Return the files of a reader on a shard. An empty `name` means the default reader."""
     reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
     model = b"".join(reply) if isinstance(reply, list) else reply
     manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
@@ -121,7 +121,7 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
 
 
 def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the TAG of a model on a shard, ``<id>@<revision>``; empty without a model."""
+    """Return the TAG of a model on a shard, ``<id>@<revision>``; empty if there is no model."""
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
     except redis.exceptions.ResponseError:
@@ -156,9 +156,9 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove default readers under other tags, which moved here with slots.
+    """Remove the default readers that are stored under other tags and are not the reader `name`.
 
-    Otherwise, they could become the default again.
+    They arrived with slots from other shards, and could become the default again.
     """
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:

@@ -133,7 +133,7 @@ class LocalCluster:
         return state is not None and bool(self.processes(state))
 
     def url(self) -> str:
-        """Return the addresses of the running servers; NotRunning without a running server."""
+        """Return the addresses of the running servers. Raises NotRunning if no server is running."""
         state = read_state(self.data_dir)
         if state is None or not state.created:
             raise NotRunning(f"no cluster in {str(self.data_dir)!r}: create it with `qa-cluster up`")

@@ -23,8 +23,8 @@ def checkout_source() -> Path | None:
 
 
 def find_module(module_path: str = "") -> Path:
-    """Return the module to load: `module_path` if given, else the packaged module, else the module of the
-    checkout, built.
+    """Return the module to load: `module_path` if given, else the packaged module, else the module of the checkout,
+    which is built first.
     """
     if module_path:
         path = Path(module_path).expanduser().resolve()

@@ -1,7 +1,7 @@
 """Starts and stops processes. A process is identified by its pid and by a marker in its command line.
 
 A pid alone is not enough, because another program may have the same pid later. So this module sends a signal only if
-the command line of the pid contains the marker, a path that is unique to our process. It never searches for processes
+the command line of the pid contains the marker, a path that is unique to the process. It never searches for processes
 by name.
 """
 
@@ -133,7 +133,8 @@ def stop(process: ProcessRef, timeout_seconds: float) -> None:
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
     """Stop processes in parallel; ClusterError names the processes that even SIGKILL did not stop.
 
-    With `insist`, repeat SIGTERM. A program may ignore the first signal, but must not abort at the second.
+    With `insist`, repeat SIGTERM, for programs that may ignore the first signal. These programs must not abort at the
+    second signal.
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
         deadline, signal_at = time.monotonic() + wait_seconds, 0.0

@@ -49,7 +49,7 @@ class ServerTls:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The parameters of one server. `options` are further lines of its configuration file; names may repeat."""
+    """The parameters of one server. `options` are additional lines of its configuration file; names may repeat."""
 
     directory: Path
     program: str

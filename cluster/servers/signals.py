@@ -15,7 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def until_signal() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end this block with KeyboardInterrupt, as Ctrl-C does."""
+    """Make SIGTERM and SIGHUP end the `with` block with KeyboardInterrupt, as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

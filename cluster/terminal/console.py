@@ -23,7 +23,7 @@ from rich.text import Text
 PLAIN_EVERY_SECONDS = 10.0
 BAR_EVERY_SECONDS = 0.2
 # Control characters that a terminal would obey (except line breaks and tabs), characters that reorder text, and lone
-# surrogates, which stand for bytes of file names that are not UTF-8.
+# surrogates, which represent bytes of file names that are not UTF-8.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # Without a terminal, a fixed width: lines that wrap at 80 characters are hard to search.
@@ -124,7 +124,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 @contextmanager
 def repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call `show` every `seconds` seconds until the block ends."""
+    """Call `show` every `seconds` seconds until the `with` block ends."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -87,7 +87,7 @@ class _Converter:
         self._default = parameter.default if isinstance(parameter.default, int | float | str) else None
 
     def itself(self) -> _Converter:
-        """Replaces `get_runtime_param` of a parameter."""
+        """Return this converter. This method replaces a parameter's `get_runtime_param`."""
         return self
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:

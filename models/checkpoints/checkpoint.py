@@ -171,8 +171,8 @@ def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
         return load()
     except UnpicklingError as error:  # the message of torch explains how to run the code in the file
         raise ModelError(
-            f"cannot load {what} of {source!r}: its pickled file is damaged, or has other objects than tensors, which "
-            "are not read: use a checkpoint with model.safetensors"
+            f"cannot load {what} of {source!r}: its pickled file is damaged, or contains objects other than tensors, "
+            "which are not read: use a checkpoint with model.safetensors"
         ) from error
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
@@ -254,7 +254,7 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
 
 
 def _require_vocabulary(folder: Path, source: str, family: str) -> None:
-    """Refuse a checkpoint for which transformers 5 would build another tokenizer than its training used."""
+    """Refuse a checkpoint if transformers 5 would build a tokenizer that differs from the tokenizer of its training."""
     found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
     if not found:
         raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
@@ -266,7 +266,7 @@ def _require_vocabulary(folder: Path, source: str, family: str) -> None:
 
 
 def _require_embeddings(network: Any, backend: Any, source: str) -> None:
-    """Refuse the tokenizer of another network.
+    """Refuse the tokenizer of a different network.
 
     A token without an embedding would make runs fail, or read wrong memory.
     """

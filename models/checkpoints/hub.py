@@ -1,9 +1,10 @@
 """Fetches the files of a checkpoint from the Hugging Face hub. An error is one line with the reason.
 
-Every request has a timeout. Only the files of a checkpoint are fetched, and no code. Pickled weights are fetched only
-if there are no safetensors (`checkpoint` reads them without running code). A checkpoint that is too large for an ONNX
-file is refused before it is fetched. A file is used only if its SHA-256 equals the hub's. With HF_HUB_OFFLINE set, the
-files of an earlier fetch are used. HF_ENDPOINT and HF_TOKEN are settings of the hub's library.
+Every request has a timeout. This module fetches only the files of a checkpoint, never code. It fetches pickled weights
+only if there is no safetensors file (`checkpoint.py` reads pickled weights without running code). A checkpoint that is
+too large for an ONNX file is refused before it is fetched. A large file, such as the weights, is used only if its
+SHA-256 equals the hub's. With HF_HUB_OFFLINE set, the files of an earlier fetch are used. HF_ENDPOINT and HF_TOKEN are
+settings of the hub's library.
 """
 
 import logging
@@ -55,7 +56,7 @@ class HubId:
 
     @classmethod
     def parse(cls, text: str) -> "HubId | None":
-        """Read `owner/name` or `owner/name@revision`; None for another text.
+        """Read `owner/name` or `owner/name@revision`; None for any other text.
 
         >>> HubId.parse("deepset/tinyroberta-squad2@main")
         HubId(name='deepset/tinyroberta-squad2', revision='main')

@@ -42,7 +42,9 @@ def backup(  # noqa: PLR0917 - one parameter is one option
     force: Annotated[bool, typer.Option("--force", help="Replace the backup in DIR.")] = False,
     json: Json = False,
 ) -> None:
-    """Save documents, collections, readers, functions and API keys in a folder, while the cluster stays in use.
+    """Save the contents of the cluster in a folder, while the cluster stays in use.
+
+    A backup has the documents, collections, pins, synonyms and feedback, and the readers, functions and API keys.
 
     `qa-cluster restore` stores the backup in a cluster with any number of shards, on Valkey or Redis. The documents of
     each shard are a consistent snapshot of one moment. If clients write to a shard without a pause, its snapshot can be

@@ -50,9 +50,9 @@ def restore(  # noqa: PLR0917 - one parameter is one option
     """Add the contents of a backup to the cluster. Start the cluster with `qa-cluster up` first.
 
     The command verifies all files before it writes anything. The shards then index the documents as new documents. So
-    the cluster may have another number of shards, another server program and another version. The command skips
-    contents that the cluster already has. To continue after an interruption, repeat the command. Only one restore at a
-    time can run on a cluster.
+    the cluster may have a different number of shards, server program and version. The command skips contents that the
+    cluster already has. To continue after an interruption, repeat the command. Only one restore at a time can run on a
+    cluster.
 
     The default reader of the backup becomes the default, except with --on-conflict skip; the current default reader
     stays loaded. A revoked API key stays revoked. The scripts of functions run again: restore only backups you trust.

@@ -156,7 +156,7 @@ def _show_values(found: FieldValues) -> None:
     have = f"{console.counted(found.documents, 'document')} with the field, {found.missing} without it"
     console.say(f"{', '.join(about)}; {have}")
     if found.other:
-        console.notice(f"{found.other} further values are not shown: raise --limit or choose documents with --filter")
+        console.notice(f"{found.other} more values are not shown: raise --limit or choose documents with --filter")
 
 
 def _bounds(found: FieldValues) -> list[tuple[object, object]]:
@@ -180,8 +180,8 @@ def delete(
     yes: YesOption = False,
     json: Json = False,
 ) -> None:
-    """Delete a collection with all its documents and cached answers. When the deletion starts, it stops accepting
-    documents.
+    """Delete a collection with all its documents and cached answers. As soon as the deletion starts, the collection
+    accepts no documents.
 
     On a terminal, the command asks first. Elsewhere it needs --yes.
 

@@ -100,14 +100,14 @@ def answer(
         ),
     ] = False,
     linger_ms: Annotated[
-        int, typer.Option(help="With --exactly-once: how long a transaction waits for further answers.", min=0)
+        int, typer.Option(help="With --exactly-once: how long a transaction waits for more answers.", min=0)
     ] = 100,
     collection: CollectionOption = DEFAULT_COLLECTION,
     coverage: CoverageOption = FULL,
     plan: Annotated[
         str | None,
         typer.Option(
-            help="Plan of questions that name none.",
+            help="Plan of questions that do not name a plan.",
             parser=one_of(tuple(PLANS)),
             metavar="|".join(PLANS),
             show_default="setting 'plan'",

@@ -82,7 +82,8 @@ def import_keys(
 
     Each JSON object has key (the text of the key), name and scopes. It may have collections, limits and expires, as
     printed by `qa-cluster keys create --json`. You can repeat the command: existing keys stay unchanged, and revoked
-    keys stay revoked. If the cluster has one of the keys with other rights, the command stores nothing.
+    keys stay revoked. If a key in the cluster has the same id but a different secret or different rights, the command
+    stores nothing.
 
     Example: qa-cluster keys import keys.json
     """

@@ -83,7 +83,9 @@ def set_synonyms(
     groups: Annotated[list[str], typer.Argument(help="Words or phrases with the same meaning: 'vm, virtual machine'.")],
     weight: Annotated[
         float,
-        typer.Option(help="Weight of a synonym, relative to its weight as a word of the question.", min=0.01, max=1),
+        typer.Option(
+            help="Weight of a synonym, relative to the weight that it has as a word of the question.", min=0.01, max=1
+        ),
     ] = 0.5,
     collection: CollectionOption = DEFAULT_COLLECTION,
 ) -> None:

@@ -30,7 +30,7 @@ def check(  # noqa: PLR0917 - one parameter is one option
     """Check whether this host has everything that a server of the cluster needs.
 
     The command checks the server program, the module, the worker's environment, the password, the certificate with its
-    key, and the ports. As a trial, it also starts a server with module and worker in a temporary folder. With
+    key, and the ports. As a test, it also starts a server with the module and a worker in a temporary folder. With
     --cluster-url, it connects from this host to every server of the cluster and to its cluster bus. Give the command
     the same options as `qa-cluster node`.
 

@@ -35,7 +35,10 @@ def card(
     tables.table([{"": name, "value": getattr(manifest, name)} for name in shown], title=str(folder))
     if isinstance(manifest, EncoderManifest):
         if (agreement := manifest.agreement) is not None:
-            console.say(f"cosine to float32 on {agreement.texts} texts: {agreement.mean}, at least {agreement.least}")
+            console.say(
+                f"cosine similarity to float32 on {agreement.texts} texts: mean {agreement.mean},"
+                f" minimum {agreement.least}"
+            )
         return
     tables.table(
         [

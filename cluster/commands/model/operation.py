@@ -1,4 +1,4 @@
-"""The options and the operation that the commands about readers on the shards share."""
+"""The options of the commands that manage readers, and the operation on all shards that these commands start."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ...servers import model_program
 def mine(context: typer.Context) -> None:
     """Find passages that rank high for labelled questions but do not answer them, for `model train`.
 
-    On a cluster, a reader is also given such passages. For all options, run: qa-cluster model mine --help
+    On a cluster, a reader also receives such passages. For all options, run: qa-cluster model mine --help
 
     Example: qa-cluster model mine groups.jsonl.gz --data my-questions.json --corpus handbook/
     """
