@@ -92,7 +92,7 @@ def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the new shard {node.address} did not receive functions and a reader within start_timeout_ms: repeat the"
-                    " command"
+                    f"the new shard {node.address} did not receive functions and a reader within start_timeout_ms:"
+                    " repeat the command"
                 )
             time.sleep(POLL_SECONDS)

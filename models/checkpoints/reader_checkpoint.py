@@ -1,7 +1,7 @@
 """Makes a Hugging Face checkpoint from the ONNX file of a BERT reader, so that the reader can be trained further.
 
-An int8 weight becomes its value times its scale. What the rounding removed is lost, which hardly matters: training
-starts from a network that gives nearly the logits of the file.
+An int8 weight becomes its value times its scale, so it keeps its rounding error. This hardly matters, because the
+logits of the network are nearly the logits of the file.
 """
 
 import json
@@ -34,7 +34,8 @@ def is_reader(folder: Path) -> bool:
 def write_reader_checkpoint(reader: Path, out: Path) -> None:
     """Write the network and the tokenizer of a reader to the folder `out`.
 
-    ModelError if the reader is not of the family BERT, or if the network gives other logits than the file.
+    ModelError if the reader is not of the family BERT, or if the logits of the network differ from the logits of the
+    ONNX file.
     """
     manifest = Manifest.load(reader / MANIFEST_FILE)
     if manifest.family != FAMILY:
@@ -132,7 +133,7 @@ def _best_network(weights: dict[str, Array], model: Path) -> Any:
     possible = (heads for heads in range(1, width + 1) if width % heads == 0 and width // heads % 8 == 0)
     best, network = max(map(tried, possible), key=lambda each: each[0], default=(0.0, None))
     if best < _SAME:
-        raise ModelError(f"{str(model)!r} cannot be trained further: its weights give other logits ({best:.3f})")
+        raise ModelError(f"{str(model)!r} cannot be trained further: its weights give different logits ({best:.3f})")
     return network
 
 
@@ -155,5 +156,5 @@ def _network(weights: dict[str, Array], heads: int, model: str) -> Any:
         network.load_state_dict({name: torch.from_numpy(values) for name, values in weights.items()})
     except (KeyError, RuntimeError) as error:
         cause = " ".join(str(error).split())[:300]
-        raise ModelError(f"{model!r} has other weights than a BERT: {cause}") from error
+        raise ModelError(f"{model!r} does not have the weights of a BERT: {cause}") from error
     return network.eval()

@@ -4,9 +4,10 @@
   least 0.5). With enough examples, the limits of the words *sure* and *likely* are fitted to these probabilities.
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
   not used for the fit. The same error is computed for the reader's own odds.
-- *No-answer threshold*: the score below which "no answer" gains more than an answer.
+- *No-answer threshold*: the score below which the reader should return "no answer". It gives the highest total gain: F1
+  for an answered question, and 1 for "no answer" to a question without an answer.
 - *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The best
-  value for the bundled reader is 6. For another reader, it is the score at which this reader is right as often as the
+  value for the bundled reader is 6. For any other reader, it is the score at which that reader is right as often as the
   bundled reader is at a score of 6.
 """
 
@@ -60,8 +61,8 @@ UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
     """Return the examples. If all examples are answerable, add about the same number of unanswerable examples.
 
-    An added example has a question with another context: the context that shares most words with the question and does
-    not contain its answer. On a cluster, readers read such contexts among the ranked sentences.
+    An added example has a question with a different context: the context that shares most words with the question and
+    does not contain its answer. On a cluster, readers read such contexts among the ranked sentences.
     """
     if any(not example.answers for example in examples):
         return list(examples)

@@ -1,7 +1,7 @@
 """Measures exact match and F1 of a reader on a question set. The reader gets the context of each question.
 
-A context that is longer than a window is read in several windows. The answer is the span with the best score over null.
-The null is the score of `[CLS]` in the same window.
+A context that is longer than a window is read in several windows. The answer is the span with the best *score over
+null*: the score of the span minus the null, which is the score of `[CLS]` in the same window.
 """
 
 from collections.abc import Callable, Sequence
@@ -193,7 +193,7 @@ def evaluate(
 
 
 def _verified(model_dir: Path) -> tuple[Manifest, bytes]:
-    """Return the manifest and the tokenizer of a reader; an error if its files do not belong together."""
+    """Return the manifest and the tokenizer of a reader; ModelError if its files do not belong together."""
     manifest = Manifest.load(model_dir / MANIFEST_FILE)
     try:
         tokenizer_json = (model_dir / TOKENIZER_FILE).read_bytes()

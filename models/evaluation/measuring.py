@@ -95,6 +95,6 @@ class Measuring:
 
 
 def agreement(reference: Sequence[Prediction], found: Sequence[Prediction]) -> float:
-    """Return the share of questions with the same span in both."""
+    """Return the share of questions for which both have the same span."""
     same = sum((a.start, a.end) == (b.start, b.end) for a, b in zip(reference, found, strict=True))
     return same / len(reference)

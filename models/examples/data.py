@@ -36,7 +36,7 @@ class Dataset:
 
     @property
     def grouped(self) -> bool:
-        """Whether an example belongs to a group."""
+        """Whether any example belongs to a group."""
         return any(example.group != ALONE for example in self.examples)
 
     @property

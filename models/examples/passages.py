@@ -51,7 +51,7 @@ class WrittenPassage:
     questions: tuple[WrittenQuestion, ...]
 
     def examples(self) -> Iterator[Labelled]:
-        """Yield the questions as labelled examples. Their source is the domain."""
+        """Yield the questions as labelled examples. Their field `source` is the passage's domain."""
         for asked in self.questions:
             start = NO_ANSWER if asked.answer is None else self.text.find(asked.answer)
             answer = asked.answer or ""

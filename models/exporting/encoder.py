@@ -66,7 +66,7 @@ class EncoderOptions:
 def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> EncoderManifest:
     """Write `encoder.onnx`, `tokenizer.json` and `manifest.json` of a local checkpoint into `out`.
 
-    ModelError if the checkpoint cannot be exported, or if its ONNX file gives other vectors.
+    ModelError if the checkpoint cannot be exported, or if the vectors of its ONNX file differ from the network's.
     """
     require_export_extra()
     network, tokenizer = load_encoder(checkpoint)
@@ -185,13 +185,13 @@ def _file_vectors(file: Path, runtime: str, encode: _Inputs, options: EncoderOpt
 
 
 def _require_same(traced: Path, encode: _Inputs, options: EncoderOptions, expected: FloatArray) -> None:
-    """Raise ModelError if the file gives other vectors than the network, because tracing has followed only one
-    example.
+    """Raise ModelError if the vectors of the file differ from the network's. They can differ, because tracing follows
+    only one example.
     """
     for runtime in RUNTIMES:
         found = _agreement(_file_vectors(traced, runtime, encode, options), expected)
         if found.least < _SAME:
-            raise ModelError(f"the ONNX file gives other vectors in {runtime}: the least cosine is {found.least}")
+            raise ModelError(f"the ONNX file gives different vectors in {runtime}: the least cosine is {found.least}")
 
 
 def _agreement(vectors: FloatArray, expected: FloatArray) -> Agreement:

@@ -318,8 +318,8 @@ class _Export:
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Raise ModelError if the file gives other logits than the network, because tracing has followed only one
-        example.
+        """Raise ModelError if the logits of the file differ from the network's. They can differ, because tracing
+        follows only one example.
         """
         arrays = self._example()
         expected = torch_runner(self._checkpoint.network)(arrays)
@@ -332,7 +332,7 @@ class _Export:
                 if furthest > _SAME * max(1.0, float(np.ptp(theirs[counted]))):
                     raise ModelError(
                         f"{self._checkpoint.name!r} ({self._checkpoint.family}) cannot be exported: its ONNX file "
-                        f"gives other logits in {runtime}, which differ by up to {furthest:.3g}"
+                        f"gives logits in {runtime} that differ from the network's by up to {furthest:.3g}"
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
@@ -407,7 +407,7 @@ def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -
             if was - now > tolerance:
                 raise ModelError(
                     f"{chosen} loses {was - now:.2f} points of F1 on {name!r} in {variant.runtime} ({was:.2f} before, "
-                    f"{now:.2f} after), the tolerance is {tolerance:g}: choose another --precision (--compare measures "
+                    f"{now:.2f} after), the tolerance is {tolerance:g}: choose a different --precision (--compare measures "
                     "all), raise --tolerance, or write the reader with --force"
                 )
 

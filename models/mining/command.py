@@ -78,7 +78,7 @@ def add_mine(commands: "Commands") -> None:
 
 
 def run_mine(chosen: argparse.Namespace, progress: Progress) -> str:
-    """Mine, and return the counts as JSON."""
+    """Run the command `mine`, and return its counts as JSON."""
     names = MiningSettings.__dataclass_fields__
     settings = MiningSettings(**{name: getattr(chosen, name) for name in names})
     made = mine(

@@ -39,7 +39,7 @@ class MiningSettings:
         negatives: maximum number of passages without the answer in a group.
         positives: maximum number of passages with the answer in a group.
         depth: number of sentences that are ranked for a question. Half of the negatives have the best ranks. The other
-            half is drawn from lower ranks, because the best-ranked passages sometimes answer in other words.
+            half is drawn from lower ranks, because the best-ranked passages sometimes answer in different words.
         budget: tokens of a passage, like `context_tokens` in the manifest of the reader.
         min_words: shorter questions get no mined passages, because any text may answer "What was kept?".
         unlabelled: maximum number of high-ranking passages for a question that contain the words of the answer. Their
@@ -242,7 +242,8 @@ class _Miner:
         The passages of the first list do not contain the words of the answer. The passages of the second list do.
 
         No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
-        contain the answer. Then only passages with other titles are used.
+        contain the answer. Then only passages whose title is known and differs from the question's title are used, and
+        none if the question has no title.
         """
         seen = [each.context for each in taken]
         without: list[Labelled] = []

@@ -1,7 +1,7 @@
 """A pool of sentences that are ranked as on the shards, and the passage of each sentence.
 
-A document is a context of the training data or a file of the corpus. The passage of a sentence is what a shard would
-read: the sentence with whole neighbours, up to a budget of tokens.
+A document is a context of the training data or a file of the corpus. The passage of a sentence is the text that a shard
+would give to the reader: the sentence with whole neighbouring sentences, up to a budget of tokens.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def require_precision(precision: str, *, calibrated: bool) -> None:
 
 
 def convert(model: Any, precision: str, examples: Sequence[Arrays], weight_bits: int = BITS) -> Any:
-    """Convert the float32 ONNX `model` to another precision, and name this precision in its metadata.
+    """Convert the float32 ONNX `model` to `precision`, and record the precision in the metadata of the result.
 
     Args:
         examples: the inputs for fitting the ranges and the rounding of int8.

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         default=CHECKOUT.parent / "shared" / "data",
-        help="folder with other data; missing data is left out (default: ../shared/data from the checkout)",
+        help="folder with additional data; missing data is left out (default: ../shared/data from the checkout)",
     )
     parser.add_argument("--wheels", type=Path, help="folder with wheels that are already fetched")
     parser.add_argument(

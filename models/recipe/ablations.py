@@ -1,7 +1,7 @@
 """Trains the student without one part of the recipe at a time, and measures what each part contributes, with intervals.
 
-The measurement imitates serving: each held-out question of the project's own data is read with the own passages that
-rank high for it. The answer is the span with the best score over null of all passages.
+The measurement imitates serving: the student reads each held-out question with the passages of the project's own data
+that rank high for the question. The answer is the span with the best score over null of all passages.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ def run_ablations(recipe: Recipe) -> str:
 
 
 def _held_out_groups(recipe: Recipe) -> Path:
-    """Return the held-out questions with high-ranking passages, without passages that contain the words of
-    the answer.
-    """
+    """Mine passages for the held-out questions in the project's own data, and return the file of the groups."""
     groups = recipe.file(f"{HELD_OUT}:groups")
     own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
     settings = MiningSettings(negatives=NEGATIVES, min_words=1, seed=recipe.plan.seed)
@@ -166,7 +164,7 @@ def read_groups(
 
 
 def table(read: dict[str, list[GroupResult]], seed: int) -> str:
-    """Return a Markdown table: figures of all variants, and paired differences to the whole recipe, with intervals."""
+    """Return a Markdown table: figures of all variants, and paired differences from the whole recipe, with intervals."""
     lines = [
         "| student | EM | F1 | F1 with null | difference of F1 with null |",
         "|---|---|---|---|---|",
