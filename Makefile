@@ -169,7 +169,7 @@ $(VENV)-parity/.done: tests/parity/requirements.txt
 	@$(PIP:$(BIN)%=$(VENV)-parity/bin%) install --requirement tests/parity/requirements.txt
 	@touch $@
 
-parity: $(VENV)/.test $(VENV)-parity/.done $(if $(QA_TEST_CHECKPOINT),$(VENV)-export/.done)  ## compare the pipeline with that of transformers (installs torch); with QA_TEST_CHECKPOINT and QA_TEST_QUESTIONS: on whole sets
+parity: $(VENV)/.test $(VENV)-parity/.done $(if $(QA_TEST_CHECKPOINT),$(VENV)-export/.done)  ## compare the pipeline with the pipeline of transformers (installs torch); with QA_TEST_CHECKPOINT and QA_TEST_QUESTIONS: on whole sets
 	@rm -rf build/parity && PYTHONPATH=. $(VENV)-parity/bin/python -W ignore -m tests.parity.tiny_families build/parity
 	@QA_TEST_PARITY=build/parity $(BIN)/python -m pytest tests/parity
 	@test -z "$(QA_TEST_CHECKPOINT)" || $(VENV)-export/bin/python -m tests.parity.full \

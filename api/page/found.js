@@ -33,13 +33,13 @@ export function page_of(url) {
   }
 }
 
-// The path of a document on the service. `/documents/count` is another resource, so the id `count` is percent-encoded.
+// The path of a document on the service. `/documents/count` is a different resource, so the id `count` is percent-encoded.
 export function document_path(id, collection) {
   const name = id === "count" ? "%63ount" : encodeURIComponent(id);
   return `/documents/${name}${collection ? `?${new URLSearchParams({ collection })}` : ""}`;
 }
 
-// "sure", "likely" or "unsure". An unknown word of another version is "unsure".
+// "sure", "likely" or "unsure". A word that this version does not know is "unsure".
 export function confidence_of(answer) {
   return Object.hasOwn(WORDS, answer.confidence) ? answer.confidence : "unsure";
 }

@@ -50,7 +50,7 @@ function content(wanted, collection, fresh, signal) {
   return start_page(collection, known_collections, signal);
 }
 
-// Shows the content of an address. `fresh`: read the documents again, without cached answers.
+// Shows the content of an address. With `fresh`, the service reads the documents again and uses no cached answer.
 async function show(address, fresh = false) {
   if (running) running.abort();
   typed.close();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks whether the server or the service in this container is alive. The exit status is 0, or 1 with the reason.
 
-    qa-health          is the server in QA_DATA_DIR alive? Without a server: is the service alive?
+    qa-health          is the server in QA_DATA_DIR alive? If it has no server: is the service alive?
     qa-health ready    is it also ready to answer?
 
 A server is alive if it answers, even while it loads its data. It is ready when it has loaded its data. The check does
@@ -21,7 +21,7 @@ SECONDS = 4.0
 
 
 def server_problem(path: Path, password: str, ready: bool) -> str:
-    """Return the problem of the server that listens on the unix socket `path`; empty without a problem."""
+    """Return the problem of the server that listens on the unix socket `path`; empty if there is none."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(SECONDS)
         link.connect(str(path))
@@ -38,7 +38,7 @@ def server_problem(path: Path, password: str, ready: bool) -> str:
 
 
 def service_problem(port: str, ready: bool) -> str:
-    """Return the problem of the service on this port; empty without a problem."""
+    """Return the problem of the service on this port; empty if there is none."""
     scheme = "https" if os.environ.get("QA_HTTP_TLS_CERT") else "http"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The service is on loopback, and its certificate is valid for other names.

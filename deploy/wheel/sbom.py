@@ -1,7 +1,8 @@
 """Writes the software bill of materials of a wheel next to it, as CycloneDX JSON.
 
-It lists the components in the wheel (the native module, the bundled reader) and the packages of the lock file that the
-service needs, with hashes. `make wheel` runs it in an environment with deploy/wheel/requirements.txt:
+It lists the components in the wheel (the native module, the bundled reader and the bundled encoder) and the packages of
+the lock file that the service needs, with hashes. `make wheel` runs it in an environment with
+deploy/wheel/requirements.txt:
 
     python deploy/wheel/sbom.py dist/qa_cluster-….whl deploy/service.lock
 """

@@ -407,8 +407,8 @@ def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -
             if was - now > tolerance:
                 raise ModelError(
                     f"{chosen} loses {was - now:.2f} points of F1 on {name!r} in {variant.runtime} ({was:.2f} before, "
-                    f"{now:.2f} after), the tolerance is {tolerance:g}: choose a different --precision (--compare measures "
-                    "all), raise --tolerance, or write the reader with --force"
+                    f"{now:.2f} after), the tolerance is {tolerance:g}: choose a different --precision (--compare "
+                    "measures all), raise --tolerance, or write the reader with --force"
                 )
 
 

@@ -57,7 +57,7 @@ def quantize(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
 
 
 def quantize_weights(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
-    """Return the float32 ONNX `model` with int8 weights. Without `examples`, weights are rounded to the nearest code."""
+    """Return the float32 ONNX `model` with int8 weights. Without `examples`, each weight gets the nearest code."""
     made = _copy(model)
     graph = made.graph
     found = matmul_inputs(graph)

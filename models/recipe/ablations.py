@@ -164,7 +164,7 @@ def read_groups(
 
 
 def table(read: dict[str, list[GroupResult]], seed: int) -> str:
-    """Return a Markdown table: figures of all variants, and paired differences from the whole recipe, with intervals."""
+    """Return a Markdown table: figures of all variants, and differences from the whole recipe, with intervals."""
     lines = [
         "| student | EM | F1 | F1 with null | difference of F1 with null |",
         "|---|---|---|---|---|",

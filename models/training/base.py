@@ -48,7 +48,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The device and arithmetic of a run: `device` is "cpu" or "cuda", `autocast` None or a torch dtype."""
+    """The device and arithmetic of a run: `device` is "cpu" or "cuda", and `autocast` is None or a torch dtype."""
 
     device: str
     autocast: Any
@@ -67,7 +67,9 @@ def require_train_extra() -> None:
 
 
 def choose_machine(device: str, precision: str) -> Machine:
-    """Choose the device and arithmetic, also for `auto`; InvalidInput if the requested device is not available."""
+    """Return the device and arithmetic for these settings, which can be `auto`. InvalidInput if the requested device is
+    not available.
+    """
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():

@@ -83,7 +83,11 @@ def add_train(commands: Any) -> None:
     )
     option("null_weight", float, "in groups: weight of the null loss of each window without an answer (default %d)")
     option("title_share", float, "share of the questions whose contexts get title and section as a prefix (default %d)")
-    option("teacher_weight", float, "weight of the teacher in the loss; the labels have the rest (default %d)")
+    option(
+        "teacher_weight",
+        float,
+        "weight of the teacher in the loss, from 0 to 1; the labels have the other part (default %d)",
+    )
     option("temperature", float, "temperature that softens the distributions of teacher and student (default %d)")
     option("save_minutes", float, "minutes between two saves of the state (default %d)")
     option("threads", int, "number of threads of PyTorch on a CPU (default %d)")

@@ -25,7 +25,7 @@ class Windows:
     Attributes:
         ids, types: int32 and uint8 [tokens].
         bounds: int64 [windows + 1].
-        starts, ends: int32 [windows], the positions of the answer's first and last token; both 0 without an answer.
+        starts, ends: int32 [windows], the positions of the answer's first and last token; both 0 if there is no answer.
         owners: int32 [windows], the number of the window's example.
         spans: int32 [tokens, 2], the code points of a token in the context; `PREFIX` for tokens of the prefix,
             `OUTSIDE` for all others.

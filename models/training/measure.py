@@ -24,7 +24,7 @@ def predict(
     """Return the text of the best span of each context, and its score over null, float64 [contexts].
 
     The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. If a context
-    has several windows, the best span of all windows counts.
+    has several windows, the best span of all windows is used.
     """
     import torch
 

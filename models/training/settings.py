@@ -64,7 +64,7 @@ class TrainingSettings:
             groups, otherwise window.
         null_weight: with shared normalisation, the weight of the null loss of each window without an answer.
         title_share: the share of the questions whose contexts get title and section as a prefix.
-        teacher_weight: the weight of the teacher in the loss; the labels have the rest.
+        teacher_weight: the weight of the teacher in the loss, from 0 to 1; the labels have the other part.
         temperature: softens the distributions of teacher and student before they are compared.
     """
 

@@ -1,4 +1,4 @@
-"""The state of a run on disk: written atomically, and refused if it belongs to another run."""
+"""The state of a run on disk: written atomically, and refused if it belongs to a different run."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
 
 
 def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """Read a saved state; InvalidInput names the first difference if it has other data or settings."""
+    """Read a saved state; InvalidInput names the first difference if it belongs to different data or settings."""
     import torch
 
     path = folder / STATE_FILE

@@ -81,7 +81,7 @@ def train(
 
 
 def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, distillation: Distillation | None) -> None:
-    """Raise InvalidInput for data that do not fit the settings."""
+    """Raise InvalidInput for data that does not fit the settings."""
     for dataset, stage in zip(datasets, settings.stages, strict=True):
         name = repr(str(dataset.path))
         if dataset.unlabelled and distillation is None:
@@ -280,7 +280,7 @@ class _Run:
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
         """Return the data of a stage, for the record.
 
-        `left_out` is the number of windows that fit into no step; None without groups.
+        `left_out` is the number of windows that fit into no step; None if the stage has no groups.
         """
         windows, dataset = objective.windows, self._datasets[number]
         description = {

@@ -37,7 +37,7 @@ def missing(found: dict[str, Check]) -> dict[str, str]:
 def test_a_host_that_has_everything(settings: Settings, tmp_path: Path) -> None:
     found = checks(settings, "0.0.0.0")
     assert missing(found) == {}
-    assert found["server, module and worker"].said == "started for a trial; the worker was ready"
+    assert found["server, module and worker"].said == "started as a test; the worker was ready"
     assert str(MODULE) in found["module file"].said
     assert not any(tmp_path.iterdir())
 

@@ -144,7 +144,7 @@ def test_up_ingest_ask_and_down(qa: Qa, server: str) -> None:
 
 
 def test_status_shows_that_documents_of_an_earlier_version_are_reindexed(up: Qa) -> None:
-    said = "reindexing documents of an earlier version (1 of 12 partitions remain)"
+    said = "reindexing documents that an earlier version of qa-cluster indexed (1 of 12 partitions remain)"
     assert said not in up("status").stderr
     with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:
         name = next(key for node in client.get_primaries() for key in client.scan_iter("index:*", target_nodes=node))

@@ -111,7 +111,7 @@ def test_a_reader_that_no_worker_can_load_fails_early_with_one_error(
 
 def test_a_reader_with_nan_logits_does_not_replace_a_good_reader(shards: TinyShards) -> None:
     tiny_reader(shards.folder / "nan", "nan", last=True, weights=struct.pack("<f", float("nan")))
-    with pytest.raises(ModelError, match=r"nan@\w+ cannot read; export it again.*: model gave logits that are not"):
+    with pytest.raises(ModelError, match=r"nan@\w+ cannot answer; export it again.*: model gave logits that are not"):
         shards.load("nan")
 
 

@@ -117,7 +117,7 @@ def test_links_are_refused(web: WebSite, tmp_path: Path) -> None:
 def test_another_file_than_the_named_one_is_refused(web: WebSite, published: bytes, tmp_path: Path) -> None:
     url = served(web, published)
     web.page("/tiny-1.tar", published + b"\0", "application/x-tar")
-    with pytest.raises(InvalidInput, match=f"expected {sha256_hex(published)}: it is damaged, or another file"):
+    with pytest.raises(InvalidInput, match=f"expected {sha256_hex(published)}: it is damaged, or is a different file"):
         fetch_release(url, tmp_path / "new", lambda done, total: None)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,1 +1,1 @@
-"""Trains encoders: the vector of a question moves to the vector of the passage that answers it."""
+"""Trains encoders: the vector of a question moves towards the vector of the passage that answers it."""

@@ -14,7 +14,7 @@ _PART = 24
 
 
 class Embedder:
-    """Makes the vectors of texts as the exported encoder does: the mean of the last layer, divided by its length."""
+    """Makes the vectors of texts as the exported encoder does: the mean of the last layer, scaled to length 1."""
 
     def __init__(self, network: Any, tokenizer: Any, machine: Machine) -> None:
         self._network = network

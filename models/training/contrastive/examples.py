@@ -13,7 +13,7 @@ _LEAST_ANSWER = 4
 
 @dataclass(frozen=True, slots=True)
 class RankingExample:
-    """A question, the passage with its answer, and mined passages without it."""
+    """A question, the passage with its answer, and mined passages without the answer."""
 
     text: str
     passage: Labelled

@@ -72,7 +72,7 @@ def train_encoder(
     If `out` has the state of a stopped run with the same data and settings, the run resumes there.
 
     Raises:
-        InvalidInput: the data are too few, or `out` has the state of another run.
+        InvalidInput: there are too few questions, or `out` has the state of a different run.
         ModelError: the checkpoint cannot be trained or written.
         Interrupted: `stopping()` has returned True, and the state is saved.
     """
@@ -81,7 +81,7 @@ def train_encoder(
     questions = [question for dataset in datasets for question in ranking_examples(dataset.examples)]
     if len(questions) < settings.batch_size:
         raise InvalidInput(
-            f"the data have {len(questions)} questions with an answer, a step needs {settings.batch_size}: "
+            f"the data has {len(questions)} questions with an answer, but a step needs {settings.batch_size}: "
             f"{', '.join(repr(str(path)) for path in data)}"
         )
     random.Random(settings.seed).shuffle(questions)

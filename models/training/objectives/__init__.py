@@ -1,1 +1,1 @@
-"""The losses of training: of the labels, and of the distance to the outputs of a teacher."""
+"""The losses of training: the loss of the labels, and the distance to the outputs of a teacher."""

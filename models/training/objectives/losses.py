@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOW = -1e9
-"""The score of other positions. It is finite, so that a window without candidates has a gradient."""
+"""The score of positions that are not candidates. It is finite, so that a window without candidates has a gradient."""
 
 
 def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], banned: Any | None = None) -> Any:
@@ -19,7 +19,7 @@ def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], b
 
     Args:
         output: has `start_logits` and `end_logits`, [windows, length].
-        starts, ends: [windows], the first and last positions of the answers, 0 without an answer.
+        starts, ends: [windows], the first and last positions of the answers; 0 if there is no answer.
         banned: bool [windows, length], positions that are no candidates; None: all positions are candidates.
     """
     import torch
@@ -43,7 +43,7 @@ def shared_loss(
     """Return the mean over groups of the shared-normalisation loss (Clark & Gardner 2018, "Shared-Normalization").
 
     D is 1 (the null) plus the sum of exp(d) over the context positions of all windows of a group. The loss of the group
-    is -log(sum of exp(d) at the positions of its answers / D), or log D without an answer.
+    is -log(sum of exp(d) at the positions of its answers / D), or log D if the group has no answer.
 
     In addition, the windows without an answer add `null_weight` times the mean of their own log(1 + sum of exp(d)), so
     that the null of each window keeps its meaning. The result is the mean of the losses of first and last positions.
@@ -51,7 +51,7 @@ def shared_loss(
     Args:
         context: bool [windows, length], the tokens of the contexts.
         groups: [windows], the group of each window; the windows of a group are neighbours.
-        starts, ends: [windows], 0 without an answer.
+        starts, ends: [windows], the positions of the answers; 0 if there is no answer.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The loss of a batch: of its labels, by window or by group, and of the teacher's outputs."""
+"""The loss of a batch: the loss of the labels, by window or by group, and the distance to the teacher's outputs."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -92,7 +92,7 @@ class TeacherOutputs:
                 found = cls(**{name: file[name] for name in _ARRAYS})
             if identity.pop("format") != _FORMAT or int(found.windows.sum()) != len(found.begins):
                 raise InvalidInput(
-                    f"teacher's outputs {str(path)!r} have another format: remove the file, and compute them again"
+                    f"teacher's outputs {str(path)!r} have a different format: remove the file, and compute them again"
                 )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInput(f"cannot read the teacher's outputs {str(path)!r}: {error}") from error

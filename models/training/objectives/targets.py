@@ -2,8 +2,8 @@
 
 Teacher and student can have different tokens and windows. A first token is matched by its start, and a last token by
 its end. A position without a match is assigned to the nearest token. A window of the student gets the distribution of
-the teacher's window that shares most text with it. Positions outside the student's window count as null, like labels
-outside a window.
+the teacher's window that shares most text with it. Positions outside the student's window are assigned to the null,
+like labels outside a window.
 """
 
 from collections.abc import Sequence

@@ -69,7 +69,7 @@ def teach(
     """Return the outputs for all examples, and add missing outputs to the file at `path`.
 
     Raises:
-        InvalidInput: the file belongs to another teacher or other limits, or another run is writing to it.
+        InvalidInput: the file belongs to a different teacher or different limits, or another run is writing to it.
         Interrupted: `stopping()` has returned True.
     """
     teacher = Teacher.at(source)
@@ -135,7 +135,7 @@ def _load_teacher(source: str, settings: TrainingSettings, machine: Machine) -> 
 
 
 def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
-    """Load the outputs in a file; InvalidInput if they belong to another teacher or other limits."""
+    """Load the outputs in a file; InvalidInput if they belong to a different teacher or different limits."""
     outputs, found = TeacherOutputs.load(path)
     for name, value in identity.items():
         if found.get(name) != value:
