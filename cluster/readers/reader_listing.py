@@ -34,7 +34,7 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
     names = sorted({entry.name for entries in found.values() for entry in entries})
     matching = _matching(names, model)
     if not matching:
-        raise NotFound(f"model {model!r} is not loaded; the loaded models are: {', '.join(names) or 'none'}")
+        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
     if len(matching) > 1:
         raise InvalidInput(f"model {model!r} is loaded in {len(matching)} revisions, choose one: {', '.join(matching)}")
     return matching[0]

@@ -157,7 +157,7 @@ def test_a_wrong_gradient_does_not_change_the_weights() -> None:
 
 
 def test_too_few_questions_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="have 11 questions with an answer, a step needs 12"):
+    with pytest.raises(InvalidInput, match="has 11 questions with an answer, but a step needs 12"):
         train(checkpoint, tmp_path / "out", groups(tmp_path / "groups.jsonl.gz", 11), Silent())
     assert not (tmp_path / "out").exists()
 

@@ -186,13 +186,17 @@ def test_a_failed_download_of_a_package_is_an_error(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ('["own:groups"]', '["no:groups"]', "a stage names the data 'no:groups'; known are own, own:groups, own:pairs"),
+        (
+            '["own:groups"]',
+            '["no:groups"]',
+            "a stage names the data 'no:groups'; the known data are own, own:groups, own:pairs",
+        ),
         ("held_out = 12", "", "'held_out'"),
         ('tiny = "bert"', 'teeny = "bert"', "encoder has no 'teeny'"),
         (
             'data = ["own"]',
             'data = ["others"]',
-            "a stage names the data 'others'; known are own, own:groups, own:pairs",
+            "a stage names the data 'others'; the known data are own, own:groups, own:pairs",
         ),
         ("negatives = 2", "negatives = 200", "negatives is 200"),
         ("seed = 0", "seed = ", "cannot read the recipe"),
