@@ -174,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return read
 
     def on_response_complete(self) -> None:
-        """Continue with the next pipelined request. If there is none, parse the stored bytes."""
+        """Continue with the next pipelined request. If no request is waiting, parse the stored bytes."""
         super().on_response_complete()
         if self._held and not self.transport.is_closing():
             if self.pipeline:

@@ -56,8 +56,8 @@ class BackgroundAnswers:
         )
         state.metrics.registry.gauge(
             "qa_submitted_questions_oldest_seconds",
-            "Seconds since this process received the oldest submitted question that it still answers; 0 if there is"
-            " none",
+            "Seconds since this process received the oldest submitted question that it still answers; 0 if it answers"
+            " no submitted question",
             lambda: monotonic() - min(self._begun.values()) if self._begun else 0.0,
         )
 

@@ -140,7 +140,7 @@ def _wait_idle(loaded: LoadedSettings, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
-    """Yield the data folder that the user has given. If there is none, yield a temporary folder, and remove it at the
+    """Yield the data folder that the user has given. Without such a folder, yield a temporary one, and remove it at the
     end.
     """
     if loaded.sources["data_dir"] != "default":

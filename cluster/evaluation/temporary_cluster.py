@@ -50,7 +50,7 @@ def make_vectors(settings: Settings) -> None:
 
 
 def default_reader(settings: Settings) -> LoadedModel:
-    """Return the default reader of the cluster. Raises ConfigError if there is none."""
+    """Return the default reader of the cluster. Raises ConfigError if the cluster has no default reader."""
     with ClusterClient(settings) as client:
         default = next((model for model in client.models() if model.default), None)
     if default is None:

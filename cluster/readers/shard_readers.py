@@ -62,7 +62,7 @@ def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardRea
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """Return the name of the default reader in the keys of the shard; empty if there is none."""
+    """Return the name of the default reader in the keys of the shard; empty if the shard has no default reader."""
     return manifest_name(client, node.tag)
 
 

@@ -21,7 +21,7 @@ SECONDS = 4.0
 
 
 def server_problem(path: Path, password: str, ready: bool) -> str:
-    """Return the problem of the server that listens on the unix socket `path`; empty if there is none."""
+    """Return the problem of the server that listens on the unix socket `path`; empty if the server has no problem."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(SECONDS)
         link.connect(str(path))
@@ -38,7 +38,7 @@ def server_problem(path: Path, password: str, ready: bool) -> str:
 
 
 def service_problem(port: str, ready: bool) -> str:
-    """Return the problem of the service on this port; empty if there is none."""
+    """Return the problem of the service on this port; empty if the service has no problem."""
     scheme = "https" if os.environ.get("QA_HTTP_TLS_CERT") else "http"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The service is on loopback, and its certificate is valid for other names.

@@ -28,8 +28,8 @@ class ExportReport:
     Attributes:
         chosen: the precision of the exported reader.
         threads: the number of threads of the runtimes.
-        calibration_error: the calibration error of the fitted probabilities on held-out examples; None if there are
-            none.
+        calibration_error: the calibration error of the fitted probabilities on held-out examples; None without held-out
+            examples.
         calibration_error_before: the calibration error of the reader's own odds.
         variants: the measurements; the checkpoint in PyTorch is first.
     """
