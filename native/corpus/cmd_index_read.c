@@ -55,7 +55,7 @@ typedef struct Terms {
 /* TERMS n (term [frequency]){n}. Nothing may follow these arguments. */
 static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
     int words = with_frequencies ? 2 : 1;
-    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
+    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
     if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &terms->count))
         return "ERR number of terms must be between 0 and 32";
     if (cursor->argc - cursor->at != terms->count * words) return "ERR number of terms does not match the arguments";

@@ -57,7 +57,7 @@ static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
 /* TERMS n (term frequency min-frequency max-frequency){n} */
 static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     long long count;
-    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
+    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
     if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &count)) return "ERR number of terms must be between 0 and 32";
     if (cursor->argc - cursor->at < count * 4) return "ERR number of terms does not match the arguments";
     int first = cursor->at;
@@ -79,7 +79,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
  * an error. */
 static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     long long count;
-    if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in another place";
+    if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in the wrong place";
     if (!cursor_count(cursor, INDEX_MAX_WATCHED_DOCUMENTS, &count))
         return "ERR number of documents must be between 0 and 1000";
     if (cursor->argc - cursor->at != count * 2) return "ERR number of documents does not match the arguments";

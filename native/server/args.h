@@ -21,7 +21,8 @@ typedef struct Cursor {
     int argc, at;
 } Cursor;
 
-/* Moves past the next argument if it is `word`. 0: it is another argument, and the cursor has not moved. */
+/* Moves past the next argument if it is `word`. 0: there is no next argument, or it is a different word; the cursor has
+ * not moved. */
 int cursor_accept(Cursor *cursor, const char *word);
 /* Moves past one argument and reads it like arg_count. 0: the argument is missing or is not an integer from 0 to
  * `max`. */

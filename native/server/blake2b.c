@@ -73,8 +73,8 @@ void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key
     hash->filled = BLOCK;
 }
 
-/* The last block is compressed in another way than the others. So a full block stays in the buffer until more bytes
- * follow. */
+/* The compression of the last block differs from that of all other blocks. So a full block stays in the buffer until
+ * more bytes follow. */
 void blake2b_add(Blake2b *hash, const void *data, size_t length) {
     const uint8_t *at = data;
     while (length) {

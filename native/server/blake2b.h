@@ -21,7 +21,7 @@ void blake2b_add(Blake2b *hash, const void *data, size_t length);
 /* Writes `out_length` bytes and clears the state. */
 void blake2b_end(Blake2b *hash, uint8_t *out);
 
-/* 1: the first `length` bytes are equal. Runs in constant time for each `length`. */
+/* 1: the first `length` bytes are equal. The running time depends only on `length`. */
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
 
 #endif

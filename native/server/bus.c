@@ -7,12 +7,12 @@
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
  * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).
- * So an attacker cannot send a message to another receiver or under another sender.
+ * So an attacker cannot redirect a message to a different receiver, or send it with the id of a different sender.
  *
  * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts a
- * message only if its sequence is above the last sequence of this sender and within WINDOW of the receiver's clock. The
- * window protects a receiver that has no sequence of the sender yet. The bus delivers the messages of a sender in
- * order. */
+ * message only if its sequence is above the last sequence of this sender and at most WINDOW_US away from the receiver's
+ * clock. The window protects a receiver that has no sequence of the sender yet. The bus delivers the messages of a
+ * sender in order. */
 #include "server/bus.h"
 
 #include <stdio.h>
@@ -102,7 +102,7 @@ static int is_on_this_host(const char *address, const char *own) {
 }
 
 /* Returns an error line if a node of the cluster is on another host. Then not all nodes can have the key of the source
- * KEY_USER. Asks the server at most once a second. */
+ * KEY_USER. Asks the server at most once a second, and returns the last result until then. */
 static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     static char error[320];
     static long long asked;
@@ -172,8 +172,8 @@ static Sender *sender_of(const char *id) {
     return NULL;
 }
 
-/* If the table is full, the new sender replaces the sender with the oldest last message. The last message of the
- * replaced sender is outside the window, so its messages cannot be replayed. */
+/* If the table is full, the new sender replaces the sender with the oldest last message. If the last message of the
+ * replaced sender is outside the window, its messages cannot be replayed. */
 static void remember(const char *id, uint64_t sequence) {
     Sender *sender = sender_of(id);
     if (!sender && sender_count < MAX_SENDERS) {
@@ -209,7 +209,7 @@ static const char *fault_of(const uint8_t *message, size_t length, const char *s
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";
     if (bus_key_source() == KEY_NONE) return "this server has no key: set qa.bus-key-file";
-    if (!is_signed(message, length, sender)) return "it is signed with another key";
+    if (!is_signed(message, length, sender)) return "it is signed with a different key";
     uint64_t sequence = get_u64(message + SEQUENCE_AT);
     const Sender *known = sender_of(sender);
     if (known && sequence <= known->sequence) return "it was sent before, or its sender's clock was set back";

@@ -7,7 +7,7 @@
  * 3. A file in the home folder of the server's user. The first server of this user creates it.
  * 4. A file in the folder of the server (`dir`), if the user has no home folder.
  * The module creates a file only in a folder that no other user can write to. It reads a file only if no other user can
- * read it. It reads the files and passwords again at most once a second. */
+ * read it. It checks the sources again at most once a second. */
 #include "server/bus_keys.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static void look_at_file(void) {
     }
     /* The previous keys stay valid while an administrator replaces the file. */
     bus_complain("qa.bus-key-file %s cannot be read, or has no line of at least 32 characters without blanks: messages "
-                 "of servers with another key are refused",
+                 "of servers with a different key are refused",
                  config.bus_key_file);
 }
 
@@ -143,8 +143,8 @@ static void find_own_paths(void) {
     RedisModule_FreeString(NULL, dir);
 }
 
-/* Writes a random key into a new file. If another server has created the file meanwhile, link() fails, and that file is
- * used. */
+/* Writes a random key into a new file. If a different server creates the file at the same time, link() fails, and this
+ * server uses that file. */
 static void create_own(const char *path) {
     static const char DIGITS[] = "0123456789abcdef";
     char fresh[PATH_MAX], text[2 * OWN_BYTES + 1];
@@ -184,7 +184,8 @@ static int read_own(const char *path, KeySource source) {
     int found = !fstat(file, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
                 !(status.st_mode & 077) && read_keys(file, source);
     close(file);
-    if (!found) bus_complain("%s must have a key, and only the server's user may read or write it (chmod 600)", path);
+    if (!found)
+        bus_complain("%s must contain a key, and only the server's user may read or write it (chmod 600)", path);
     return found;
 }
 

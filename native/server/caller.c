@@ -22,8 +22,8 @@ int caller_tracks_keys(RedisModuleCtx *ctx) {
            info.flags & REDISMODULE_CLIENTINFO_FLAG_TRACKING;
 }
 
-/* Redis 7.0 crashes if a module asks for the user of a client without a user. So this looks up the client by id. A
- * script's client is not found by id. */
+/* Redis 7.0 crashes if a module asks for the user of a client without a user. So this function looks up the client by
+ * id. It cannot find the client of a script by id. */
 RedisModuleString *caller_name(RedisModuleCtx *ctx) {
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));

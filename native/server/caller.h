@@ -21,18 +21,19 @@ int caller_tracks_keys(RedisModuleCtx *ctx);
  * no user and may do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
-/* Returns 1 if the caller may run administrator commands. For AI.* commands, the worker may too. Otherwise replies with
- * an error and returns 0. Refuses a primary and the AOF, because administrator commands are never replicated.
- * Redis 7.0 needs this check, because its ACL categories do not include commands of modules. Without the check, a user
- * without administrator rights could run every command that no rule denies by name. */
+/* Returns 1 if the caller may run administrator commands, or if it is the worker and link_may_run accepts the command.
+ * Otherwise replies with an error and returns 0. Refuses a primary and the AOF, because administrator commands are
+ * never replicated. Redis 7.0 needs this check, because its ACL categories do not include commands of modules. Without
+ * the check, a user without administrator rights could run every command that no rule denies by name. On other servers,
+ * the ACL has already checked the caller. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
 /* Like caller_require_admin, but checks on every server version. For commands that need an administrator only with some
  * arguments. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command);
 
-/* Call it when QA.AS runs a command with the rights of `user`, and with NULL when the command has ended. The server
- * does not pass this user to the command. */
+/* Call it before QA.AS runs a command with the rights of `user`, and with NULL after the command. The server does not
+ * pass this user to the command. */
 void caller_act_as(RedisModuleUser *user);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A handler has the name of its command, such as AI_MODELEXECUTE_RedisCommand, or a common name for several commands.
  * If a handler blocks a client, the names of the client's callbacks end in _Reply, _Disconnected, _Timeout and _Free. A
- * handler has this order:
+ * handler works in this order:
  *   1. It reports key positions if the server asks for them (getkeys-api).
  *   2. An internal command checks that the caller is a link.
  *   3. It checks the number of arguments, the rights of the caller, and the arguments.

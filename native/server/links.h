@@ -25,8 +25,8 @@ int link_create_user(RedisModuleCtx *ctx);
 void link_allow_command(const char *name);
 
 /* 1: the worker's user may run this command of the module, regardless of its ACL categories. These are the AI.* and
- * QA.* commands, and the commands that unregister, pause and resume registrations. A user with the right to store a
- * function may also run the last group. */
+ * QA.* commands, and the commands that unregister, pause and resume registrations. A user with the right to store
+ * functions may also run the commands for registrations. */
 int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);
@@ -35,7 +35,7 @@ RedisModuleUser *link_user(void);
  * client's user. */
 int link_add(RedisModuleCtx *ctx);
 
-/* 1: the calling client is a link of the current worker. 0: the function has replied NOPERM. */
+/* 1: the calling client is a link of the current worker. 0: it is not, and the function has replied NOPERM. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
 /* Call it when an atomic block of the worker starts (1) or ends (0) a command. */

@@ -16,7 +16,7 @@ typedef struct RespReader {
     const char *end;
 } RespReader;
 
-/* One token. The elements of an aggregate follow as further tokens. */
+/* One token. The elements of an aggregate follow as separate tokens. */
 typedef struct RespToken {
     char type;         /* '+', '-', ':', '$', '*'; with RESP_3 also '_', '#', ',', '%', '~', '(' */
     int null;          /* $-1, *-1 or _ */

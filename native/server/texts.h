@@ -22,9 +22,10 @@ typedef struct Names {
 
 Text text_new(const char *data, size_t length);
 Text text_of(RedisModuleString *string);
-/* Returns NULL, or an error line if a string is longer than TEXT_MAX. Loading would refuse such a string. */
+/* Returns NULL, or an error line if a string is longer than TEXT_MAX. A saved string of this length could not be
+ * loaded. */
 const char *texts_check(RedisModuleString **strings, int n);
-/* Replaces the text by a copy of `data`. */
+/* Replaces the text with a copy of `data`. */
 void text_set(Text *text, const char *data, size_t length);
 
 /* Returns `n` empty names. */

@@ -2,11 +2,11 @@
  * where `questions` is the number of questions with a vector.
  *
  * The corpus has 600,000 terms. The probability of a term of rank r is proportional to 1 / (r + 50)^1.4. The frequent
- * terms are distributed as in a million sentences of Debian's documentation, but there are a third more rare terms. A
- * sentence has 8 terms on average, and a document has 20 sentences. A natural question has 4 to 6 terms of one
- * sentence, because such terms often occur together. The six common terms are among the 40 most frequent. Times are the
- * CPU time of the process, because other processes use the machine too. The memory of a sentence is the memory of the
- * index without the documents' ids, divided by the number of sentences. */
+ * terms are distributed as in a million sentences of Debian's documentation, but there are a third more rare terms than
+ * in those sentences. A sentence has 8 terms on average, and each document has 20 sentences by default. A natural
+ * question has 4 to 6 terms of one sentence, because such terms often occur together. The six common terms are among
+ * the 40 most frequent. Times are the CPU time of the process, because other processes use the machine too. The memory
+ * of a sentence is the memory of the index without the documents' ids, divided by the number of sentences. */
 #include "index/index.h"
 
 #include <math.h>

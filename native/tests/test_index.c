@@ -178,8 +178,8 @@ static void test_a_cursor_survives_changes(void) {
     index_free(index);
 }
 
-/* A document has more distinct terms than one call counts. Searches find the whole document at once. Its frequencies
- * follow in steps. */
+/* The document of this test has more distinct terms than one call counts. Searches find the whole document at once. Its
+ * frequencies follow in steps. */
 static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     enum { TERMS = 20000 };
     Index *index = index_new(ALLOCATOR, KEY);

@@ -199,7 +199,7 @@ static void damage(Payload *payload) {
     }
 }
 
-/* Each invalid payload breaks one rule. Valid payloads are mixed in. */
+/* Each invalid payload breaks one rule. Some payloads between them are valid. */
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
 #define OPEN "o\0\1\1\1x\0"

@@ -1,4 +1,5 @@
-/* Plain functions for tests/index, which call the index. Each nested argument is one string of bytes. */
+/* Plain functions for tests/index, which call the index. A list of sentences, terms or documents is one argument: a
+ * string of bytes. */
 #include "index/dot.h"
 #include "index/index.h"
 
@@ -69,8 +70,7 @@ static void parse_terms(IndexTerm *parsed, const uint8_t *terms, size_t count) {
     }
 }
 
-/* Copies ids to `ids`, 64 bytes each. Returns the number of hits, or a negative error.
- * error. */
+/* Copies ids to `ids`, 64 bytes each. Returns the number of hits, or a negative error code. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
                      uint64_t *frequencies, uint64_t totals[2]) {

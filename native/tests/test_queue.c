@@ -23,7 +23,7 @@ static void push_front(Queue *queue, Item *item, uint64_t key) {
     queue_push_front(queue, &item->node, &(QueuePlace){{key}});
 }
 
-/* A client's item, whose cost is outstanding after the pop. */
+/* An item of a client. After the pop, its cost is outstanding. */
 static void send(Queue *queue, Item *item, uint64_t class, uint64_t user, uint64_t name, uint64_t connection,
                  uint32_t cost) {
     item->place = (QueuePlace){{class, user, name, connection}};
@@ -113,7 +113,7 @@ static void test_turns_are_by_cost(void) {
     queue_free(queue);
 }
 
-/* A user gets no extra turns for the time without items. */
+/* After a time without items, a user gets no extra turns. */
 static void test_a_newcomer_begins_where_the_others_stand(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item items[30] = {0}, late[10] = {0};
@@ -201,8 +201,9 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_free(queue);
 }
 
-/* A user with small items may have the same outstanding cost as a neighbor with one large item. Otherwise, a first-come
- * order behind the queue would disadvantage the user. */
+/* A user with small items may have the same outstanding cost as a neighbor with one large item. With a lower limit, the
+ * user with small items would have a disadvantage, because the worker behind the queue serves items in the order of
+ * their arrival. */
 static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item large[2] = {0}, small[20] = {0};

@@ -18,7 +18,8 @@ void beat_reset(void);
 /* Adds the values of a section to INFO. */
 void beat_add_info(RedisModuleInfoCtx *info, BeatSection section);
 
-/* The current and the maximum resident memory of the worker. */
+/* The resident memory of the worker at its last heartbeat, and the maximum of all workers since the module was
+ * loaded. */
 long long beat_rss_bytes(void);
 long long beat_peak_rss_bytes(void);
 

@@ -59,8 +59,8 @@ static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- The end of a worker ---- */
 
-/* Returns the count at the start of the stored value. Returns 0 if the document was skipped and has been written again
- * since. */
+/* Returns the count at the start of the stored value. Returns 0 if there is no value, or if the document was skipped
+ * and has been written again since. */
 static long long ends_before(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HGET", "ss", key, name);
     long long count = 0;

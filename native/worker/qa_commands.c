@@ -1,10 +1,10 @@
 /* Implements QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE and QA.SEND. Other parts register the internal commands for
  * their own data: models, scripts, sessions, streams.
  *
- * If there is no job, QA.NEXT blocks the link. Links wait in the order of arrival. A job leaves the queue only when
- * QA_NEXT_Reply writes the reply. So no job is lost if the link closes earlier. The module wakes one link at a time.
- * The woken link wakes the next link if there is another job. A Waiter belongs to its blocked client and exists until
- * QA_NEXT_Free. */
+ * If there is no job, QA.NEXT blocks the link for the time that the worker gives. Links wait in the order of arrival. A
+ * job leaves the queue only when QA_NEXT_Reply writes the reply. So no job is lost if the link closes earlier. The
+ * module wakes one link at a time. The woken link wakes the next link if there is another job. A Waiter belongs to its
+ * blocked client and exists until QA_NEXT_Free. */
 #include "worker/qa_commands.h"
 
 #include <stdio.h>
@@ -266,8 +266,8 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* Drops a message if too many bytes are already pending for the worker. The sender gets no notice and relies on its own
- * deadline. */
+/* Drops a message that is too long. Also drops a message if too many bytes are pending for the worker. The sender gets
+ * no notice and relies on its own deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",

@@ -1,15 +1,16 @@
 /* Runs one worker at a time. posix_spawn starts the worker in its own process group.
  *
  * Three things connect the worker to the server:
- * - The control socket. If it closes, the worker counts as dead.
+ * - The control socket. If it closes, the supervisor kills the worker and starts a new one.
  * - A pipe that copies the worker's output to the server's log.
  * - A token. Each worker gets a new token, and its connections must send it.
  * A timer watches the worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that
  * ignores a cancellation (jobs/cancelled.c).
  *
  * Every death has the same sequence. supervisor_control_closed schedules on_death in a timer, because ending jobs
- * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker, closes the
- * links and returns the jobs to the queue. If workers die repeatedly, the delay before each restart grows. */
+ * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker and closes the
+ * links. A job on which two workers have died ends with an error. All other jobs return to a queue. If workers die
+ * repeatedly, the delay before each restart grows. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -130,7 +131,7 @@ static void close_output(void) {
     output = -1;
 }
 
-/* Reads one small portion of the output, so that a worker with much output does not block the server. */
+/* Reads one small portion of the output, so that a worker that writes much output does not block the server. */
 static void on_output(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
@@ -502,7 +503,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     silence_ms += since < MAX_TICK_MS ? since : MAX_TICK_MS;
     watch_activity(now, since);
     /* After sessions have arrived by replication or from a file, the supervisor starts a new worker, which reads all
-     * sessions. A replica does this at once, so that the worker is already warm at the promotion. */
+     * sessions. A replica does this at once, so that its worker is already warm when the replica is promoted. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the loaded sessions", 1);

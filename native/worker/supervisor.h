@@ -27,7 +27,7 @@ typedef struct WorkerInfo {
 
 enum { TOKEN_HEX = 64 };
 
-/* The version of docs/worker-protocol.md. Workers with another version are refused. */
+/* The version of docs/worker-protocol.md. The module refuses workers with a different version. */
 enum { WORKER_PROTOCOL = 9 };
 
 int supervisor_on_load(RedisModuleCtx *ctx);
@@ -40,7 +40,7 @@ const char *supervisor_refusal(void);
 /* 1: `token` is the token of the current worker. Compares in constant time. */
 int supervisor_check_token(const char *token, size_t length);
 
-/* Call it when the worker has sent a sign of life. */
+/* Call the function of a command when the worker has sent QA.HELLO, QA.BEAT or QA.READY. */
 void supervisor_hello(void);
 void supervisor_beat(void);
 void supervisor_ready(void);
@@ -65,7 +65,8 @@ typedef struct ControlUser {
 void supervisor_attach_control(const ControlUser *user);
 /* Returns the server's end of the control socket. -1: there is no worker. */
 int supervisor_control_socket(void);
-/* Call it when the control socket is closed, or its bytes are invalid. The worker then counts as dead. */
+/* Call it when the control socket is closed, or its bytes are invalid. The module then kills the worker and starts a
+ * new one. */
 void supervisor_control_closed(void);
 
 /* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death does not count against the

@@ -323,7 +323,7 @@ ONE = Vector(1.0, (1, 2, 3, 4)).packed()
         ),
         (["DISTINCT"], "DISTINCT needs VECTOR before it"),
         (["DISTINCT", "VECTOR", DIGEST, 1, 0, ONE], "DISTINCT needs VECTOR before it"),
-        (["VECTOR", DIGEST, 1, 0, ONE, "FILTER", "x"], "syntax error: TERMS is missing, or in another place"),
+        (["VECTOR", DIGEST, 1, 0, ONE, "FILTER", "x"], "syntax error: TERMS is missing, or in the wrong place"),
     ],
 )
 def test_errors_of_a_vector(shared_ai: redis.Redis, words: list[Any], error: str) -> None:

@@ -54,7 +54,7 @@ class PassageReading:
 
 
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
-    """Build the passage of a sentence. Compute tokens that are missing or from another tokenizer."""
+    """Build the passage of a sentence. Compute tokens that are missing or from a different tokenizer."""
     stored = _StoredTokens(record, reader)
     own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))

@@ -192,7 +192,7 @@ class DocumentAudit:
     async def _forward_untagged(self) -> None:
         """Forward texts under untagged keys if their documents do not exist; stop at the first failure.
 
-        Forwarding needs another shard, so after a failure the next text would probably fail too.
+        Forwarding depends on another shard, so after a failure the next text would probably fail too.
         """
         for key in scan(self._commands, PARAGRAPHS_PREFIX + "*"):
             if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
