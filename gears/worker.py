@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_process() -> None:
-    """Close all descriptors except the standard ones and the control socket. Make the process die with its parent."""
+    """Close all descriptors except the standard ones and the control socket. Make the kernel kill the process when its
+    parent ends.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     os.closerange(CONTROL_FD + 1, limit if limit != resource.RLIM_INFINITY else 1 << 20)
     os.set_inheritable(CONTROL_FD, False)

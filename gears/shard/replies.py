@@ -23,7 +23,7 @@ def bulk(data: bytes) -> bytes:
 
 
 def error(text: str) -> bytes:
-    """Return an error line. Replace line breaks by spaces, because a line break would end the line."""
+    """Return an error line. Replace line breaks with spaces, because a line break would end the line."""
     return b"-%b\r\n" % " ".join(text.splitlines()).encode()
 
 

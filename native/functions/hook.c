@@ -205,8 +205,8 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
 /* The sender of a hooked read. */
 typedef struct Caller {
     RedisModuleUser *user; /* NULL: the sender has no user, or a user that the server does not find by name */
-    int is_worker;         /* the sender is a link, or a script that a link has started */
-    int is_foreign;        /* only another module knows its user */
+    int is_worker;         /* 1: the sender is a link, or a script that a link has started */
+    int is_foreign;        /* 1: only a different module knows its user */
 } Caller;
 
 static Caller find_caller(RedisModuleCtx *ctx) {

@@ -39,12 +39,12 @@ typedef struct Registration {
     Source source;
     const char *match; /* the prefix without the star; the trigger of a CommandReader */
     size_t match_length;
-    int match_exact;      /* the pattern has no star */
-    int in_order;         /* CommandReader: its jobs run one at a time */
+    int match_exact;      /* 1: the pattern has no star */
+    int in_order;         /* 1: CommandReader whose jobs run one at a time */
     long long timeout_ms; /* the time limit, in the form that jobs_submit_blocking expects */
-    int own;              /* the class is `own`: its jobs never wait for jobs of user functions */
+    int own;              /* 1: the class is `own`: its jobs never wait for jobs of user functions */
     int cost_from;  /* the position of the first argument of a trigger that costs one unit; 0: no argument has a cost */
-    int overflowed; /* the queue has dropped events since the last onregistered job */
+    int overflowed; /* 1: the queue has dropped events since the last onregistered job */
     int paused;     /* StreamReader: 1 until RG.UNPAUSEREGISTRATIONS */
     /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. 0:
      * neither has run. Numbers grow. If the numbers of two shards differ, the larger number wins. */

@@ -42,8 +42,8 @@ int registry_remove(RedisModuleString *id);
 
 Session *registry_first_session(void);
 Session *registry_find_session(RedisModuleString *name); /* NULL: there is no such session */
-/* Replaces `old` by `session` and frees `old`. If `old` is NULL, it adds `session` at the end. If `session` is NULL, it
- * removes `old`. */
+/* Replaces `old` with `session` and frees `old`. If `old` is NULL, it adds `session` at the end. If `session` is NULL,
+ * it removes `old`. */
 void registry_replace_session(Session *old, Session *session);
 /* Removes all sessions and all tombstones. */
 void registry_clear(void);

@@ -426,7 +426,7 @@ void index_watch_free(IndexWatch *watch);
  * differ in terms or filters, the replaced question is dropped now. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
-/* Returns the token of a watched question, or 0. */
+/* Returns the token of a watched question. 0: no such question is watched. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
 /* A document that is being added: valid id, fields and packed sentences. */

@@ -14,8 +14,8 @@
  * MEANING. With a vector, the score has one more summand: the contribution of the cosine of the passage. The cosines of
  * all passages are computed before the search (meaning.c). The search starts with the first sentences of the best
  * passages as hits. Then it searches the windows as without a vector, but adds the maximum contribution of the passages
- * in the window to the bound. A first hit has no score by words yet. The search replaces it by the same sentence with
- * its score by words, or, with `distinct`, by a better sentence of its passage.
+ * in the window to the bound. A first hit has no score by words yet. The search replaces it with the same sentence and
+ * its score by words. If the query is `distinct`, it may replace the hit with a better sentence of its passage.
  *
  * EXACTNESS. Bounds are sums in a different order from the score. So SAFETY raises them by more than the possible
  * rounding error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on

@@ -622,7 +622,8 @@ bool index_watch_in_review(const IndexWatch *watch) { return watch->review && wa
 bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *context) {
     documents_work(index, &budget);
     if (index->work) return index_watch_in_review(watch);
-    if (watch->review_size != watch->terms.size) begin_review(watch); /* the buckets have changed */
+    if (watch->review_size != watch->terms.size)
+        begin_review(watch); /* the table has a different number of buckets now */
     for (; watch->review && watch->reviewed < watch->review_size && budget > 0; watch->reviewed++, budget--)
         for (Node *node = watch->terms.buckets[watch->reviewed]; node; node = node->next, budget -= TERM_UNITS)
             anchor_touch(watch, (Anchor *)node);

@@ -56,14 +56,13 @@ typedef struct JobClass {
      * against the limit of its user's jobs in the worker. NULL or 0: no model runs for the job, or the job only waits
      * for other jobs. */
     uint32_t (*cost)(void *data);
-    int of_user;       /* runs a user function: these jobs have their own queue, so other jobs never wait for them */
-    int of_model;      /* runs a model for a client: these jobs have their own queue, so questions never wait for
-                        * them */
-    int in_order;      /* jobs of one registration with a waiting client run one at a time */
-    int with_events;   /* a notice in the queue of events; if this queue is full, the notice is dropped */
-    int before_ready;  /* may be handed out before QA.READY */
-    int unmeasured;    /* the slow log ignores it, because it only asks or waits for other jobs */
-    int queue_timeout; /* the client's timeout limits the time in the queue, then `qa.job-timeout-ms` limits the run */
+    int of_user;  /* 1: runs a user function; these jobs have their own queue, so other jobs never wait for them */
+    int of_model; /* 1: runs a model for a client; these jobs have their own queue, so questions never wait for them */
+    int in_order; /* 1: jobs of one registration with a waiting client run one at a time */
+    int with_events;   /* 1: a notice in the queue of events; if this queue is full, the notice is dropped */
+    int before_ready;  /* 1: may be handed out before QA.READY */
+    int unmeasured;    /* 1: the slow log ignores it, because it only asks or waits for other jobs */
+    int queue_timeout; /* 1: the client's timeout limits the time in the queue; `qa.job-timeout-ms` limits the run */
     unsigned statuses; /* JOB_STATUS bits: which of TENSORS, DAG and TIMEDOUT its jobs may end with */
 } JobClass;
 

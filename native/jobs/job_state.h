@@ -23,7 +23,7 @@ typedef struct Job {
     int retry; /* 1: the job is in the queue of retries, because its worker died */
     RedisModuleBlockedClient *client;
     RedisModuleString *awaited; /* the key on which a client that tracks keys is blocked; else NULL */
-    int is_signalled;           /* the module has signalled `awaited` as ready, and the timer `unserved` is running */
+    int is_signalled; /* 1: the module has signalled `awaited` as ready, and the timer `unserved` is running */
     RedisModuleTimerID unserved;
     QueuePlace place;     /* its place in the fair queue */
     long long timeout_ms; /* 0: no timeout */

@@ -7,7 +7,7 @@
 
 #include "server/module_api.h"
 
-#define NAMES_MAX 1024        /* inputs, outputs, entry points */
+#define NAMES_MAX 1024        /* the limit of the number of inputs, outputs or entry points */
 #define TEXT_MAX (1ULL << 20) /* the limit of tags and names in bytes */
 
 typedef struct Text {

@@ -54,7 +54,7 @@ class PooledModel:
     forgotten: bool = False
 
     def due(self, process: InferenceProcess, now: float) -> bool:
-        """Return whether an idle process must load it now."""
+        """Return whether an idle process must load the model now."""
         if self.number in process.loaded or self.error is not None or self.given_up or now < self.no_load_before:
             return False
         if self.trial_process is not None:

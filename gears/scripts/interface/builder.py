@@ -88,7 +88,7 @@ class GearsBuilder:
         return self
 
     def map(self, f: Callable[[Any], Any]) -> Self:
-        """Replace each record by `f(record)`."""
+        """Replace each record with `f(record)`."""
         return self._add(StepKind.MAP, checked_function(f))
 
     def filter(self, f: Callable[[Any], Any]) -> Self:
@@ -96,7 +96,7 @@ class GearsBuilder:
         return self._add(StepKind.FILTER, checked_function(f))
 
     def flatmap(self, f: Callable[[Any], Any]) -> Self:
-        """Replace each record by the items of the list `f(record)`."""
+        """Replace each record with the items of the list `f(record)`."""
         return self._add(StepKind.FLATMAP, checked_function(f))
 
     def foreach(self, f: Callable[[Any], Any]) -> Self:
@@ -173,11 +173,11 @@ class GearsBuilder:
         )
 
     def count(self) -> Self:
-        """Replace all records by their number."""
+        """Replace all records with their number."""
         return self.aggregate(0, lambda acc, _record: acc + 1, lambda acc, part: acc + part)
 
     def countby(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """Replace the records of each key by their number."""
+        """Replace the records of each key with their number."""
         return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
 
     def sort(self, reverse: bool = True) -> Self:
@@ -194,7 +194,7 @@ class GearsBuilder:
         return self.flatmap(list)
 
     def avg(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """Replace all records by the mean of `extractor(record)`."""
+        """Replace all records with the mean of `extractor(record)`."""
         value = checked_function(extractor)
         self.aggregate(
             (0, 0),

@@ -66,7 +66,7 @@ class ScriptFailed(Exception):
 
 
 def check_requirements(requirements: Sequence[str]) -> None:
-    """Raise for the first requirement that is not installed in this worker's environment."""
+    """Raise an error for the first requirement that is not installed in this worker's environment."""
     for requirement in requirements:
         named = _REQUIREMENT.match(requirement)
         name = named.group(1) if named else requirement
@@ -81,7 +81,7 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
-    """Raise if the session's id is taken, or does not match the session that it replaces."""
+    """Raise an error if the session's id is taken, or does not match the session that it replaces."""
     exists = bool(request.id) and _session_exists(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:

@@ -103,7 +103,7 @@ class Installed:
             self._streams.start(session, registration)
 
     def _adopt(self, session: ScriptSession) -> list[str]:
-        """Use a session for jobs; return the ids of the registrations that it has lost."""
+        """Use a session for jobs; return the ids of the registrations that only the replaced session had."""
         for registration in session.registrations.values():
             if registration.own in self._functions.by_name:
                 self._functions.add(registration.id, registration.own)

@@ -127,7 +127,7 @@ class SessionRegistry:
         return found
 
     def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
-        """Return the registration of a trigger, and its session."""
+        """Return the session of a trigger, and its registration."""
         for session, registration in self._registrations.values():
             if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
                 return session, registration

@@ -133,7 +133,7 @@ class Sending:
                 outgoing.bytes -= kept.message.size
 
     def resend(self, run_id: str) -> bool:
-        """Resend the messages with a late receipt. Return whether any message of the run has no receipt."""
+        """Resend the messages whose receipt is late. Return whether any message of the run has no receipt."""
         now = self._clock()
         due: list[tuple[str, _Unacknowledged]] = []
         waits = False

@@ -45,7 +45,7 @@ typedef struct Dag {
     RedisModuleString *user; /* the caller; NULL: the caller has no name */
     uint64_t wait_until_us;  /* 0: no TIMEOUT */
     int db;
-    int failed; /* a step has failed */
+    int failed; /* 1: a step has failed */
 } Dag;
 
 /* Returns a DAG with space for the given numbers of operations, slots and keys to persist. The caller fills the first

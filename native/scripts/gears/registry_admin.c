@@ -33,7 +33,7 @@ typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 typedef struct Notice {
     RedisModuleString *id;
-    int on; /* for an unregistration: abort pending executions; for a pause: stop reading */
+    int on; /* for an unregistration: 1: abort pending executions; for an order: 1: pause, 0: resume */
 } Notice;
 
 static int emit_notice(RedisModuleCtx *ctx, void *data) {
