@@ -184,5 +184,5 @@ class OwnFunctions:
         self._registered.pop(registration_id, None)
 
     def check_all(self) -> None:
-        """Check the whole shard, after the registration of the functions or after possibly lost events."""
+        """Check the whole shard, after the registration of the functions, or when events may have been lost."""
         self._check_all()

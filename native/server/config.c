@@ -75,7 +75,8 @@ static RedisModuleString *check_environment(const char *text, size_t length) {
         size_t size = strspn(at, LETTERS) ? strspn(at, DIGITS) : 0;
         if (!size || (at[size] && (at[size] != ',' || !at[size + 1])))
             return RedisModule_CreateStringPrintf(
-                NULL, "qa.worker-environment must be names of variables, divided by commas without blanks, got %.200s",
+                NULL,
+                "qa.worker-environment must be names of variables, separated by commas without blanks, got %.200s",
                 text);
         at += size + (at[size] == ',');
     }

@@ -78,6 +78,6 @@ def test_an_invalid_list_of_names_prevents_the_start(shared_binary: Path, names:
         server.launch()
         assert server.process is not None
         assert server.process.wait(120) != 0
-        assert "must be names of variables, divided by commas without blanks" in server.output()
+        assert "must be names of variables, separated by commas without blanks" in server.output()
     finally:
         server.__exit__(None, None, None)

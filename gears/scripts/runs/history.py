@@ -27,7 +27,7 @@ class ExecutionHistory:
         self._registered: dict[str, OrderedDict[str, Execution]] = {}
 
     def add(self, execution: Execution) -> None:
-        """Add an execution of a script or of another shard; drop the oldest finished executions."""
+        """Add an execution of a script or of another shard; drop the oldest finished executions above the limit."""
         self._executions[execution.id] = execution
         _shorten(self._executions, self.max_executions)
 
@@ -40,7 +40,7 @@ class ExecutionHistory:
         self._executions.pop(execution_id, None)
 
     def add_registered(self, registration_id: str, execution: Execution) -> None:
-        """Add an execution of a registration; drop the registration's oldest finished executions."""
+        """Add an execution of a registration; drop the registration's oldest finished executions above the limit."""
         executions = self._registered.setdefault(registration_id, OrderedDict())
         executions[execution.id] = execution
         _shorten(executions, self.max_per_registration)
