@@ -21,7 +21,7 @@ class GearsError(Exception):
 
 
 def shown_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error for its report."""
+    """Return the frames of an error for the error's report."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
 

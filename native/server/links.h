@@ -12,7 +12,7 @@
 /* The module's own user. ACL LIST does not show it. */
 #define LINK_USER_NAME "qa-worker"
 
-/* The flags of every internal command (QA.*) except QA.HELLO. commands_register allows the worker's user to run these
+/* The common flags of the commands that require a link. commands_register allows the worker's user to run these
  * commands. */
 #define LINK_COMMAND_FLAGS "admin deny-script allow-stale no-slowlog"
 

@@ -35,8 +35,8 @@ MAX_SOURCE_MAPS = 256
 _STEP = 2
 
 # Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader. A
-# sentence number instead of the starts would be ambiguous, because another splitter divides the same version
-# differently.
+# sentence number instead of the starts would be ambiguous, because a different splitter divides the same version into
+# different sentences.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
