@@ -107,8 +107,9 @@ static void free_reply(RedisModuleCallReply *reply) {
     if (reply) RedisModule_FreeCallReply(reply);
 }
 
-/* Removes a key of notes whose value has a wrong type. Then the worker does not know the pending documents. So this
- * also removes the partition's mark, and the next sweep scans all documents (gears/functions/indexing/marks.py). */
+/* Removes a key of notes whose value has a wrong type. Then the worker does not know the pending documents. So the
+ * function also removes the partition's mark, and the next sweep scans all documents
+ * (gears/functions/indexing/marks.py). */
 static void discard_damaged(RedisModuleCtx *ctx, const Change *change) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(change->hash, &length), *tag = memchr(name, '{', length);

@@ -120,7 +120,7 @@ class SessionRegistry:
         return list(self._sessions.values())
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """Return a registration and its session."""
+        """Return the session of a registration, and the registration."""
         found = self._registrations.get(registration_id)
         if found is None:
             raise GearsError(f"ERR execution is not registered: {registration_id}")
