@@ -220,7 +220,8 @@ def with_errors(
 ) -> dict[str, Any]:
     """Add the errors to the routes. `any_request` are the statuses that any request can get.
 
-    An error of the protocol has status 400 where other routes have 422. Errors of the connection are problem documents.
+    Routes of the protocol answer with status 400 where other routes answer with 422. The statuses of `any_request` may
+    also have a problem document as body.
     """
     for path in paths.values():
         for operation in path.values():

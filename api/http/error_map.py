@@ -107,8 +107,8 @@ class HttpProblem(Exception):
 
     @property
     def code(self) -> str:
-        """The `code` of the problem document. For limits of keys, it is the code of the exception that clients
-        raise.
+        """The `code` of the problem document. For a limit of a key, it is the code of `LimitReached`, the exception
+        that clients raise.
         """
         if self.name == "too-many-requests":
             return LimitReached.resp_code

@@ -174,7 +174,7 @@ class DocumentSaving:
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
         """Return the names of the documents of a shard, by partition.
 
-        This scans all keys of the shard, because some documents are not indexed and not pending.
+        This scans all keys of the shard, because some documents are neither indexed nor pending.
         """
         wanted = frozenset(tags)
 

@@ -157,16 +157,18 @@ def check_target(target: Path, *, force: bool) -> None:
     if not any(target.iterdir()):
         return
     if not force:
-        raise ConfigError(f"{str(target)!r} is not empty: name another folder, or replace its backup with --force")
+        raise ConfigError(
+            f"{str(target)!r} is not empty: choose a different folder, or replace its backup with --force"
+        )
     try:
         BackupManifest.load(target)
     except NoBackup as error:
-        raise ConfigError(f"{error}; --force replaces only a backup: name another folder") from error
+        raise ConfigError(f"{error}; --force replaces only a backup: choose a different folder") from error
     except DamagedBackup as error:
         if not is_of_backup(target / MANIFEST_FILE):  # a reader has a manifest.json, too
             raise ConfigError(
                 f"the {MANIFEST_FILE} in {str(target)!r} does not belong to a backup; --force replaces only a backup:"
-                " name another folder"
+                " choose a different folder"
             ) from error
     with _locked(target, fcntl.LOCK_EX) as free:
         if not free:

@@ -21,7 +21,7 @@ _LEVEL = 6
 
 
 class HashedFile:
-    """A new file, readable only for its owner, that counts and hashes its bytes."""
+    """A new file that only its owner can read. It counts and hashes the bytes written to it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb")

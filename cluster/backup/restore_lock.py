@@ -54,7 +54,9 @@ class OtherRestore(RequestError):
 
 
 class RestoreLock:
-    """The lease, as a context manager. OtherRestore names the process that has it."""
+    """A context manager that holds the lease. Entering raises OtherRestore if a different process holds it; the error
+    names that process.
+    """
 
     def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
         self._settings = settings

@@ -60,7 +60,7 @@ class EvaluationPlan:
 
 
 def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure these parts; return the report and the answers of each method."""
+    """Measure the chosen parts. Return the report, and the answers of each method."""
     answers: dict[str, Any] = {}
     report = _head(plan)
     reference = _reference(plan) if plan.checkpoint is not None and (ranking or system) else None

@@ -69,7 +69,8 @@ class PlainQuestionPlan:
         for label in self.labels:
             if not any(label in question.labels for question in self.questions):
                 raise InvalidInput(
-                    f"--by {label}: no question in {self.file} has the field {label!r} with a text; name another field"
+                    f"--by {label}: no question in {self.file} has the field {label!r} with a text; choose a"
+                    " different field"
                 )
 
 

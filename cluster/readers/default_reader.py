@@ -74,7 +74,7 @@ def _layout(node: Node) -> _Layout:
 
 
 def _defaults(operation: ClusterOperation) -> str:
-    """Describe the default of each shard."""
+    """Describe the default reader of each shard, as one line."""
     holders: dict[str, list[str]] = {}
     with ExitStack() as stack:
         for node, client in shards_of(operation.settings, operation.url):

@@ -42,8 +42,8 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
     held = [example for example in files[-1] if parts[example.context] <= chosen]
     if not held:
         raise InvalidInput(
-            f"no example can be held out: each shares sentences with more than {MAX_LOSS} other examples, which would "
-            "be lost to the training; use a file whose contexts share less text, or train without hold_out"
+            f"no example can be held out: each shares sentences with more than {MAX_LOSS} other examples, which "
+            "could then not be trained on; use a file whose contexts share less text, or train without hold_out"
         )
     training = [[example for example in examples if not parts[example.context] & chosen] for examples in files]
     if not all(training):

@@ -85,7 +85,7 @@ def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> Enco
         found = {runtime: _file_vectors(made, runtime, encode, options) for runtime in RUNTIMES}
         agreement = {runtime: _agreement(vectors, expected) for runtime, vectors in found.items()}
         for runtime, each in agreement.items():
-            options.say(f"{runtime}: cosine to float32 on {each.texts} texts: mean {each.mean}, least {each.least}")
+            options.say(f"{runtime}: cosine to float32 on {each.texts} texts: mean {each.mean}, lowest {each.least}")
         manifest = _manifest(network, tokenizer, options, made.read_bytes(), agreement[RUNTIMES[0]])
         (out / TOKENIZER_FILE).write_bytes(tokenizer_json)
         os.replace(made, out / ENCODER_FILE)

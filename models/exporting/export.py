@@ -128,8 +128,8 @@ class ExportOptions:
             raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
         if out.is_dir() and Path(source).is_dir() and out.samefile(source):
             raise InvalidInput(
-                f"output {str(out)!r} is the folder of the checkpoint, whose tokenizer would be replaced: name another"
-                " folder"
+                f"output {str(out)!r} is the folder of the checkpoint, whose tokenizer would be replaced: choose"
+                " a different folder"
             )
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")

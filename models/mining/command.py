@@ -57,8 +57,8 @@ def add_mine(commands: "Commands") -> None:
         metavar="PATH",
         help="more documents to rank, a file or folder as for `qa-cluster ingest`; may be repeated",
     )
-    option("--negatives", "negatives", "maximum number of passages without the answer in a group")
-    option("--positives", "positives", "maximum number of passages with the answer in a group")
+    option("--negatives", "negatives", "maximum number of passages in a group that do not contain the answer")
+    option("--positives", "positives", "maximum number of passages in a group that contain the answer")
     option("--depth", "depth", "number of sentences that are ranked for a question")
     option("--context-tokens", "budget", "token budget of a sentence with its neighbours, as in the reader's manifest")
     option("--min-words", "min_words", "minimum number of words of a question; shorter questions get no mined passages")

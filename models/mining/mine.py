@@ -130,7 +130,7 @@ def _check(out: Path, settings: MiningSettings, unlabelled: Path | None) -> None
         if not path.absolute().parent.is_dir():
             raise InvalidInput(f"{str(path)!r} cannot be written: the folder does not exist")
         if path.exists():
-            raise InvalidInput(f"{str(path)!r} exists: name another file, or remove it")
+            raise InvalidInput(f"{str(path)!r} exists: choose a different file, or remove it")
     if (settings.unlabelled > 0) != (unlabelled is not None):
         raise InvalidInput(
             "pairs without a label need both a number for each question and a file"

@@ -95,7 +95,7 @@ class Recipe:
             changed = _first_difference(known["depends"], wanted)
             raise InvalidInput(
                 f"{name} was done with other settings or data ({changed}): to repeat it, remove {str(record)!r} and "
-                f"the results of the step in {str(self.folder)!r}, or name another --folder"
+                f"the results of the step in {str(self.folder)!r}, or choose a different --folder"
             )
         self.watcher.say(f"{name}: started")
         report = work()
@@ -128,7 +128,7 @@ class Recipe:
     def _copy_checkpoint(self, name: str, folder: Path) -> None:
         source = self._shared / name
         if not (source / "model.safetensors").is_file():
-            raise InvalidInput(f"the checkpoint {str(source)!r} of the recipe is missing: name its folder with --data")
+            raise InvalidInput(f"the checkpoint {str(source)!r} of the recipe is missing: set its folder with --data")
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:

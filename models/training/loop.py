@@ -180,10 +180,10 @@ def run_steps(
 def change_weights(
     network: Any, optimizer: Any, *, rate: float, max_norm: float, check: Callable[[float], None]
 ) -> None:
-    """Change the weights by their gradients, which are shortened to `max_norm`, and delete the gradients.
+    """Clip the norm of the gradient to `max_norm`, change the weights, and delete the gradients.
 
     Args:
-        check: gets the length of the gradient before the weights change, and raises an error for a wrong length.
+        check: is called with the norm of the gradient before clipping, and can prevent the change by raising an error.
     """
     import torch
 

@@ -146,7 +146,7 @@ def test_the_next_backup_removes_the_files_of_a_killed_one(tmp_path: Path) -> No
 
 
 def test_force_replaces_only_a_folder_with_a_backup(backup: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not empty: name another folder, or replace"):
+    with pytest.raises(ConfigError, match="not empty: choose a different folder, or replace"):
         made(backup)
     made(backup, force=True, dead=frozenset({0}))
     assert BackupManifest.load(backup).counts["documents"] == 2

@@ -201,7 +201,7 @@ def test_unusable_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     unknown = write(tmp_path / "unknown.jsonl", {**row(), "answer": None, "answer_start": None})
     fails("no labelled question", source=unknown)
     (tmp_path / "there.jsonl.gz").write_bytes(b"")
-    fails("exists: name another file", tmp_path / "there.jsonl.gz")
+    fails("exists: choose a different file", tmp_path / "there.jsonl.gz")
     assert main(["mine", str(out), "--data", str(data), "--depth", "0"]) == 1
     assert "depth is 0" in capsys.readouterr().err
     assert main(["mine", str(out), "--data", str(data), "--min-words", "1"]) == 0

@@ -113,5 +113,5 @@ def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
 
 
 def _in_groups(values: Any, members: Any) -> Any:
-    """Return the values of rows as [groups, most rows], padded with `LOW`."""
+    """Return the values of the rows, arranged by group: [groups, most rows], padded with `LOW`."""
     return values[members.clamp(min=0)].masked_fill(members < 0, LOW)

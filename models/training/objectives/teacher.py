@@ -112,7 +112,7 @@ def _locked(path: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(lock)
         raise InvalidInput(
-            f"another run is writing the teacher's outputs {str(path)!r}: wait for it, or name another file with"
+            f"another run is writing the teacher's outputs {str(path)!r}: wait for it, or choose a different file with"
             " --teacher-outputs"
         ) from error
     try:
@@ -141,7 +141,7 @@ def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
         if found.get(name) != value:
             raise InvalidInput(
                 f"the teacher's outputs {str(path)!r} belong to another run: {name} was {found.get(name)!r}, is now"
-                f" {value!r}; remove the file, or name another file with --teacher-outputs"
+                f" {value!r}; remove the file, or choose a different file with --teacher-outputs"
             )
     return outputs
 
