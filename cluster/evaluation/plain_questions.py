@@ -188,7 +188,7 @@ def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield the id, and each part of the id that follows a `/` or a `:`."""
+    """Yield the id, and the rest of the id after each `/` and each `:`."""
     yield name
     yield from (name[index + 1 :] for index, letter in enumerate(name) if letter in "/:")
 

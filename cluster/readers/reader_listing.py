@@ -41,7 +41,7 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
 
 
 def _matching(names: Iterable[str], model: str) -> list[str]:
-    """Return the names that `model` means. A full name means only itself."""
+    """Return the names that `model` means. A full name matches only the reader of that name."""
     matching = [name for name in names if model in (name, name.rpartition("@")[0])]
     return [model] if model in matching else matching
 

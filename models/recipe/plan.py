@@ -75,7 +75,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A stage of a training: names of data, `name`, `name:groups` or `name:pairs`."""
+    """A stage of a training. `data` has the names of data, each as `name`, `name:groups` or `name:pairs`."""
 
     data: tuple[str, ...]
     epochs: float

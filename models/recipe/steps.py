@@ -159,7 +159,7 @@ class Recipe:
         parts = {data.name: self._examples(data, found[data.name]) for data in self.plan.data if found[data.name]}
         own = [data.name for data in self.plan.data if data.own]
         names = [*(name for name in parts if name not in own), *own]
-        # examples are held out of the last file
+        # The held-out examples come from the last file.
         last = [example for name in own for example in parts[name]]
         split = hold_out([*(parts[name] for name in names[: -len(own)]), last], self.plan.held_out, self.plan.seed)
         kept = dict(zip(names[: -len(own)], split.training, strict=False))

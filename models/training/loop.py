@@ -102,8 +102,8 @@ class StageLoop:
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"{self._machine.device} has not enough memory for {len(rows)} windows of up to "
-                f"{self._windows.lengths[rows].max()} tokens: train into another folder with a smaller --batch-size or "
-                "--batch-tokens"
+                f"{self._windows.lengths[rows].max()} tokens: train into a different folder with a smaller "
+                "--batch-size or --batch-tokens"
             ) from error
         change_weights(
             self._base.network,

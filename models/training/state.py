@@ -75,7 +75,7 @@ def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
         if known.get(name) != value:
             raise InvalidInput(
                 f"cannot resume {str(path)!r}: {name} was {known.get(name)!r}, is now {value!r}; "
-                "repeat the command with its original options, or train into another folder"
+                "repeat the command with its original options, or train into a different folder"
             )
     return state
 

@@ -258,7 +258,7 @@ class _Run:
         return outputs
 
     def _objective(self, number: int, outputs: TeacherOutputs | None) -> tuple[Objective, bool]:
-        """Return the loss of a stage, and whether its steps have whole groups."""
+        """Return the loss of a stage, and whether each step has only complete groups."""
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
