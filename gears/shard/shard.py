@@ -133,9 +133,9 @@ class ShardInfo:
             )
         return self.settings[name]
 
-    def number(self, name: str, default: int | None = None) -> int:
-        """Return a numeric setting. A missing setting is a ConfigError, unless there is a `default`."""
-        text = str(default) if default is not None and name not in self.settings else self.text(name)
+    def number(self, name: str) -> int:
+        """Return a numeric setting. A missing setting is a ConfigError."""
+        text = self.text(name)
         try:
             return int(text)
         except ValueError as error:

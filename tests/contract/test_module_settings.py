@@ -1,4 +1,4 @@
-"""The module sends every setting that the worker reads, and only the module has the defaults."""
+"""The module sends every setting that the worker reads. Only the module has the defaults."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ def test_the_module_sends_every_setting_that_the_worker_reads() -> None:
     assert len(read) > 15
     assert read <= NUMBERS | TEXTS
     assert len(NUMBERS) > 25
-
-
-def test_only_the_module_has_defaults() -> None:
-    repeated = {path.name for path, text in GEARS.items() if re.search(r'\bnumber\("qa\.[a-z-]+",', text)}
-    assert repeated <= {"script_host.py"}
 
 
 def test_a_missing_setting_is_an_error_that_names_it() -> None:

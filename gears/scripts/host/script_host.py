@@ -39,12 +39,12 @@ class ScriptHost(Host):
     @property
     def job_seconds(self) -> float:
         """The default time limit of a trigger."""
-        return self.info.number("qa.job-timeout-ms", 30000) / 1000
+        return self.info.number("qa.job-timeout-ms") / 1000
 
     @property
     def background_seconds(self) -> float:
         """The time limit of work without a waiting client; 0: no limit."""
-        return self.info.number("qa.background-timeout-ms", 0) / 1000
+        return self.info.number("qa.background-timeout-ms") / 1000
 
     def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the worker on its event loop, in the caller's context; wait for the result and
