@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 # Python that starts in a checkout finds this folder before an installed package. It must then import gears, models, api
-# and cluster from the same checkout, next to this folder: the installed packages may have another version.
+# and cluster from the same checkout, next to this folder: the installed packages may have a different version.
 if not (_FOLDER / "cluster").is_dir() and (_FOLDER.parent / "cluster" / "cli.py").is_file():
     __path__.append(str(_FOLDER.parent))
 

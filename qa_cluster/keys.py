@@ -519,7 +519,7 @@ def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
 
 
 def parse_sentence(text: str) -> SentenceRef:
-    """Parse ``<doc>:{tag}:<i>`` into a sentence; InvalidInput if the text has another form.
+    """Parse ``<doc>:{tag}:<i>`` into a sentence; InvalidInput if the text has a different form.
 
     >>> parse_sentence("a:{06S}:3")
     SentenceRef(document='a', tag='06S', index=3)
@@ -531,7 +531,7 @@ def parse_sentence(text: str) -> SentenceRef:
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
-    """Parse a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key; InvalidInput if the key has another form.
+    """Parse a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key; InvalidInput if the key has a different form.
 
     Returns:
         the sentence, the question, and the name of the reader, which is empty for the default reader.

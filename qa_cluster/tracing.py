@@ -41,7 +41,7 @@ class TracedStep(Protocol):
         """The `traceparent` header that names this step to other processes (W3C Trace Context)."""
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """Start a part of the step and return the part; `is_call`: another server runs the part."""
+        """Start a part of the step and return the part. `is_call` says whether another server runs the part."""
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
         """Add a part of the step that has already ended."""

@@ -450,7 +450,9 @@ class DocumentPage(_Json):
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts(_Json, what="counts of documents"):
-    """The numbers of indexed documents, of their sentences, and of pending documents (`waiting`; None: not counted)."""
+    """The numbers of indexed documents and of their sentences. `waiting` is the number of pending documents; None if
+    they were not counted.
+    """
 
     documents: int
     sentences: int

@@ -66,8 +66,8 @@ class ApiKey:
 
     Attributes:
         digest: the SHA-256 of the secret, 64 hex digits.
-        collections: the collections that the key may use; empty: all.
-        expires, revoked: the time from which the key is invalid; None: never.
+        collections: the collections that the key may use. If it is empty, the key may use all collections.
+        expires, revoked: the time from which the key is invalid; None if there is no such time.
     """
 
     id: str
@@ -153,9 +153,9 @@ def new_key(
     Args:
         name: the name for people, 1 to 100 characters.
         scopes: the rights of the key.
-        collections: the collections that the key may use; none: all.
+        collections: the collections that the key may use. If it is empty, the key may use all collections.
         limits: the limits of the key.
-        expires_in_seconds: the lifetime; None: unlimited.
+        expires_in_seconds: the lifetime; None means unlimited.
         now: seconds since 1970.
 
     Raises:
@@ -184,9 +184,9 @@ def record_of(
         text: the text of the key.
         name: the name for people.
         scopes: the rights of the key.
-        collections: the collections that the key may use; none: all.
+        collections: the collections that the key may use. If it is empty, the key may use all collections.
         limits: the limits of the key.
-        expires: the time from which the key is invalid, in seconds since 1970; None: never.
+        expires: the time from which the key is invalid, in seconds since 1970; None means that the key does not expire.
         now: seconds since 1970.
 
     Raises:

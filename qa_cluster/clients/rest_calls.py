@@ -86,7 +86,7 @@ class UploadArguments(TypedDict, total=False):
         collection: the collection of the documents.
         prefix: precedes the name of each file in the id of its document.
         metadata: metadata of all documents. Metadata that a file contains has priority.
-        format: the format of all files; empty: it is detected.
+        format: the format of all files. If it is empty, the format of each file is detected.
         base_url: the address of the site that has a page for each file.
         url_style: how the pages' addresses below `base_url` are formed: html, dirhtml or file.
         wait: whether to return when the documents are indexed.
@@ -114,7 +114,7 @@ def check_timeout(seconds: float) -> float:
 class RestCall:
     """One request to the service.
 
-    `timeout` in seconds limits the request and its retries; None: the client's timeout.
+    `timeout` in seconds limits the request and its retries; None means the client's timeout.
     """
 
     method: str
@@ -174,14 +174,14 @@ def pending_result(content: bytes) -> tuple[str, str] | None:
 
 
 def search_call(query: str, arguments: SearchArguments) -> RestCall:
-    """Return the request of a search."""
+    """Return the request that searches."""
     options = search_options(arguments)
     content = as_json({"query": query, **_given(options, arguments)})
     return RestCall("POST", "/search", content, timeout=options.timeout)
 
 
 def _given(options: AskOptions | SearchOptions, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options in the form of the service, with the timeout in milliseconds."""
+    """Return the given options in the form that the service expects, with the timeout in milliseconds."""
     given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
     if "timeout" in given:
         given["timeout_ms"] = _milliseconds(given.pop("timeout"))
@@ -311,7 +311,7 @@ def collection_query(collection: str) -> _Query:
 
 
 def collection_call(method: str, name: str, timeout: float | None = None) -> RestCall:
-    """Return a request to a collection."""
+    """Return a request that concerns a collection."""
     path = f"/collections/{check_collection(name)}"
     if timeout is None:
         return RestCall(method, path)

@@ -212,7 +212,7 @@ class Client:
         Args:
             inputs: a dictionary with question and context, or a list of such dictionaries.
             model: the name of the reader.
-            timeout: seconds for the call; None: the client's timeout.
+            timeout: seconds for the call; None means the client's timeout.
             parameters: the parameters of `qa_cluster.pipeline`, such as top_k, doc_stride and max_answer_len.
 
         Returns:

@@ -54,7 +54,7 @@ class FileExtractor(Protocol):
     """Extracts clean text from a file.
 
     Attributes:
-        forced: the format in which all files are read; empty: it is detected.
+        forced: the format in which all files are read. If it is empty, the format of each file is detected.
         max_bytes: the size limit of a file.
     """
 
@@ -91,14 +91,14 @@ def read_documents(
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
 ) -> Iterator[Document]:
-    """Yield the documents of files and folders in order. Each document is checked against the limits.
+    """Yield the documents of files and folders, in the order of `paths`. Each document is checked against the limits.
 
     Args:
         paths: the files and folders.
         on_error: ``stop`` raises the first error; ``skip`` passes each error to `on_skip` and continues.
         max_bytes: the size limit of a file and of a document's text.
         id_prefix: precedes every id.
-        extractor: reads all files except JSON; None: only text files and JSON are read.
+        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
     """
     found = read_from(
         paths,

@@ -19,7 +19,7 @@ class GivenFile(SourceFile):
     """A file with its contents. Its path is its name and is not a path on this machine.
 
     Attributes:
-        origin: where the file comes from, for messages; empty: its name is used.
+        origin: where the file comes from, for messages. If it is empty, messages use the name.
         metadata: metadata of the file's document. It has priority over the metadata of all documents.
     """
 

@@ -48,7 +48,7 @@ _UNSPACED_STOP = re.compile(
     r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
     r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
 )
-# The splitter finds one sentence in a text without any of these.
+# If a text contains no such character, the splitter treats it as one sentence.
 _STOP = re.compile(r"[.!?\u2026]")
 _LIKELY_END = re.compile(r"[.!?](?=\s)")
 _CLAUSE = re.compile(r"[;:,\u2014\u2013](?=\s)|[\u3001\uff0c\uff1b\uff1a\uff64]")

@@ -35,7 +35,7 @@ class GivenAnswer:
 
     Attributes:
         text: the best span; empty if there is no span.
-        answerable: whether the best span was returned as the answer; False: "no answer" was returned.
+        answerable: whether the best span was returned as the answer. If it is false, "no answer" was returned.
         probability: the probability of the best span; None if there is no span.
     """
 
@@ -141,7 +141,8 @@ def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
     """Return the recall.
 
     Args:
-        ranks: for each question, the rank (from 0) of the first sentence with an answer; None: not found.
+        ranks: for each question, the rank (from 0) of the first sentence with an answer; None if no such sentence was
+            found.
     """
     columns = [[float(rank is not None and rank < depth) for depth in DEPTHS] for rank in ranks]
     found = mean_intervals(columns, seed=seed)

@@ -47,7 +47,7 @@ class GivenAnswers:
 
     Attributes:
         spans: the best answers, best first, even if they are improbable.
-        answerable: whether `spans` were returned as answers; False: "no answer" was returned.
+        answerable: whether `spans` were returned as answers. If it is false, "no answer" was returned.
         sentences_read: the number of sentences that were read.
         milliseconds: the time from the question to the answer.
         no_answer: the probability of "no answer".

@@ -34,7 +34,8 @@ class PlainQuestion:
     """A question with its accepted answers. If it has neither answers nor a pattern, no document answers it.
 
     Attributes:
-        document: the id of the document that the answer must come from, or the end of that id; empty: any document.
+        document: the id of the document that the answer must come from, or the end of that id. If it is empty, the
+            answer may come from any document.
         labels: the other text fields of the line.
     """
 

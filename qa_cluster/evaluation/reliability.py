@@ -69,7 +69,8 @@ def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int
 
 
 def expected_calibration_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> float:
-    """Return the mean distance between probability and share of right answers over equal-mass bins, 0 to 1.
+    """Return the calibration error, 0 to 1: over equal-mass bins, the mean distance between the mean probability and
+    the share of right answers.
 
     >>> expected_calibration_error([0.9, 0.9], [True, False], bins=1)
     0.4

@@ -74,7 +74,9 @@ def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
 
 
 def create_sample(question: str | list[str], context: str | list[str]) -> Sample | list[Sample]:
-    """Return one sample, or a list of samples for lists; one context may go with a list of questions."""
+    """Return one sample for two strings, or a list of samples for a list of questions. The contexts are then a list
+    of the same length, or one context for all questions.
+    """
     if not isinstance(question, list):
         return _checked(question, context)
     contexts = [context] * len(question) if isinstance(context, str) else context

@@ -29,7 +29,7 @@ def _flag(default: bool, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of reading a context. `Parameters.of` checks and creates them."""
+    """The parameters for reading a context. `Parameters.of` checks and creates them."""
 
     top_k: int = _integer(1, 1, "limit of answers")
     doc_stride: int | None = _integer(

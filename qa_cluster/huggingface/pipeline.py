@@ -120,8 +120,9 @@ class QuestionAnsweringPipeline:
 
         Returns:
             ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. For
-            several questions, a list of these; for a generator or a dataset, an iterator. `start` and `end` are code
-            points of the context. The empty answer is ``""`` from 0 to 0.
+            several questions, a list with such a result for each question; for a generator or a dataset, an iterator
+            over these results. `start` and `end` are code points of the context. The empty answer is ``""`` from 0 to
+            0.
 
         Raises:
             ValueError, KeyError: as transformers did; both are also `qa_cluster.errors.InvalidInput`.
@@ -207,8 +208,8 @@ def _batch_size(given: object, default: int) -> int:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """In the block, convert InvalidInput and InputTooLong to an exception that is also a ValueError, as transformers
-    raised.
+    """In the block, convert InvalidInput and InputTooLong to an exception that is also a ValueError, because
+    transformers raised a ValueError.
     """
     try:
         yield

@@ -29,18 +29,19 @@ class AskOptions:
     Attributes:
         top_k: the limit of answers.
         min_score: answers with a lower score are left out.
-        retriever_k: how many sentences are ranked for reading; None: the number that the plan reads.
+        retriever_k: how many sentences are ranked for reading; None means the number that the plan reads.
         collection: the collection that the answers come from.
-        doc_id: only answers from these documents; empty: from all.
-        filters: only answers from documents whose metadata satisfies the filter, in Haystack's form; None: from all.
+        doc_id: the documents that answers may come from. If it is empty, answers may come from all documents.
+        filters: a filter in Haystack's form. Only documents whose metadata satisfies it can give answers. None means no
+            filter.
         filter: conditions in the short form, ``year>=2020``; all conditions must hold.
         waves: whether reading stops as soon as an answer is sure enough.
-        timeout: the time limit in seconds; None: the service's default.
+        timeout: the time limit in seconds; None means the service's default.
         cache: ``use`` reads and writes the caches; ``refresh`` only writes them; ``only`` answers from the caches and
             never runs the model; ``off`` neither reads nor writes.
         coverage: what happens while shards are down: ``partial`` answers without their documents and says so; ``full``
             raises an error.
-        model: the id or ``id@revision`` of a loaded reader; empty: the readers of the reading plan.
+        model: the id or ``id@revision`` of a loaded reader. If it is empty, the readers of the reading plan are used.
         no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
         retriever: how sentences are ranked: by ``words``, by ``meaning``, or by ``both``. Without an encoder on the
             shards, ``both`` means words.
@@ -72,10 +73,10 @@ class SearchOptions:
     Attributes:
         top_k: the limit of sentences.
         collection: the collection that the sentences come from, or several collections; ``*`` means all collections.
-        doc_id: only sentences of these documents; empty: of all.
+        doc_id: the documents that are searched. If it is empty, all documents are searched.
         filters, filter: only sentences of documents whose metadata satisfies the filter, as in `AskOptions`.
         context: how many neighbours are returned with each sentence, on each side.
-        timeout: the time limit in seconds; None: the service's default.
+        timeout: the time limit in seconds; None means the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
         retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
         prefix: whether the last word may be incomplete, for results while a person types. It requires the retriever

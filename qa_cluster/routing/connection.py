@@ -41,7 +41,7 @@ class Login:
     """The credentials, the encryption and the timeout for opening a connection.
 
     Attributes:
-        only: the servers that may receive the password; None: all servers of the cluster.
+        only: the servers that may receive the password; None means all servers of the cluster.
     """
 
     username: str | None = None

@@ -279,7 +279,7 @@ class Shards:
     def up(self) -> tuple[Shard, ...]:
         """The primaries that are not known to be down.
 
-        Primaries that are not ready are included only if all others are down.
+        Primaries that are not ready are included only if no other primary is up.
         """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up

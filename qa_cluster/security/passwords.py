@@ -24,7 +24,7 @@ _IN_SETTING = re.compile(
 
 
 def without_passwords(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without passwords, and without URLs that may contain one.
+    """Return an environment without passwords, and without URLs that may contain a password.
 
     >>> without_passwords({"QA_CLUSTER_PASSWORD": "secret", "QA_SHARDS": "3"})
     {'QA_SHARDS': '3'}

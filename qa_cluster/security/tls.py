@@ -30,10 +30,10 @@ class TlsFiles:
     """The TLS files of a client of the cluster; each may be empty.
 
     Attributes:
-        ca: the authorities that may have signed the servers' certificates; empty: the authorities that the system
-            trusts.
+        ca: the authorities that may have signed the servers' certificates. If it is empty, these are the authorities
+            that the system trusts.
         cert: the client's certificate, with the intermediate certificates.
-        key: the key of the certificate; empty: the file `cert` contains it.
+        key: the key of the certificate. If it is empty, the file `cert` contains the key.
         check_host: whether a server's certificate must match its address.
     """
 
@@ -136,7 +136,7 @@ def certificate_problem(
 
     Args:
         cert, key, ca: each the name of a setting and its file.
-        host: the name or address that the certificate must match; empty: not checked.
+        host: the name or address that the certificate must match. If it is empty, the name is not checked.
         as_client: whether to verify the certificate as the certificate of a client, as servers do with each other.
 
     Raises:

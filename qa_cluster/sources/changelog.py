@@ -25,7 +25,9 @@ _ENTRY = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a changelog in the form of Debian, of GNU, or of plain text with versions as headings."""
+    """Return the text of a changelog. It has the form of Debian or of GNU, or is plain text with versions as
+    headings.
+    """
     first = next((line for line in source.split("\n") if line.strip()), "")
     return _debian(source) if _DEBIAN.match(first) else read_plain(source, is_entry)
 

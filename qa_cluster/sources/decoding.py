@@ -163,7 +163,7 @@ def _guessed(data: bytes) -> tuple[str, tuple[str, ...]]:
 
     best = from_bytes(data[: 4 * _SAMPLE], preemptive_behaviour=False).best()
     # charset-normalizer often guesses wrong single-byte encodings for short texts. So such a text is decoded as
-    # windows-1252 unless it has another script.
+    # windows-1252 unless the guess finds letters of a script other than Latin.
     if best is not None and _is_sure(best.alphabets):
         try:
             return data.decode(best.encoding), (f"its encoding was guessed: {best.encoding}",)

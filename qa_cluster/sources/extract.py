@@ -22,7 +22,7 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
     Args:
         data: the file, which may be gzipped.
         name: the name of the file; its ending usually identifies the format.
-        forced: the format, one of `formats.FORMATS`; empty: detect it.
+        forced: the format, one of `formats.FORMATS`. If it is empty, the format is detected.
 
     Raises:
         InvalidInput: the file is damaged or is not text; NoText if it contains no text.

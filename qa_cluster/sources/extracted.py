@@ -108,8 +108,8 @@ class Extracted:
 
     Attributes:
         title: the title in the document; empty if the document has no title.
-        sections: in order, without overlaps; text before the first heading has no section.
-        places: one for each paragraph whose position is known, in order.
+        sections: the sections, in order and without overlaps. Text before the first heading has no section.
+        places: the places of the paragraphs whose position in the source is known, in order.
         unit: the unit of places, ``line`` or ``page``; empty if there are no places.
         metadata: other values that the file contains, such as its address and tags.
         remarks: texts that say what was replaced, left out or guessed.

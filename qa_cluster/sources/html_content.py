@@ -205,8 +205,9 @@ def remove(dropped: Collection[Any]) -> None:
 
 
 def _set_text(parent: Any, before: Any, parts: list[str]) -> None:
-    """Set the text after an element, or at the start of its parent. The parts are joined once, which takes
-    linear time.
+    """Set the text after the element `before`. If it is None, set the text at the start of `parent`.
+
+    The parts are joined once, which takes linear time.
     """
     if len(parts) > 1:
         if before is None:

@@ -383,7 +383,9 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> list[_Block]:
 
 
 def _title_key(line: str) -> str:
-    """Return the letters of a heading, or of its entry in a table of contents, without number, dots and page."""
+    """Return the letters and digits of a heading, or of an entry in a table of contents. The number at the start,
+    the dots and the page number are left out.
+    """
     line = _LEADER.sub("", line.strip()).lstrip("?*+- ")
     for form in (_ITEM, _NUMBERED):
         if (mark := form.match(line)) is not None:
@@ -460,8 +462,8 @@ def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list
 
 
 def _is_head(line: str, repeated: int, breaks: int) -> bool:
-    """Return whether a line at the edge of a page is a head or foot: most pages repeat it, or some do and it has
-    columns.
+    """Return whether a line at the edge of a page is a head or foot: most pages repeat it, or at least `_MIN_PAGES`
+    pages repeat it and it has columns.
     """
     return repeated >= max(_MIN_PAGES, breaks // 2) or (
         repeated >= _MIN_PAGES and _COLUMNS.search(line.strip()) is not None

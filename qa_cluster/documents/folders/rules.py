@@ -56,7 +56,7 @@ class FolderRules:
     """The rules for one folder and its subfolders.
 
     Args:
-        include: patterns of the files to read; empty: all files.
+        include: patterns of the files to read. If there are no patterns, all files are read.
         exclude: patterns of files and folders to leave out.
         tracked: whether to read only the files that git tracks.
         ignore: whether to leave out generated folders and the files that `.gitignore` files name.

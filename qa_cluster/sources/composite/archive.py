@@ -88,7 +88,9 @@ def path_of(base: str, reference: str) -> str:
 
 
 def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return the relations of a part of an Office file by id, each as the last word of its type and the other part."""
+    """Return the relations of a part of an Office file by id. A relation is the last word of its type, and the name of
+    the other part.
+    """
     folder, name = posixpath.split(part)
     written = posixpath.join(folder, "_rels", f"{name}.rels")
     if written not in archive.namelist():
