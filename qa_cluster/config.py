@@ -8,9 +8,10 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. A later
 - command-line flags
 
 A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. The file can name
-programs to run. Therefore a file in the working directory must belong to the user. If `cluster_url` is empty or names
-the local cluster, `cluster_password` defaults to the generated password of the local cluster (`local_password`). If
-`cluster_url` and `cluster_tls_ca` are unset, the certificates of the local cluster are used, if it has TLS.
+programs to run. Therefore, no other user may be able to change a file in the working directory. If `cluster_url` is
+empty or names the local cluster, `cluster_password` defaults to the generated password of the local cluster
+(`local_password`). If `cluster_url` and `cluster_tls_ca` are unset, the certificates of the local cluster are used, if
+it has TLS.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5

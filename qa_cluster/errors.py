@@ -87,7 +87,7 @@ class InputTooLong(RequestError):
 
 
 class NotFound(RequestError):
-    """The request names a document or model that does not exist."""
+    """The request names something that does not exist, such as a document or a model."""
 
     resp_code = "NOTFOUND"
     http_status = 404

@@ -44,7 +44,7 @@ class TracedStep(Protocol):
         """Start a part of the step and return the part. `is_call` says whether another server runs the part."""
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """Add a part of the step that has already ended."""
+        """Add a part of the step. The part has already ended."""
 
     def note(self, facts: Mapping[str, Fact]) -> None:
         """Add facts to the step."""

@@ -204,8 +204,8 @@ class BatchCounts:
     Attributes:
         batches: the number of batches, by status.
         oldest_open: when the oldest open batch was created, in seconds since 1970; None if no batch is open.
-        pending: the number of requests of open batches that have no result yet. completed, failed: the numbers of
-            successful and of failed requests of all batches.
+        pending: the number of requests of open batches that have no result yet.
+        completed, failed: the numbers of successful and of failed requests of all batches.
     """
 
     batches: Mapping[str, int]

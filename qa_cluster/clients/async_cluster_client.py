@@ -98,7 +98,7 @@ class AsyncClusterClient:
         self._submissions = AsyncSubmissions()
 
     async def open(self) -> Self:
-        """Connect to the cluster; ClusterError if something is missing."""
+        """Connect to the cluster; ClusterError if the cluster cannot be reached or is not set up."""
         if self._engine is None:
             self._engine = await self._target.open()
         return self

@@ -237,7 +237,7 @@ class Client:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         `if_version` is the version that the document must have now; ``""`` means that it must not exist. `vectors` are
-        the vectors of its passages, as ``qa_cluster.vectors.prepared.PreparedVectors.to_dict`` returns them.
+        the vectors of the document's passages, as ``qa_cluster.vectors.prepared.PreparedVectors.to_dict`` returns them.
         """
         document = Document(id, text, title or "", metadata or {})
         call = put_call(document, collection, if_version, wait, self._seconds(timeout), vectors=vectors)

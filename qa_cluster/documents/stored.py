@@ -330,7 +330,7 @@ def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> M
 def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields: bytes) -> ModuleCall:
     """Replace the metadata of a document without changing its text.
 
-    `metadata` is canonical JSON, `fields` the binary form of the index.
+    `metadata` is canonical JSON. `fields` is the same metadata in the binary form of the index.
     """
     return ModuleCall("QA.SETMETADATA", (keys.paragraphs_key(document, tag),), (if_version, metadata, fields))
 

@@ -1,7 +1,7 @@
 """Confidence intervals of means over questions, by the bootstrap: percentiles of the means of resampled questions.
 
-Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16. Comparisons are paired: the interval of
-a difference is computed from the differences of each question. The same seed gives the same interval.
+See Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16. Comparisons are paired: the
+interval of a difference is computed from the differences of each question. The same seed gives the same interval.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class GivenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlainFigures:
-    """The figures of a set of questions. A share is None if it has no questions or answers.
+    """The figures of a set of questions. A share is None if there are no questions or answers to compute it from.
 
     Attributes:
         without_answer: the number of questions without an answer in the documents.

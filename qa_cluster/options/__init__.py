@@ -1,1 +1,3 @@
-"""The options and arguments that clients and the service share. They need few packages, for the thin client."""
+"""The options and arguments that clients and the service share. They need only a few packages, because the thin
+client contains them.
+"""

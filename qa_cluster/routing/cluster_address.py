@@ -35,9 +35,9 @@ def credentials_of(settings: Settings) -> tuple[str, str]:
 
 
 def address_of(settings: Settings) -> ClusterAddress:
-    """Return the servers and the login of the setting `cluster_url`.
+    """Return the servers that the setting `cluster_url` names, and the login for them.
 
-    Its form is ``redis[s]://[user:password@]host:port[,host:port..]``.
+    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``.
     """
     scheme, servers = split_cluster_url(settings.cluster_url)
     hosts = servers.rpartition("@")[2]

@@ -1,8 +1,8 @@
 """Detects from the kernel's data whether a silent server is stopped or unreachable, or only busy. Linux only.
 
 - For a server on this machine: whether its process is stopped (`SIGSTOP`, a shell's job control).
-- For a server on a different machine: whether this machine has acknowledged the bytes of a command. A machine
-  acknowledges them at once, even if the server is busy.
+- For a server on a different machine: whether the server's machine has acknowledged the bytes of a command. A machine
+  acknowledges bytes at once, even if its server is busy.
 """
 
 from __future__ import annotations

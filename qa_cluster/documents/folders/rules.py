@@ -136,8 +136,8 @@ class FolderRules:
         return False
 
     def _deepest_first(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
-        """Yield the patterns that apply to a path, the deepest folder first, with the path relative to the patterns'
-        folder.
+        """Yield the path relative to a folder and the patterns of this folder, for each folder whose patterns apply to
+        the path. The deepest folder comes first.
         """
         parents = path.rstrip("/").split("/")[:-1]
         for depth in range(len(parents), -1, -1):

@@ -39,9 +39,11 @@ def key_of(text: str) -> str:
 def without_running_heads(
     pages: Sequence[list[PageLine]], areas: Sequence[tuple[float, float]]
 ) -> tuple[list[list[PageLine]], list[str]]:
-    """Return the lines of the pages without lines that most pages repeat, and the texts of the removed lines.
+    """Return the lines of the pages without running heads, running feet and page numbers, and the texts of the removed
+    lines.
 
-    A line in a larger font than the text is a heading, unless most pages repeat it.
+    A line in a larger font than the text is kept as a heading, unless most pages repeat it. On the first page, it is
+    always kept.
 
     Args:
         pages: the lines of each page.
@@ -155,7 +157,7 @@ def _numbers(line: PageLine) -> list[int]:
 
 
 def contents_entries(lines: Sequence[PageLine], titles: Mapping[str, Collection[int]]) -> set[int]:
-    """Return the positions of lines that are entries of a table of contents. The text after them stays.
+    """Return the positions of lines that are entries of a table of contents. The lines after the entries stay.
 
     An entry is confirmed if its title is a heading, and if its page number differs from the heading's page by the same
     amount as for most entries. An entry between confirmed entries counts as confirmed.
@@ -246,7 +248,7 @@ def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
 
 
 def _entry(text: str) -> tuple[str, str, bool] | None:
-    """Split an entry into its title, its page number, and whether dots are between them; None if it is not an entry.
+    """Return the title and the page number of an entry, and whether dots are between them; None if it is not an entry.
 
     >>> _entry("2.1 Ropes . . . . 7"), _entry("Ropes 7"), _entry("Total: 7")
     (('2.1 Ropes', '7', True), ('Ropes', '7', False), None)

@@ -1,5 +1,5 @@
-"""Reads PDF. Sections come from the outline and the fonts; paragraphs, lists, tables and code from the positions of
-text.
+"""Reads PDF. Sections come from the outline and the fonts. Paragraphs, lists, tables and code come from the positions
+of the text.
 """
 
 from __future__ import annotations
