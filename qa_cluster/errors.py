@@ -217,7 +217,7 @@ class MissingRights(ClusterError):
 
 
 class ConfigError(QAError):
-    """A setting is unknown, of the wrong type or out of range."""
+    """A setting is unknown, of the wrong type or out of range, or names a file that cannot be used."""
 
     resp_code = "CONFIG"
 

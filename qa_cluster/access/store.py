@@ -4,7 +4,8 @@ Every partition stores the whole list, as a hash from ids to records. So the lis
 migrates with the slots, and it survives a failover that loses a write.
 
 A record changes only when its key is revoked. If services read several lists, a key is revoked if any list says so.
-Records of revoked keys remain. Once a key has existed, the service requires a key until `clear` removes all records.
+Records of revoked keys remain, unless a full list needs their place for a new key. Once a key has existed, the service
+requires a key until `clear` removes all records.
 
 Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While no shard can report
 changes, they read the lists once a second.

@@ -6,8 +6,9 @@
 Ada Lovelace
 
 All timeouts are in seconds. A timeout limits a call with all its retries. The client retries a request if the service
-responds with status 503 or 429, or if the connection is lost. Its `RetryPolicy` says how often. If the service responds
-with a problem document, the client raises the corresponding exception of `qa_cluster.errors`.
+responds with status 503, or with status 429 and a short `Retry-After`, or if the connection is lost. Its `RetryPolicy`
+says how often. If the service responds with a problem document, the client raises the corresponding exception of
+`qa_cluster.errors`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ def retry_after(response: httpx.Response) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a client of the REST service retries a request: after status 503 or 429, and after a lost connection.
+    """When a client of the REST service retries a request: after status 503, after status 429 with a short
+    `Retry-After`, and after a lost connection.
 
     All attempts and pauses of a call together stay within its timeout.
 

@@ -40,7 +40,7 @@ class QuestionSet:
 def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 8 * 1024 * 1024) -> QuestionSet:
     """Read a question set: all documents, and at most `limit` questions, evenly spread over the file.
 
-    `max_bytes` is the largest accepted document, as for stored documents.
+    `max_bytes` is the size limit of a document.
     """
     examples = load_examples(path)
     if path.name.lower().endswith(".json"):

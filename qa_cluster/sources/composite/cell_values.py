@@ -131,6 +131,6 @@ def _section(text: str, literals: list[str]) -> _Format | None:
 
 
 def _filled(text: str, literals: list[str]) -> str:
-    """Return the text with a literal in place of each mark."""
+    """Return the text, in which the literals replace the marks in order."""
     parts = text.split(_QUOTED)
     return "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))

@@ -235,7 +235,7 @@ class MdocReader:
         return self._alone(macro, marks) if first is None else self._of_words(macro, first, own, marks)
 
     def _alone(self, macro: str, marks: list[str]) -> list[str]:
-        """Process a macro without words."""
+        """Process a macro that has no words except punctuation."""
         if macro == "Nm":
             return [self._command or self._name, *marks]
         name = {"Fl": "-" if marks else "-" + JOIN, "Ar": "file ...", "Ex": _EXITS.format(self._command or self._name)}
@@ -279,8 +279,8 @@ _STANDARDS = {
 
 
 def _sentence(macro: str, words: Sequence[str]) -> str:
-    """Return the text that a macro writes for its words, without the surrounding punctuation; empty: the words
-    themselves.
+    """Return the text that a macro writes for its words, without the surrounding punctuation; empty if the macro writes
+    the words themselves.
     """
     first, rest = words[0], words[1:]
     if macro == "Fn":
