@@ -179,7 +179,7 @@ def _reindexing_note(earlier: int, partitions: int | None) -> str:
         return ""
     return (
         f"the shards are reindexing documents that an earlier version of qa-cluster indexed ({earlier} of {partitions}"
-        "  partitions remain): some documents are not found until then; `qa-cluster documents count` shows how many"
+        " partitions remain): some documents are not found until then; `qa-cluster documents count` shows how many"
         " are pending"
     )
 
