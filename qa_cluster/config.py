@@ -577,7 +577,10 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Settings with the source of each value: ``default``, ``file <path>``, ``environment`` or ``flag``.
+    """Settings with the source of each value.
+
+    A source is ``default``, ``file <path>``, ``environment``, ``flag``, or ``folder <path>`` (the TLS files of a local
+    cluster).
 
     Attributes:
         foreign: the environment variables that start with ``QA_`` and belong to other programs. They are ignored.

@@ -505,10 +505,12 @@ class MetadataUpdate(_Json, what="an update of metadata"):
 
 @dataclass(frozen=True, slots=True)
 class FieldEntry(_Json, what="a field"):
-    """A metadata field of a collection: the number of documents that have the field, and the numbers of its values by
-    type.
+    """A metadata field of a collection.
 
-    An array counts as several values. A value that filters cannot use counts for no type.
+    Attributes:
+        documents: the number of documents that have the field.
+        texts, numbers, booleans, times: the number of its values of this type. Each item of an array is a value. Values
+            that filters cannot use are not counted.
     """
 
     name: str

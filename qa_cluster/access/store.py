@@ -3,7 +3,8 @@
 Every partition stores the whole list, as a hash from ids to records. So the list can be read while a shard is down, it
 migrates with the slots, and it survives a failover that loses a write.
 
-A record changes only when its key is revoked. If services read several lists, a key is revoked if any list says so.
+A record changes only when its key is revoked, or when a restore replaces it. If services read several lists, a key is
+revoked if any list says so.
 Records of revoked keys remain, unless a full list needs their place for a new key. Once a key has existed, the service
 requires a key until `clear` removes all records.
 
