@@ -54,7 +54,8 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `options` are additional configuration lines, which load the module.
+    """The cluster in ``settings.data_dir``. `options` are more configuration lines for every server. Those of
+    `module_options` load the module.
 
     A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder belongs to
     another user (`data_folder`).

@@ -13,10 +13,11 @@
  *   previous passage, sentences, scale (4 bytes), vector.
  * - 'e': the end.
  *
- * Numbers are varints. Kinds, codes and texts are bytes. The gap of 'd' and 'o' ends before the document's own id. The
- * ids of its first sentences follow this id. The loader refuses postings of a document's own id. The payload omits dead
- * postings and unused terms. It contains the ids, so the order of ties and listing cursors survive a restart. The
- * loader computes frequencies and forward lists from the postings. */
+ * Numbers are varints. Kinds, codes and texts are bytes. After the gap of 'd' and 'o' comes the document's own id,
+ * which belongs to no sentence. The ids of its first sentences follow. The loader refuses postings of a document's own
+ * id. The payload omits dead postings and unused terms. A loaded index has the same ids, so sentences with equal scores
+ * keep their order and listing cursors stay valid. The loader computes frequencies and forward lists from the
+ * postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"

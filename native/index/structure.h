@@ -151,7 +151,7 @@ typedef struct Vectors {
     Passage passages[];     /* `count` passages, then `count` vectors */
 } Vectors;
 
-/* An encoder. If no document has vectors of it, another encoder can reuse the entry. */
+/* An encoder. If no document has vectors of this encoder, its entry can be used for a different encoder. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;

@@ -69,8 +69,8 @@ int supervisor_control_socket(void);
  * new one. */
 void supervisor_control_closed(void);
 
-/* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death does not count against the
- * running jobs and documents. */
+/* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death is not counted as a failed
+ * attempt of the running jobs, or of the documents in work. */
 void supervisor_kill(const char *reason, int innocent);
 
 #endif

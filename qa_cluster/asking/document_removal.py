@@ -82,8 +82,9 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
             return Removal(removed, False)
         page = await listing.page(cursor, limit=MAX_PAGE, choice=choice, checked=False)
         if page.documents and not removed:
-            # Check the fields, because a mistyped field with != would select all documents. If nothing is selected,
-            # skip the check: a repeated removal must not fail.
+            # Check that documents have the fields of the filter, because != with a mistyped field would select all
+            # documents. If nothing is selected, skip the check: after a removal, no document may have the field, and
+            # the repeated call must not fail.
             await listing.check(choice)
         outcomes = await asyncio.gather(*map(remove, page.documents))
         removed += sum(outcomes)

@@ -82,7 +82,9 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn. QueueFull as soon as it is certain that the work would not end within `seconds`."""
+        """Wait for a turn. QueueFull if the queues are full, or as soon as the question is expected to end later than
+        `seconds` from now.
+        """
         mine = asker()
         if self._may_begin(mine):
             self._working[mine] += 1

@@ -18,8 +18,8 @@ typedef struct DagSpec {
     char error[200];
 } DagSpec;
 
-/* Returns NULL or an error line. After an error, `spec` has the arguments before the error, which determine the key
- * positions. */
+/* Returns NULL or an error line. After an error, `spec` still has the arguments before the error, so that their keys
+ * can be reported. */
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
 /* Sets *op to the arguments of the operation after the `|>` at *at, and moves *at to the next operation. 0: there is no
  * operation. */

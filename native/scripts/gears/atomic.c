@@ -87,8 +87,8 @@ static Wait wait_for(int fd, short what, uint64_t end_us) {
     }
 }
 
-/* Sends a reply. After a partial reply, the worker cannot match replies to requests. So the function then returns
- * CLOSED. */
+/* Sends a reply. Returns CLOSED if the reply cannot be sent completely. After a partial reply, the worker could not
+ * match replies to requests. */
 static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     while (size) {
         ssize_t sent = write(fd, data, size);
