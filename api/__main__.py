@@ -165,7 +165,7 @@ def application(
 
 
 def with_traces(app: Application, settings: Settings, environment: Mapping[str, str]) -> Application | Traced:
-    """Wrap the application for traces if a receiver is configured; otherwise return it unchanged.
+    """Wrap the application so that it sends traces, if a receiver is configured; otherwise return it unchanged.
 
     OpenTelemetry is imported only if a receiver is configured.
     """

@@ -224,7 +224,7 @@ def registrations(client: redis.Redis) -> list[dict[str, Any]]:
 
 
 def pairs(reply: Any) -> dict[str, Any]:
-    """Return a flat array of names and values, or a map, as a dictionary of text."""
+    """Convert a reply (a flat array of names and values, or a map) to a dictionary. Bytes become text."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
     return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}

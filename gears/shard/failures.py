@@ -17,7 +17,7 @@ MAX_ERROR_TEXT = 8192
 
 
 class GearsError(Exception):
-    """The error of a call of the gears interface. Its text is the server's error or the reason."""
+    """A call of the gears interface failed. The text is the server's error line, or says why the call failed."""
 
 
 def shown_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -1,7 +1,7 @@
 /* Reads the sentences of a document in the binary form of commands. Checks all sentences before it adds any.
  *
  *     sentences: one after the other, to the end of the bytes
- *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
+ *     sentence:  number of terms, with repetitions; number of distinct terms; these terms, in the order of their bytes
  *     term:      frequency, length, bytes
  *
  * Numbers are varints of at most three bytes. Each byte has seven bits of the number, the lowest bits first. The top

@@ -30,8 +30,8 @@ from .records import ApiKey, check_id
 MAX_KEYS = 1000
 # The time for which a list in memory is used while shards cannot report changes.
 KEEP_SECONDS = 1.0
-# `READ_SECONDS` is the timeout for reading the keys. After `PATIENCE_SECONDS`, one list is enough, because each list
-# has all keys.
+# `READ_SECONDS` is the timeout for reading the lists of keys. A read waits at most `PATIENCE_SECONDS` for all lists.
+# Then one list is enough, because each list has all keys.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 

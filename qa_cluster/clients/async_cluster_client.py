@@ -436,7 +436,7 @@ class AsyncClusterClient:
         return await self.engine.guidance.synonyms(collection)
 
     async def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. A value without groups deletes them."""
+        """Replace the synonyms of a collection. If `synonyms` has no groups, the stored synonyms are deleted."""
         await self.engine.guidance.set_synonyms(synonyms, collection)
 
     async def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:

@@ -382,7 +382,7 @@ class AsyncClient:
         return Synonyms.from_dict(parsed_object(await self._send(call)))
 
     async def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. A value without groups deletes them."""
+        """Replace the synonyms of a collection. If `synonyms` has no groups, the stored synonyms are deleted."""
         if not synonyms.groups:
             await self._send(RestCall("DELETE", "/synonyms", query=collection_query(collection)))
             return

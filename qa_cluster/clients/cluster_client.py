@@ -332,7 +332,7 @@ class ClusterClient(ClientThread):
         return self._run(self._client.synonyms(collection))
 
     def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. A value without groups deletes them."""
+        """Replace the synonyms of a collection. If `synonyms` has no groups, the stored synonyms are deleted."""
         return self._run(self._client.set_synonyms(synonyms, collection=collection))
 
     def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:

@@ -378,7 +378,7 @@ class Client:
         return Synonyms.from_dict(parsed_object(self._send(call)))
 
     def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. A value without groups deletes them."""
+        """Replace the synonyms of a collection. If `synonyms` has no groups, the stored synonyms are deleted."""
         if not synonyms.groups:
             self._send(RestCall("DELETE", "/synonyms", query=collection_query(collection)))
             return

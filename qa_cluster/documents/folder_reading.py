@@ -43,7 +43,7 @@ class FolderReading:
     Attributes:
         rules: the rules that say which files of folders are left out.
         follow_links: whether all links are followed, even out of the folder.
-        addresses: computes the addresses of the files' pages; None means that documents get no address.
+        addresses: computes the web address of a file's page on a site; None means that documents get no address.
         metadata: metadata of all documents. The document's own metadata has priority.
     """
 

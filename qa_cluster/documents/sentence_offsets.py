@@ -1,7 +1,7 @@
 """Packs the sentence offsets of a document, so that a shard can cut any sentence out of the text.
 
-The packed form is one byte, the width of a record in bytes, and then one record per sentence. So the number of a
-sentence gives the position of its record. A record has three fields:
+The packed form starts with one byte, which is the width of a record in bytes. One record per sentence follows. So the
+number of a sentence gives the position of its record. A record has three fields:
 
 - the sentence's first code point (u32)
 - its length in code points (u16)

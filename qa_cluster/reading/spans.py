@@ -118,10 +118,11 @@ def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> 
 
 
 class _WindowScores:
-    """The scores of all spans of a window: row i, column k is the span from token i to token i + k.
+    """The scores of all spans of a window: row i, column k is the score of the span from token i to token i + k.
 
-    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. A word is never completed
-    across one of the `edges`, which are code points of the passage in ascending order.
+    Memory grows with the number of tokens times `longest`, not with the square of this number. A span is widened to
+    whole words, but never across one of the `edges`: the code points of the passage at which sentences start,
+    ascending.
     """
 
     def __init__(

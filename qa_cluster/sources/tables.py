@@ -43,7 +43,7 @@ class _Grid:
 
     Attributes:
         left: the number of slots that the table may still fill.
-        held: by column, a cell of an earlier row that continues, and the number of rows that it still spans.
+        held: by column, the number of rows that a cell of an earlier row still spans, and this cell.
     """
 
     left: int = MAX_SLOTS

@@ -1,4 +1,6 @@
-"""The loss of a batch: the loss of the labels, by window or by group, and the distance to the teacher's outputs."""
+"""The loss of a batch: the loss against the labels, normalised for each window or each group of windows, and the
+distance to the teacher's outputs.
+"""
 
 from dataclasses import dataclass
 from typing import Any

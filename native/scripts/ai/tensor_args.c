@@ -30,8 +30,8 @@ static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit,
     return found && *limit > 0;
 }
 
-/* Checks maxmemory for a large tensor. The server has checked it before the command, but did not know that a short
- * command creates a large tensor. */
+/* Checks whether a large tensor without data fits into maxmemory. The server has checked maxmemory before the command,
+ * but a short command can create a large tensor. */
 static const char *check_room(RedisModuleCtx *ctx, long long bytes) {
     long long used, limit;
     int evicts;

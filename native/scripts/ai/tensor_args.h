@@ -1,4 +1,4 @@
-/* The arguments of AI.TENSORSET and AI.TENSORGET, alone or as operations of a DAG. */
+/* The arguments of AI.TENSORSET and AI.TENSORGET, as commands or as operations of a DAG. */
 #ifndef QA_TENSOR_ARGS_H
 #define QA_TENSOR_ARGS_H
 
