@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from qa_cluster.reading.manifest import Manifest
+from tests.harness.polling import eventually
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
@@ -65,6 +66,7 @@ def main() -> None:
     if {"shard", "service", "peers"} & scenarios:
         with tempfile.TemporaryDirectory() as folder, System(binary, shards=options.shards) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
+            eventually(lambda: cluster.total("qa_unembedded_documents") == 0, 600)
             if "shard" in scenarios:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:

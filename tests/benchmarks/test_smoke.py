@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import eventually
 from tests.harness.programs import MODULE, binary_or_skip, chosen_servers
 from tests.harness.system import UNHURRIED, WORDS_ONLY, System
 
@@ -84,6 +85,7 @@ def test_peers_run(binary: Path, tmp_path: Path) -> None:
     report = Report(server_version(binary), "none", "none")
     with System(binary, shards=1, apart=True) as cluster:
         cluster.cli("ingest", str(corpus.write_jsonl(tmp_path / "corpus.jsonl")))
+        eventually(lambda: cluster.total("qa_unembedded_documents") == 0, 60)
         peers.run(report, cluster, corpus, 1, sizes={1: 2, 2: 4}, settings=peers.SETTINGS[:1])
     *_, natural, rare, quality = (table["rows"] for table in report.tables)
     servers = len(peers.NAMES) - (find_spec(peers.MOSEC) is None)
