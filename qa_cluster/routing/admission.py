@@ -28,8 +28,8 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# The rate is computed from the `LEAST_ENDS` to `MOST_ENDS` questions that ended last. Fewer questions are too noisy;
-# older questions ran under a different load.
+# The rate is computed from the questions that ended last: at least `LEAST_ENDS` and at least as many as run at the same
+# time, because they end in groups; at most `MOST_ENDS`, because older questions ran under a different load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8
@@ -76,7 +76,7 @@ class Admission:
     @property
     def pace(self) -> float:
         """The mean time in seconds between the ends of two questions while some are queued; 0 if unknown."""
-        if len(self._ends) < LEAST_ENDS:
+        if len(self._ends) < max(LEAST_ENDS, min(self.at_once, MOST_ENDS)):
             return 0.0
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
 

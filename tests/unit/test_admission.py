@@ -154,6 +154,18 @@ async def test_the_number_of_queued_questions_is_limited(working: Callable[..., 
     assert (work.refused(), work.admission.waiting) == ([3], 2)
 
 
+async def test_the_pace_is_unknown_until_as_many_questions_have_ended_as_run_at_the_same_time(
+    working: Callable[..., Work],
+) -> None:
+    work = working(3 * LEAST_ENDS)
+    await work.add(10 * LEAST_ENDS, 1000)
+    for _ in range(3 * LEAST_ENDS - 1):
+        await work.end_next(1)
+    assert work.admission.pace == 0
+    await work.end_next(1)
+    assert work.admission.pace == 1
+
+
 @pytest.mark.parametrize(("partitions", "at_once"), [(1, 8), (4, 8), (12, 24), (32, 64), (400, 64)])
 def test_the_limit_of_running_questions_follows_the_partitions(partitions: int, at_once: int) -> None:
     assert questions_at_once(partitions) == at_once
