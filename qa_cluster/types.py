@@ -152,8 +152,8 @@ class CacheUse:
 
     Attributes:
         status: ``hit``, ``miss``, ``refresh`` or ``off``.
-        tier: ``near``, ``shard`` or ``none``.
-        age_s, ttl_s: the age of the cached answer and its lifetime, in seconds.
+        tier: the cache that had the answer: ``near`` (in this process), ``shard``, or ``none`` (the answer was
+        computed). age_s, ttl_s: the age of the cached answer and its lifetime, in seconds.
     """
 
     status: str

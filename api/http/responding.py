@@ -1,4 +1,6 @@
-"""Processes responses for both listeners: records the status, adds a request id, and converts errors to problems."""
+"""Processes responses of the service and of the admin listener: records the status, adds a request id, and converts
+errors to problems.
+"""
 
 from __future__ import annotations
 

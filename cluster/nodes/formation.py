@@ -73,8 +73,9 @@ def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> N
 
 
 def incomplete(client: redis.Redis, nodes: int = 0) -> str:
-    """Return what the cluster lacks in the view of one server; empty if the cluster is complete. With `nodes`, a
-    complete cluster has this number of nodes, and the server is connected to its primary if it is a replica.
+    """Return what the cluster lacks in the view of one server; empty if the cluster is complete. With `nodes`, the
+    cluster is complete only if the server knows at least this number of nodes and, if it is a replica, is connected to
+    its primary.
     """
     info = text_of(command(client, "CLUSTER", "INFO"))
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)

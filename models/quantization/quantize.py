@@ -4,14 +4,16 @@ OpenVINO and ONNX Runtime both run these files at their full int8 speed:
 
 - *Products of activations and stored weights* become int8: unsigned activations with one step for all channels, signed
   weights with one step for each output. ONNX Runtime has fast kernels only for uint8 x int8. `smoothing` scales the
-  channels, and `rounding` rounds the weights by their effect. The bias corrects the remaining mean error.
+  channels of the activations, and `rounding` rounds the weights so that the outputs change little. The bias corrects
+  the remaining mean error.
 - *Activations with a few huge values* (in BERT, the outputs of the feed-forward layers of the first half) do not fit a
-  single step, and smoothing would damage their weights. Only their weights become int8. The runtime quantizes these
-  activations at run time, for each token. In the bundled reader these are 4 of 25 matmul inputs. This removes two
-  fifths of the error of the logits and costs 3 to 6 % of the speed.
+  single step, and smoothing would make the range of the weights too wide. So the file has no step for these
+  activations, only int8 weights for their products. The runtime chooses the steps at run time, for each token. In the
+  bundled reader, these are 4 of 25 matmul inputs. Without fixed steps for them, the error of the logits is two fifths
+  smaller, and the reader is 3 to 6 % slower.
 - *Products of two activations* (the attention) stay in float32. They take little time, and OpenVINO fuses them.
 - *Large embedding tables* become int8 with one step for each row. Rows are scaled after the lookup, because ONNX
-  Runtime needs 12 ms in every run to dequantize a whole table.
+  Runtime would need 12 ms in every run to dequantize a whole table.
 """
 
 from collections import Counter

@@ -13,8 +13,8 @@ const char *digest_argument(RedisModuleString *argument, const uint8_t **digest)
 enum { MAX_VECTOR_ERROR = 160 };
 const char *vector_argument(Cursor *cursor, IndexVector *vector, bool *given, char error[MAX_VECTOR_ERROR]);
 
-/* Checks that the vector has the same number of dimensions as the index's vectors of this encoder. Returns NULL or an
- * error line. */
+/* Checks that the vector has the same number of dimensions as the index's vectors of the same encoder, if there are
+ * any. Returns NULL or an error line. */
 const char *vector_check(const Index *index, const IndexVector *vector, char error[MAX_VECTOR_ERROR]);
 
 #endif

@@ -21,8 +21,9 @@
  * script, only its effects. */
 typedef struct Refused {
     const char *name;
-    const char *subcommands[4]; /* the refused subcommands on Redis 7.0; {NULL}: Redis 7.0 does not refuse the
-                                 * command */
+    /* The subcommands that the module refuses on Redis 7.0; {NULL}: none. On other servers, it refuses the whole
+     * command. */
+    const char *subcommands[4];
 } Refused;
 
 static const Refused REFUSED[] = {

@@ -478,8 +478,8 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
 
 /* ---- New vectors ---- */
 
-/* Limits for the comparisons after vectors were attached: the number of dot products, which take some milliseconds, and
- * the number of rankings of the document. */
+/* Limits for the comparisons after a write has attached vectors to a document: the number of dot products (all of them
+ * take some milliseconds), and the number of rankings of this document. */
 enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
 
 /* A document whose vectors have changed. */

@@ -74,7 +74,7 @@ class SearchOptions:
         top_k: the limit of sentences.
         collection: the collection that the sentences come from, or several collections; ``*`` means all collections.
         doc_id: the documents that are searched. If it is empty, all documents are searched.
-        filters, filter: only sentences of documents whose metadata satisfies the filter, as in `AskOptions`.
+        filters, filter: only sentences of documents whose metadata satisfies both are returned, as in `AskOptions`.
         context: how many neighbours are returned with each sentence, on each side.
         timeout: the time limit in seconds; None means the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.

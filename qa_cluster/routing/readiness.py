@@ -133,7 +133,9 @@ class ReadyShards:
             self._begin_following()
 
     def note_worker(self, address: Address, info: Any) -> None:
-        """Record the state of a worker from the reply to ``INFO qa_worker``. Replies of any other type are ignored."""
+        """Record the state of a worker from the reply to ``INFO qa_worker``. A reply that is not bytes, such as an
+        error, is ignored.
+        """
         if isinstance(info, bytes):
             self._mark(self.workers, address, _Worker.parse(info).why_not_ready(self.hung_seconds))
             self._begin_following()

@@ -75,11 +75,11 @@ class Chain:
     `first` is the number of the first step in the plan. `sink` gets the records after all steps. If the stage ends at a
     boundary (`moves`), `sink` forwards the records, and the time of `sink` counts for the boundary's step.
 
-    Most functions return at once, and a coroutine for each record would take too much time. So plain calls push the
-    records. A call returns a coroutine only if a step must wait. The caller awaits this coroutine, or passes it to
-    `suspend` and pushes the next record.
+    Most functions return at once, and a coroutine for each record would take too much time. So `push` is an ordinary
+    function that moves a record through the steps. It returns a coroutine only if a step must wait. The caller awaits
+    this coroutine, or passes it to `suspend` and pushes the next record.
 
-    The clock is read once per step: the duration of a step starts at the end of the previous step. `clocked` is the
+    The clock is read once per step: the end of a step is also the start of the next step. `clocked` is the
     last reading. If records wait at a step, its duration is from the start of the first wait to the end of the last
     wait.
     """
