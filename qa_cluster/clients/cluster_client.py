@@ -210,8 +210,8 @@ class ClusterClient(ClientThread):
         timeout: float = REMOVE_SECONDS,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of the documents that `list_documents` lists for these arguments, as in
-        `update_document`.
+        """Change the metadata of each document that `list_documents` lists for `choice`. `metadata` and `remove` are as
+        in `update_document`.
 
         The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
         InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
