@@ -95,7 +95,7 @@ async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, eng
 @pytest.mark.parametrize(
     ("query", "options", "error", "words"),
     [
-        ("", {}, InvalidInput, "query is empty"),
+        ("", {}, InvalidInput, "query must contain a letter or a digit"),
         (5, {}, InvalidInput, "query must be a string, got int"),
         ("?!", {}, InvalidInput, "letter or a digit"),
         ("x" * 1001, {}, InputTooLong, "query has 1001 characters"),

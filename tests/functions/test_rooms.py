@@ -45,8 +45,8 @@ def test_planted_state_is_found() -> None:
 
 @pytest.fixture
 async def functions() -> OwnFunctions:
-    """The own functions on a shard without settings."""
-    shard: Any = SimpleNamespace(answer=lambda kind, handler: None, setting=lambda name: "")
+    """The own functions on a shard whose settings are all 1."""
+    shard: Any = SimpleNamespace(answer=lambda kind, handler: None, setting=lambda name: "1")
     models: Any = None
     return OwnFunctions(shard, models)
 
