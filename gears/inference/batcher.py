@@ -185,9 +185,7 @@ class Batcher:
         Raises:
             InvalidInput, InferenceFailed, CancelledError: as `run`.
         """
-        checked = model.check(arrays)
-        item = Item(model, checked, self._loop.create_future())
-        item.rows, item.length = checked[0].shape
+        item = self._token_item(model, arrays)
         with self._wake:
             self._shared.background.append(item)
             self._wake.notify()
@@ -202,12 +200,16 @@ class Batcher:
             QueueFull, InvalidInput, InferenceFailed, CancelledError: as `run`.
         """
         self._check_capacity()
-        item = Item(model, model.check(arrays), self._loop.create_future())
-        item.rows, item.length = item.arrays[0].shape
+        item = self._token_item(model, arrays)
         with self._wake:
             self._shared.items.appendleft(item)
             self._wake.notify()
         return await self._result(item)
+
+    def _token_item(self, model: ServedModel, arrays: Sequence[Array]) -> Item:
+        checked = model.check(arrays)
+        rows, length = checked[0].shape
+        return Item(model, checked, self._loop.create_future(), rows, length)
 
     async def _result(self, item: Item) -> list[Array]:
         """Wait for the outputs of an item. After a cancellation, also wait until the item no longer runs."""

@@ -34,9 +34,8 @@ from .steps import Recipe, digest_of
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
 _HELD_OUT = 5
-_MINING = MiningSettings(
-    negatives=4, positives=1, min_words=1
-)  # the project's questions are complete without a passage
+# No minimum length, because the project's questions are complete without a passage.
+_MINING = MiningSettings(negatives=4, positives=1, min_words=1)
 _WINDOWS = Path("train") / "stage2.jsonl.gz"
 _WINDOW_QUESTIONS = 3000
 # A shorter question of these sets is often understood only with its passage.

@@ -25,7 +25,7 @@ from .corpus import Corpus, with_rare_words
 from .loadgen import Load
 from .peer_servers import SETTINGS, PeerSettings, Server, best_settings, mosec_peer
 from .report import Report
-from .service import TIMEOUT_MS, Questions, print_loads
+from .service import PATIENT, Questions, print_loads
 from .systems import baseline
 
 SIZES = {1: 60, 8: 120, 64: 256}
@@ -70,8 +70,7 @@ def run(
         if find_spec(MOSEC):
             chosen = best_settings(report, folder, corpus.questions, sizes, settings)
             servers[MOSEC] = stack.enter_context(mosec_peer(folder, chosen))
-        timeout = str(TIMEOUT_MS)
-        cluster.start_service(QA_REQUEST_TIMEOUT_MS=timeout, QA_REQUEST_TIMEOUT_MAX_MS=timeout)
+        cluster.start_service(**PATIENT)
         stack.callback(cluster.stop_service)
         servers |= {plan: Server(cluster.port, f"&plan={plan}") for plan in PLANS}
         names = {known: shown for known, shown in NAMES.items() if known in servers}

@@ -78,13 +78,13 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* Applies a load argument that changes the module. 0: its value is invalid, and the function has logged this. */
-static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
+/* Applies a load argument that changes the module. `row` is its row in LEGACY, or -1. 0: its value is invalid, and the
+ * function has logged this. */
+static int apply_load_argument(RedisModuleCtx *ctx, const char *name, int row, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);
         config.backends_path = RedisModule_Strdup(RedisModule_StringPtrLen(value, NULL));
     }
-    int row = find_legacy(name);
     if (row < 0 || !LEGACY[row].value) return 1;
     const Legacy *known = &LEGACY[row];
     long long number;
@@ -107,7 +107,7 @@ int settings_load_arguments(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     for (int i = 0; i < argc; i += 2) {
         const char *name = RedisModule_StringPtrLen(argv[i], NULL);
         int row = find_legacy(name);
-        if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
+        if (!apply_load_argument(ctx, name, row, argv[i + 1])) return REDISMODULE_ERR;
         if (row >= 0 && LEGACY[row].value) continue;
         Stored stored = store(argv[i], argv[i + 1]);
         if (stored == REFUSED) {
