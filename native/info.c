@@ -1,7 +1,4 @@
-/* Collects the counters of all parts when a client sends INFO. A crash report contains only the sections of the worker
- * and the queue. */
-#include "info.h"
-
+/* The module's sections of INFO. A crash report contains only the sections of the worker and the queue. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

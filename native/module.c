@@ -52,89 +52,32 @@
  *     (atomic.c). */
 #include <stdio.h>
 
-#include "corpus/cmd_document.h"
-#include "corpus/cmd_index_parts.h"
-#include "corpus/cmd_index_read.h"
-#include "corpus/cmd_index_vectors.h"
-#include "corpus/cmd_index_watch.h"
-#include "corpus/cmd_index_write.h"
-#include "corpus/notes.h"
-#include "functions/calling.h"
-#include "functions/cmd_register.h"
-#include "functions/cmd_trigger.h"
-#include "functions/from_primary.h"
-#include "functions/hook.h"
-#include "functions/registry_files.h"
-#include "info.h"
-#include "jobs/jobs.h"
-#include "models/cmd_model.h"
-#include "scripts/ai/cmd_ai_config.h"
-#include "scripts/ai/cmd_dag.h"
-#include "scripts/ai/cmd_modelrun.h"
-#include "scripts/ai/cmd_runnable.h"
-#include "scripts/ai/cmd_script.h"
-#include "scripts/ai/cmd_scriptrun.h"
-#include "scripts/ai/cmd_tensor.h"
-#include "scripts/gears/atomic.h"
-#include "scripts/gears/cmd_rg.h"
-#include "scripts/gears/registry_admin.h"
-#include "scripts/gears/registry_dump.h"
 #include "scripts/gears/settings.h"
-#include "scripts/gears/stream.h"
-#include "scripts/gears/tombstones.h"
 #include "server/config.h"
-#include "server/links.h"
 #include "server/server.h"
-#include "worker/indexing.h"
-#include "worker/qa_commands.h"
-#include "worker/supervisor.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Each part follows the parts that it needs. link_create_user allows the worker's user to run the commands of the parts
- * above it. The supervisor is last, because it starts a worker. */
+/* The load functions of the parts. Each part follows the parts that it needs. link_create_user allows the worker's user
+ * to run the commands of the parts above it. The supervisor is last, because it starts a worker. */
 /* clang-format off */
-static int (*const PARTS[])(RedisModuleCtx *) = {
-    /* the question wing */
-    jobs_on_load,
-    link_on_load,
-    calling_on_load,
-    registry_files_on_load,
-    register_on_load,
-    trigger_on_load,
-    from_primary_on_load,
-    hook_on_load,
-    model_on_load,
-    index_write_on_load,
-    index_parts_on_load,
-    index_read_on_load,
-    index_watch_on_load,
-    index_vectors_on_load,
-    document_on_load,
-    notes_on_load,
-    qa_commands_on_load,
-    indexing_on_load,
-    /* the scripts wing */
-    atomic_on_load,
-    tombstones_on_load,
-    registry_admin_on_load,
-    registry_dump_on_load,
-    stream_on_load,
-    settings_on_load,
-    rg_on_load,
-    tensor_on_load,
-    model_run_on_load,
-    script_on_load,
-    script_run_on_load,
-    runnable_on_load,
-    dag_on_load,
-    ai_config_on_load,
-    /* both */
-    info_on_load,
-    link_create_user,
-    supervisor_on_load,
-};
+#define PARTS(X)                                                                                                      \
+    /* the question wing */                                                                                           \
+    X(jobs_on_load) X(link_on_load) X(calling_on_load) X(registry_files_on_load) X(register_on_load)                  \
+    X(trigger_on_load) X(from_primary_on_load) X(hook_on_load) X(model_on_load) X(index_write_on_load)                \
+    X(index_parts_on_load) X(index_read_on_load) X(index_watch_on_load) X(index_vectors_on_load) X(document_on_load)  \
+    X(notes_on_load) X(qa_commands_on_load) X(indexing_on_load)                                                       \
+    /* the scripts wing */                                                                                            \
+    X(atomic_on_load) X(tombstones_on_load) X(registry_admin_on_load) X(registry_dump_on_load) X(stream_on_load)      \
+    X(settings_on_load) X(rg_on_load) X(tensor_on_load) X(model_run_on_load) X(script_on_load) X(script_run_on_load)  \
+    X(runnable_on_load) X(dag_on_load) X(ai_config_on_load)                                                           \
+    /* both wings */                                                                                                  \
+    X(info_on_load) X(link_create_user) X(supervisor_on_load)
 /* clang-format on */
+
+#define DECLARE(part) int part(RedisModuleCtx *ctx);
+PARTS(DECLARE)
+#undef DECLARE
 
 EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     const char *missing = module_api_load(ctx);
@@ -145,8 +88,10 @@ EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, i
     if (server_on_load(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
     if (config_on_load(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
     if (settings_load_arguments(ctx, argv, argc) != REDISMODULE_OK) return REDISMODULE_ERR;
-    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
-        if (PARTS[i](ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
+#define LOAD(part)                                                                                                     \
+    if (part(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
+    PARTS(LOAD)
+#undef LOAD
     return REDISMODULE_OK;
 }
 

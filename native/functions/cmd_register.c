@@ -1,7 +1,6 @@
-/* The module checks and signs a command of the worker. A command from the AOF or from a primary must contain a valid
- * tag. */
-#include "functions/cmd_register.h"
-
+/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list the sessions and registrations of the server. Of
+ * all clients, only the worker may call these commands. QA.REGISTER also comes from the AOF and from a primary. It then
+ * must contain a valid tag, which the module has added to the worker's command. */
 #include "functions/registry.h"
 #include "server/caller.h"
 #include "server/commands.h"
@@ -77,7 +76,6 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 }
 
 static int QA_SESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (!link_require(ctx, "QA.SESSIONS")) return REDISMODULE_OK;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     registry_forget_stale();

@@ -1,8 +1,7 @@
-/* A trigger is a job that its caller waits for. The job refers to its registration by id, because the registration may
- * no longer exist when the job ends. The job has the name of its caller, because the function runs with the caller's
- * rights. */
-#include "functions/cmd_trigger.h"
-
+/* RG.TRIGGER and RG.TRIGGERONKEY: a client calls a CommandReader registration by the name of its trigger, and waits.
+ *
+ * The job refers to its registration by id, because the registration may no longer exist when the job ends. The job has
+ * the name of its caller, because the function runs with the caller's rights. */
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
@@ -36,7 +35,6 @@ static int emit_trigger(RedisModuleCtx *ctx, void *data) {
 }
 
 static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)ctx;
     registry_ended(((Trigger *)data)->registration, result);
     return NULL;
 }

@@ -61,7 +61,6 @@ static int emit_event(RedisModuleCtx *ctx, void *data) {
 }
 
 static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)ctx;
     const Event *event = data;
     if (event->captured && result->status == JOB_OVERRIDE) hook_stats.inferences++;
     registry_ended(event->id, result);

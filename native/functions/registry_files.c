@@ -1,7 +1,7 @@
-/* Loading a file replaces all sessions. A session that is not trusted is skipped. */
-#include "functions/registry_files.h"
-
-#include "functions/cmd_register.h"
+/* Saves the sessions in the RDB file and in the AOF, and loads them. Loading replaces all sessions.
+ *
+ * In the RDB file, the sessions are auxiliary data. The commands that change sessions are replicated, so the AOF and
+ * the replicas have the sessions too. */
 #include "functions/registry.h"
 #include "server/resp.h"
 #include "server/server.h"
@@ -29,7 +29,6 @@ static int load_status(RedisModuleIO *rdb, Registration *registration) {
 }
 
 static void aux_save(RedisModuleIO *rdb, int when) {
-    (void)when;
     RedisModule_SaveUnsigned(rdb, registry_sessions());
     for (Session *session = registry_first_session(); session; session = session->next) {
         for (int i = 0; i < SESSION_FIELDS; i++) RedisModule_SaveString(rdb, session->fields[i]);
@@ -106,7 +105,6 @@ static int load_trusted(RedisModuleIO *rdb, int encver, Session *session) {
 }
 
 static int aux_load(RedisModuleIO *rdb, int encver, int when) {
-    (void)when;
     if (encver != ENCODING_VERSION && encver != UNSIGNED_VERSION) {
         RedisModule_LogIOError(rdb, "warning", "registrations have encoding version %d, this module reads version %d",
                                encver, ENCODING_VERSION);
@@ -131,7 +129,6 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
 
 /* In the AOF, adopted sessions have no tag. A rewrite of the AOF signs them. */
 static void on_adopted(RedisModuleCtx *ctx, void *data) {
-    (void)data;
     if (!server_setting_is(ctx, "appendonly", "yes")) return;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "BGREWRITEAOF", "");
     if (reply) RedisModule_FreeCallReply(reply);
@@ -139,8 +136,6 @@ static void on_adopted(RedisModuleCtx *ctx, void *data) {
 
 /* Loading a data set (restart, DEBUG RELOAD, full synchronization) also replaces the registrations. */
 static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)event;
-    (void)data;
     if (subevent == REDISMODULE_SUBEVENT_LOADING_ENDED && sessions_take_adopted())
         RedisModule_CreateTimer(ctx, 0, on_adopted, NULL);
     if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START) return;
@@ -174,7 +169,6 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
 }
 
 static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
-    (void)data;
     if ((!registry_sessions() && !registry_tombstones()->count()) || !server_is_active_primary(ctx) ||
         !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
         return;
@@ -189,21 +183,15 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
 /* The server writes only keys in an AOF rewrite. So the module replicates its registrations into the new AOF, which
  * starts after the fork. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)event;
-    (void)data;
     if (subevent == REDISMODULE_SUBEVENT_FORK_CHILD_BORN) RedisModule_CreateTimer(ctx, 0, on_fork_timer, NULL);
 }
 
 static void *no_load(RedisModuleIO *rdb, int encver) {
-    (void)encver;
     RedisModule_LogIOError(rdb, "warning", "registrations are not keys");
     return NULL;
 }
 
-static void no_save(RedisModuleIO *rdb, void *value) {
-    (void)rdb;
-    (void)value;
-}
+static void no_save(RedisModuleIO *rdb, void *value) {}
 
 static void no_free(void *value) { (void)value; }
 

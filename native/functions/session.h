@@ -13,6 +13,8 @@
 /* The strings of a session, in the order of QA.REGISTER. */
 enum { SESSION_NAME, SESSION_DESCRIPTION, SESSION_SOURCE, SESSION_PAYLOAD, SESSION_FIELDS };
 
+enum { MAX_REGISTRATIONS = 10000 }; /* in a session */
+
 typedef struct Session {
     RedisModuleString *fields[SESSION_FIELDS];
     Registration **registrations;

@@ -21,14 +21,9 @@ void clients_on_load(void (*on_left)(RedisModuleCtx *ctx, Job *job)) {
     left = on_left;
 }
 
-static void JOB_Free(RedisModuleCtx *ctx, void *data) {
-    (void)ctx;
-    job_free(data);
-}
+static void JOB_Free(RedisModuleCtx *ctx, void *data) { job_free(data); }
 
 static int JOB_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (job->refusal) RedisModule_ReplyWithError(ctx, job->refusal);
     else if (job->class->reply) job->class->reply(ctx, job->data, &job->result);
@@ -51,8 +46,6 @@ static int JOB_Unblocked(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
 /* The key is ready, maybe because of another client's job. JOB_Reply sends the reply later. After a reply in JOB_Read,
  * the server would count the client as blocked for some time. */
 static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (!job->is_signalled) return REDISMODULE_ERR;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "EXISTS", "s", job->awaited);
@@ -65,7 +58,6 @@ static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 
 /* Called when the server has not called JOB_Read. */
 static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
-    (void)ctx;
     Job *job = data;
     job->is_signalled = 0;
     RedisModule_UnblockClient(job->client, job);

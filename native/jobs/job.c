@@ -28,7 +28,6 @@ long long job_wait_left_ms(uint64_t until_us) {
 }
 
 void job_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)data;
     if (result->status == JOB_FAILED) RedisModule_ReplyWithError(ctx, result->error);
     else RedisModule_ReplyWithSimpleString(ctx, "OK");
 }

@@ -299,7 +299,6 @@ void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
 }
 
 int jobs_on_load(RedisModuleCtx *ctx) {
-    (void)ctx;
     by_id = RedisModule_CreateDict(NULL);
     queues_on_load();
     cancelled_on_load();

@@ -179,11 +179,7 @@ int queues_available(int ready, const JobsCapacity *capacity) {
     return 0;
 }
 
-static void on_next_retry(RedisModuleCtx *ctx, void *data) {
-    (void)ctx;
-    (void)data;
-    wake();
-}
+static void on_next_retry(RedisModuleCtx *ctx, void *data) { wake(); }
 
 static void use(JobsCapacity *capacity, int name) {
     capacity->functions -= name == QUEUE_OF_FUNCTIONS;

@@ -53,7 +53,6 @@ enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
 /* Returns NULL, or an error (to be freed). */
 static RedisModuleString *check_command(const char *text, size_t length) {
-    (void)length;
     int count;
     RedisModule_Free(config_split_command(text, &count));
     if (count >= 0) return NULL;
@@ -61,16 +60,11 @@ static RedisModuleString *check_command(const char *text, size_t length) {
 }
 
 /* Accepts any text. The part that uses the path reports a path that cannot be used. */
-static RedisModuleString *check_path(const char *text, size_t length) {
-    (void)text;
-    (void)length;
-    return NULL;
-}
+static RedisModuleString *check_path(const char *text, size_t length) { return NULL; }
 
 static RedisModuleString *check_environment(const char *text, size_t length) {
     static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
     static const char DIGITS[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-    (void)length;
     for (const char *at = text; *at;) {
         size_t size = strspn(at, LETTERS) ? strspn(at, DIGITS) : 0;
         if (!size || (at[size] && (at[size] != ',' || !at[size + 1])))
@@ -84,7 +78,6 @@ static RedisModuleString *check_environment(const char *text, size_t length) {
 }
 
 static RedisModuleString *check_answer_keys(const char *text, size_t length) {
-    (void)length;
     if (!strcmp(text, "text") || !strcmp(text, "digest")) return NULL;
     return RedisModule_CreateStringPrintf(NULL, "qa.answer-keys must be text or digest, got %.64s", text);
 }
@@ -98,7 +91,6 @@ static int loaded; /* 1: the configuration file has been read */
 
 /* CONFIG SET must not turn this setting on, because a hostile primary may replicate a CONFIG SET. */
 static RedisModuleString *check_adopt(const char *text, size_t length) {
-    (void)length;
     if (!strcmp(text, "no") || (!strcmp(text, "yes") && !loaded)) return NULL;
     if (loaded)
         return RedisModule_CreateStringPrintf(
@@ -127,14 +119,10 @@ static TextSetting TEXTS[] = {
 };
 enum { TEXT_COUNT = sizeof TEXTS / sizeof *TEXTS };
 
-static RedisModuleString *get_text(const char *name, void *data) {
-    (void)name;
-    return ((const TextSetting *)data)->shown;
-}
+static RedisModuleString *get_text(const char *name, void *data) { return ((const TextSetting *)data)->shown; }
 
 static int set_text(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
     TextSetting *setting = data;
-    (void)name;
     size_t length;
     const char *text = RedisModule_StringPtrLen(value, &length);
     if ((*error = setting->check(text, length))) return REDISMODULE_ERR;
@@ -177,14 +165,9 @@ char **config_split_command(const char *command, int *count) {
 
 /* ---- Numbers ---- */
 
-static long long get_number(const char *name, void *data) {
-    (void)name;
-    return *((const Setting *)data)->value;
-}
+static long long get_number(const char *name, void *data) { return *((const Setting *)data)->value; }
 
 static int set_number(const char *name, long long value, void *data, RedisModuleString **error) {
-    (void)name;
-    (void)error;
     *((const Setting *)data)->value = value;
     return REDISMODULE_OK;
 }

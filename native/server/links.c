@@ -36,7 +36,6 @@ int link_require(RedisModuleCtx *ctx, const char *command) {
 /* ---- Adding and closing ---- */
 
 static void on_user_changed(uint64_t client_id, void *data) {
-    (void)data;
     unsigned long long id = client_id;
     RedisModule_DictDelC(links, &id, sizeof id, NULL);
 }
@@ -101,7 +100,6 @@ int link_create_user(RedisModuleCtx *ctx) {
 }
 
 int link_on_load(RedisModuleCtx *ctx) {
-    (void)ctx;
     links = RedisModule_CreateDict(NULL);
     return REDISMODULE_OK;
 }

@@ -112,9 +112,7 @@ typedef struct RedisModuleCallReply RedisModuleCallReply;
 typedef struct RedisModuleCommand RedisModuleCommand;
 typedef struct RedisModuleCommandFilter RedisModuleCommandFilter;
 typedef struct RedisModuleCommandFilterCtx RedisModuleCommandFilterCtx;
-typedef struct RedisModuleDefragCtx RedisModuleDefragCtx;
 typedef struct RedisModuleInfoCtx RedisModuleInfoCtx;
-typedef struct RedisModuleKeyOptCtx RedisModuleKeyOptCtx;
 typedef struct RedisModuleUser RedisModuleUser;
 typedef struct RedisModuleServerInfoData RedisModuleServerInfoData;
 typedef struct RedisModuleDict RedisModuleDict;
@@ -126,10 +124,10 @@ typedef struct RedisModuleEvent {
     uint64_t dataver;
 } RedisModuleEvent;
 
-/* The data of an EVENT_CLIENT_CHANGE, and the result of GetClientInfoById (set version to 1 first). */
 #define REDISMODULE_BLOCK_UNBLOCK_DELETED (1 << 0)
 
 #define REDISMODULE_CLIENTINFO_FLAG_TRACKING (1 << 3)
+/* The result of GetClientInfoById; set version to 1 first. */
 typedef struct RedisModuleClientInfo {
     uint64_t version;
     uint64_t flags;
@@ -169,45 +167,24 @@ typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long value
                                                RedisModuleString **error);
 typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *data, RedisModuleString **error);
 
-typedef void *(*RedisModuleTypeLoadFunc)(RedisModuleIO *rdb, int encver);
-typedef void (*RedisModuleTypeSaveFunc)(RedisModuleIO *rdb, void *value);
-typedef void (*RedisModuleTypeRewriteFunc)(RedisModuleIO *aof, RedisModuleString *key, void *value);
-typedef size_t (*RedisModuleTypeMemUsageFunc)(const void *value);
-typedef size_t (*RedisModuleTypeMemUsageFunc2)(RedisModuleKeyOptCtx *ctx, const void *value, size_t sample_size);
-typedef void (*RedisModuleTypeDigestFunc)(RedisModuleDigest *digest, void *value);
-typedef void (*RedisModuleTypeFreeFunc)(void *value);
-typedef int (*RedisModuleTypeAuxLoadFunc)(RedisModuleIO *rdb, int encver, int when);
-typedef void (*RedisModuleTypeAuxSaveFunc)(RedisModuleIO *rdb, int when);
-typedef size_t (*RedisModuleTypeFreeEffortFunc)(RedisModuleString *key, const void *value);
-typedef size_t (*RedisModuleTypeFreeEffortFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
-typedef void (*RedisModuleTypeUnlinkFunc)(RedisModuleString *key, const void *value);
-typedef void (*RedisModuleTypeUnlinkFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
-typedef void *(*RedisModuleTypeCopyFunc)(RedisModuleString *from, RedisModuleString *to, const void *value);
-typedef void *(*RedisModuleTypeCopyFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
-typedef int (*RedisModuleTypeDefragFunc)(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value);
-
-/* The server defines the order of the fields. Unused fields stay NULL. Set version to REDISMODULE_TYPE_METHOD_VERSION.
- */
+/* The server defines the order of the fields. Set version to REDISMODULE_TYPE_METHOD_VERSION. Fields that the module
+ * does not use have the type void *. */
 typedef struct RedisModuleTypeMethods {
     uint64_t version;
-    RedisModuleTypeLoadFunc rdb_load;
-    RedisModuleTypeSaveFunc rdb_save;
-    RedisModuleTypeRewriteFunc aof_rewrite;
-    RedisModuleTypeMemUsageFunc mem_usage;
-    RedisModuleTypeDigestFunc digest;
-    RedisModuleTypeFreeFunc free;
-    RedisModuleTypeAuxLoadFunc aux_load;
-    RedisModuleTypeAuxSaveFunc aux_save;
+    void *(*rdb_load)(RedisModuleIO *rdb, int encver);
+    void (*rdb_save)(RedisModuleIO *rdb, void *value);
+    void (*aof_rewrite)(RedisModuleIO *aof, RedisModuleString *key, void *value);
+    size_t (*mem_usage)(const void *value);
+    void (*digest)(RedisModuleDigest *digest, void *value);
+    void (*free)(void *value);
+    int (*aux_load)(RedisModuleIO *rdb, int encver, int when);
+    void (*aux_save)(RedisModuleIO *rdb, int when);
     int aux_save_triggers;
-    RedisModuleTypeFreeEffortFunc free_effort;
-    RedisModuleTypeUnlinkFunc unlink;
-    RedisModuleTypeCopyFunc copy;
-    RedisModuleTypeDefragFunc defrag;
-    RedisModuleTypeMemUsageFunc2 mem_usage2;
-    RedisModuleTypeFreeEffortFunc2 free_effort2;
-    RedisModuleTypeUnlinkFunc2 unlink2;
-    RedisModuleTypeCopyFunc2 copy2;
-    RedisModuleTypeAuxSaveFunc aux_save2;
+    size_t (*free_effort)(RedisModuleString *key, const void *value);
+    void *unlink;
+    void *(*copy)(RedisModuleString *from, RedisModuleString *to, const void *value);
+    void *defrag, *mem_usage2, *free_effort2, *unlink2, *copy2;
+    void (*aux_save2)(RedisModuleIO *rdb, int when);
 } RedisModuleTypeMethods;
 
 /* The positions of keys in the arguments of a command, and the use of these keys. An entry without begin_search_type
@@ -226,9 +203,7 @@ typedef struct RedisModuleCommandKeySpec {
         } keyword;
     } bs;
     int find_keys_type; /* 0: there is only one key */
-    union {
-        int numbers[3];
-    } fk;
+    int find_keys[3];
 } RedisModuleCommandKeySpec;
 
 /* The sizes of the structures that this header declares. Fields with other structures must be NULL. */
@@ -264,7 +239,6 @@ typedef RedisModuleString Str_;
     X(size_t, MallocSizeString, (Str_ * string))                                                                       \
     /* module and commands */                                                                                          \
     X(void, SetModuleAttribs, (Ctx_ *ctx, const char *name, int version, int api_version))                             \
-    X(int, IsModuleNameBusy, (const char *name))                                                                       \
     X(void, SetModuleOptions, (Ctx_ *ctx, int options))                                                                \
     X(int, CreateCommand,                                                                                              \
       (Ctx_ *ctx, const char *name, RedisModuleCmdFunc handler, const char *flags, int first, int last, int step))     \
@@ -272,7 +246,6 @@ typedef RedisModuleString Str_;
     X(int, SetCommandInfo, (RedisModuleCommand * command, const RedisModuleCommandInfo *info))                         \
     X(int, WrongArity, (Ctx_ *ctx))                                                                                    \
     X(int, IsKeysPositionRequest, (Ctx_ *ctx))                                                                         \
-    X(void, KeyAtPos, (Ctx_ *ctx, int position))                                                                       \
     X(void, KeyAtPosWithFlags, (Ctx_ *ctx, int position, int flags))                                                   \
     X(int *, GetCommandKeysWithFlags, (Ctx_ *ctx, Str_ **argv, int argc, int *count, int **flags))                     \
     X(int, GetContextFlags, (Ctx_ *ctx))                                                                               \
@@ -280,9 +253,7 @@ typedef RedisModuleString Str_;
     X(int, GetClientInfoById, (void *info, uint64_t id))                                                               \
     X(int, GetSelectedDb, (Ctx_ *ctx))                                                                                 \
     X(int, SelectDb, (Ctx_ *ctx, int db))                                                                              \
-    X(void, AutoMemory, (Ctx_ *ctx))                                                                                   \
     X(void, Log, (Ctx_ *ctx, const char *level, const char *format, ...))                                              \
-    X(int, GetServerVersion, (void))                                                                                   \
     /* replies */                                                                                                      \
     X(int, ReplyWithLongLong, (Ctx_ *ctx, long long value))                                                            \
     X(int, ReplyWithError, (Ctx_ *ctx, const char *error))                                                             \
@@ -291,7 +262,6 @@ typedef RedisModuleString Str_;
     X(int, ReplyWithMap, (Ctx_ *ctx, long length))                                                                     \
     X(int, ReplyWithSet, (Ctx_ *ctx, long length))                                                                     \
     X(int, ReplyWithBool, (Ctx_ *ctx, int value))                                                                      \
-    X(int, ReplyWithEmptyArray, (Ctx_ *ctx))                                                                           \
     X(int, ReplyWithNullArray, (Ctx_ *ctx))                                                                            \
     X(void, ReplySetArrayLength, (Ctx_ *ctx, long length))                                                             \
     X(int, ReplyWithStringBuffer, (Ctx_ *ctx, const char *buffer, size_t length))                                      \
@@ -306,19 +276,16 @@ typedef RedisModuleString Str_;
     X(Str_ *, CreateStringFromString, (Ctx_ *ctx, const Str_ *string))                                                 \
     X(Str_ *, CreateStringPrintf, (Ctx_ *ctx, const char *format, ...))                                                \
     X(void, FreeString, (Ctx_ *ctx, Str_ *string))                                                                     \
-    X(void, RetainString, (Ctx_ *ctx, Str_ *string))                                                                   \
     X(Str_ *, HoldString, (Ctx_ *ctx, Str_ *string))                                                                   \
     X(const char *, StringPtrLen, (const Str_ *string, size_t *length))                                                \
     X(int, StringToLongLong, (const Str_ *string, long long *value))                                                   \
     X(int, StringToDouble, (const Str_ *string, double *value))                                                        \
     X(int, StringAppendBuffer, (Ctx_ *ctx, Str_ *string, const char *buffer, size_t length))                           \
-    X(void, TrimStringAllocation, (Str_ *string))                                                                      \
     X(int, StringCompare, (Str_ * a, Str_ * b))                                                                        \
     /* keys */                                                                                                         \
     X(RedisModuleKey *, OpenKey, (Ctx_ *ctx, Str_ *name, int mode))                                                    \
     X(void, CloseKey, (RedisModuleKey * key))                                                                          \
     X(int, KeyType, (RedisModuleKey * key))                                                                            \
-    X(int, DeleteKey, (RedisModuleKey * key))                                                                          \
     X(int, UnlinkKey, (RedisModuleKey * key))                                                                          \
     X(char *, StringDMA, (RedisModuleKey * key, size_t * length, int mode))                                            \
     X(int, HashGet, (RedisModuleKey * key, int flags, ...))                                                            \
@@ -347,17 +314,12 @@ typedef RedisModuleString Str_;
     X(int, IsIOError, (RedisModuleIO * io))                                                                            \
     X(void, SaveUnsigned, (RedisModuleIO * io, uint64_t value))                                                        \
     X(uint64_t, LoadUnsigned, (RedisModuleIO * io))                                                                    \
-    X(void, SaveSigned, (RedisModuleIO * io, int64_t value))                                                           \
-    X(int64_t, LoadSigned, (RedisModuleIO * io))                                                                       \
     X(void, SaveString, (RedisModuleIO * io, Str_ * string))                                                           \
     X(void, SaveStringBuffer, (RedisModuleIO * io, const char *buffer, size_t length))                                 \
     X(Str_ *, LoadString, (RedisModuleIO * io))                                                                        \
     X(char *, LoadStringBuffer, (RedisModuleIO * io, size_t * length))                                                 \
-    X(void, SaveDouble, (RedisModuleIO * io, double value))                                                            \
-    X(double, LoadDouble, (RedisModuleIO * io))                                                                        \
     X(void, EmitAOF, (RedisModuleIO * io, const char *command, const char *format, ...))                               \
     X(void, LogIOError, (RedisModuleIO * io, const char *level, const char *format, ...))                              \
-    X(Ctx_ *, GetContextFromIO, (RedisModuleIO * io))                                                                  \
     X(const Str_ *, GetKeyNameFromIO, (RedisModuleIO * io))                                                            \
     X(void, DigestAddStringBuffer, (RedisModuleDigest * digest, const char *buffer, size_t length))                    \
     X(void, DigestAddLongLong, (RedisModuleDigest * digest, long long value))                                          \
@@ -379,17 +341,11 @@ typedef RedisModuleString Str_;
       (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
        long long timeout_ms))                                                                                          \
     X(int, UnblockClient, (RedisModuleBlockedClient * client, void *data))                                             \
-    X(int, AbortBlock, (RedisModuleBlockedClient * client))                                                            \
-    X(int, IsBlockedReplyRequest, (Ctx_ *ctx))                                                                         \
-    X(int, IsBlockedTimeoutRequest, (Ctx_ *ctx))                                                                       \
     X(void *, GetBlockedClientPrivateData, (Ctx_ *ctx))                                                                \
     X(void, SetDisconnectCallback, (RedisModuleBlockedClient * client, RedisModuleDisconnectFunc callback))            \
-    X(int, BlockedClientDisconnected, (Ctx_ *ctx))                                                                     \
     X(int, BlockedClientMeasureTimeStart, (RedisModuleBlockedClient * client))                                         \
     X(int, BlockedClientMeasureTimeEnd, (RedisModuleBlockedClient * client))                                           \
-    X(Ctx_ *, GetThreadSafeContext, (RedisModuleBlockedClient * client))                                               \
     X(Ctx_ *, GetDetachedThreadSafeContext, (Ctx_ *ctx))                                                               \
-    X(void, FreeThreadSafeContext, (Ctx_ *ctx))                                                                        \
     X(RedisModuleTimerID, CreateTimer, (Ctx_ *ctx, long long period_ms, RedisModuleTimerProc callback, void *data))    \
     X(int, StopTimer, (Ctx_ *ctx, RedisModuleTimerID id, void **data))                                                 \
     X(int, EventLoopAdd, (int fd, int mask, RedisModuleEventLoopFunc callback, void *data))                            \
@@ -443,7 +399,6 @@ typedef RedisModuleString Str_;
     X(char **, GetClusterNodesList, (Ctx_ *ctx, size_t *count))                                                        \
     X(void, FreeClusterNodesList, (char **ids))                                                                        \
     X(const char *, GetMyClusterID, (void))                                                                            \
-    X(size_t, GetClusterSize, (void))
 
 #define REDISMODULE_OPTIONAL_FUNCTIONS(X)                                                                              \
     X(Str_ *, GetClientNameById, (Ctx_ *ctx, uint64_t client_id))                                                      \

@@ -18,7 +18,6 @@ long long activity_cpu_us(pid_t pid) {
     if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &used) < 0) return -1;
     return (long long)used.tv_sec * 1000000 + used.tv_nsec / 1000;
 #else
-    (void)pid;
     return -1;
 #endif
 }

@@ -5,8 +5,6 @@
  * job leaves the queue only when QA_NEXT_Reply writes the reply. So no job is lost if the link closes earlier. The
  * module wakes one link at a time. The woken link wakes the next link if there is another job. A Waiter belongs to its
  * blocked client and exists until QA_NEXT_Free. */
-#include "worker/qa_commands.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -134,8 +132,6 @@ static void reply_jobs(RedisModuleCtx *ctx, JobsCapacity capacity) {
 }
 
 static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
     Waiter *waiter = RedisModule_GetBlockedClientPrivateData(ctx);
     if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->capacity);
     else RedisModule_ReplyWithNullArray(ctx);
@@ -143,19 +139,14 @@ static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
 }
 
 static void QA_NEXT_Free(RedisModuleCtx *ctx, void *data) {
-    (void)ctx;
     remove_waiter(data);
     RedisModule_Free(data);
     wake_next();
 }
 
-static void QA_NEXT_Timeout(RedisModuleCtx *ctx, void *data) {
-    (void)ctx;
-    wake(data, 1);
-}
+static void QA_NEXT_Timeout(RedisModuleCtx *ctx, void *data) { wake(data, 1); }
 
 static void QA_NEXT_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
-    (void)ctx;
     for (Waiter *at = waiters; at; at = at->next)
         if (at->client == client) wake(at, 0);
 }
@@ -284,7 +275,6 @@ static void deliver(const char *sender, const char *payload, size_t length) {
 }
 
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
-    (void)ctx;
     deliver(sender, payload, length);
 }
 

@@ -133,8 +133,6 @@ static void close_output(void) {
 
 /* Reads one small portion of the output, so that a worker that writes much output does not block the server. */
 static void on_output(int fd, void *data, int mask) {
-    (void)data;
-    (void)mask;
     char buffer[4096];
     for (int i = 0; i < READS_PER_EVENT; i++) {
         ssize_t got = read(fd, buffer, sizeof buffer);
@@ -191,7 +189,6 @@ static void schedule_start(RedisModuleCtx *ctx, int was_ready) {
 
 /* Runs in a timer, because ending jobs writes keys. */
 static void on_death(RedisModuleCtx *ctx, void *data) {
-    (void)data;
     death_scheduled = 0;
     token[0] = '\0';
     pid_t pid = info.pid;
@@ -236,8 +233,6 @@ void supervisor_kill(const char *reason, int innocent) {
 }
 
 static void on_control(int fd, void *data, int mask) {
-    (void)data;
-    (void)mask;
     if (!control_user->readable(fd)) supervisor_control_closed();
 }
 
@@ -462,7 +457,6 @@ static void start(RedisModuleCtx *ctx) {
 }
 
 static void on_start(RedisModuleCtx *ctx, void *data) {
-    (void)data;
     if (shutting_down || info.pid) return;
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LOADING) {
         RedisModule_CreateTimer(ctx, TICK_MS, on_start, NULL);
@@ -493,7 +487,6 @@ static void watch_activity(long long now, long long since) {
 }
 
 static void on_tick(RedisModuleCtx *ctx, void *data) {
-    (void)data;
     RedisModule_CreateTimer(ctx, TICK_MS, on_tick, NULL);
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
@@ -558,10 +551,6 @@ int supervisor_backends(RedisModuleString **argv, int argc) {
 }
 
 static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)ctx;
-    (void)event;
-    (void)subevent;
-    (void)data;
     shutting_down = 1;
     kill_group(info.pid);
 }

@@ -1,8 +1,8 @@
 """The C files of `native/` are in rooms. Includes between rooms point one way. No two parts include each other.
 
-A part is a `.c` file with the header of its name. A `.c` file defines everything that its header declares, because
-otherwise a part could call another part without an include. For each rule, a test breaks the rule and checks that it
-fails.
+A part is a `.c` file with the header of its name. A part without a header has only a load function, which `module.c`
+calls. A `.c` file defines everything that its header declares, because otherwise a part could call another part without
+an include. For each rule, a test breaks the rule and checks that it fails.
 """
 
 from __future__ import annotations
@@ -251,7 +251,23 @@ def test_every_file_starts_with_a_comment_and_every_c_file_includes_its_header_f
         for name, text in files.items()
         if (header := part(name) + ".h") in files and name.endswith(".c") and included(text)[0] != header
     ] == []
-    assert {part(name) for name in files if part(name) + ".h" not in files} == {"module"}
+
+
+def exported(text: str) -> list[str]:
+    """Return the functions that a file defines and that are not static."""
+    return re.findall(
+        r"^(?!static|EXPORTED)[A-Za-z]\w*[\w \*]*?[ \*](\w+)\([^;{}]*\) \{", COMMENT.sub("", text), re.MULTILINE
+    )
+
+
+def test_a_part_without_a_header_has_only_a_load_function() -> None:
+    files = sources()
+    loaded = set(re.findall(r"X\((\w+)\)", files["module.c"]))
+    alone = {name: exported(text) for name, text in files.items() if part(name) + ".h" not in files}
+    assert alone.pop("module.c") == []
+    wrong = [name for name, found in alone.items() if len(found) != 1 or not {*found} <= loaded]
+    assert len(alone) > 10 and wrong == []
+    assert exported(files["scripts/ai/dag.c"])[:2] == ["dag_new", "dag_free"]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +278,6 @@ def test_every_file_starts_with_a_comment_and_every_c_file_includes_its_header_f
         ("functions/hook.c", '  #  include "models/blob.h"'),  # a room of the same height
         ("functions/hook.c", '#include "scripts/gears/tombstones.h"'),  # the scripts wing
         ("models/blob.c", '#include "module.h"'),  # a header that does not exist
-        ("scripts/ai/dag.c", '#include "info.h"'),  # a file at the top
         ("worker/supervisor.c", '#include "jobs.h"'),  # a file without the name of its room
         ("corpus/stored_index.c", '#include "index/structure.h"'),  # the library's private header
         ("models/blob.c", '#include "index/index.h"'),  # the library, from a room that may not include it

@@ -1,7 +1,5 @@
 /* AI.CONFIG. A change applies to all clients of this shard until the server ends. Only administrators may change
  * settings. */
-#include "scripts/ai/cmd_ai_config.h"
-
 #include <stdio.h>
 
 #include "server/args.h"

@@ -1,8 +1,5 @@
-/* AI.DAGEXECUTE and AI.DAGEXECUTE_RO. The removed commands AI.DAGRUN and AI.DAGRUN_RO reply with the command to use
- * instead. Parsing resolves all names. A DAG without a step needs no worker and gets its reply at once. Any other DAG
+/* AI.DAGEXECUTE and AI.DAGEXECUTE_RO. A DAG without a step needs no worker and gets its reply at once. Any other DAG
  * becomes a job. */
-#include "scripts/ai/cmd_dag.h"
-
 #include "scripts/ai/dag_parse.h"
 #include "server/caller.h"
 #include "server/commands.h"
@@ -88,15 +85,11 @@ static int AI_DAGEXECUTE_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 }
 
 static int AI_DAGRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN is left out: use AI.DAGEXECUTE with LOAD, PERSIST or ROUTING "
                                            "and AI.MODELEXECUTE, AI.SCRIPTEXECUTE inside it");
 }
 
 static int AI_DAGRUN_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN_RO is left out: use AI.DAGEXECUTE_RO with LOAD or ROUTING "
                                            "and AI.MODELEXECUTE inside it");
 }

@@ -1,7 +1,5 @@
 /* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. The job reads its input tensors from their keys at the time of
  * the call. At the end of the job, the main thread writes the outputs and replicates each as a tensor. */
-#include "scripts/ai/cmd_modelrun.h"
-
 #include "jobs/jobs.h"
 #include "models/model.h"
 #include "scripts/ai/run_args.h"
@@ -118,7 +116,6 @@ static const char *finish_run(RedisModuleCtx *ctx, void *data, const JobResult *
 }
 
 static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)data;
     if (job_timed_out(result)) RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
     else job_default_reply(ctx, result);
 }

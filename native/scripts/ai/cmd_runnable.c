@@ -1,6 +1,4 @@
 /* AI.INFO, AI._MODELSCAN, AI._SCRIPTSCAN: the models and scripts of this shard. */
-#include "scripts/ai/cmd_runnable.h"
-
 #include <string.h>
 
 #include "models/model.h"
@@ -43,12 +41,10 @@ static int scan(RedisModuleCtx *ctx, int argc, const RunnableClass *class, Redis
 }
 
 static int AI_MODELSCAN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     return scan(ctx, argc, &model_class, model_key_type());
 }
 
 static int AI_SCRIPTSCAN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     return scan(ctx, argc, &script_class, script_key_type());
 }
 

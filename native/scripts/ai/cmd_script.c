@@ -1,9 +1,6 @@
 /* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET and AI.SCRIPTDEL for clients. QA.SCRIPTREF and QA.SCRIPT for the worker.
  *
- * Storing a script is a job: the worker compiles the source before the module writes the key. The job owns the script
- * until the key is written. */
-#include "scripts/ai/cmd_script.h"
-
+ * Storing a script is a job: the worker compiles the source before the module writes the key. */
 #include "jobs/jobs.h"
 #include "scripts/ai/script.h"
 #include "scripts/ai/script_args.h"

@@ -1,6 +1,4 @@
 /* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Their inputs and outputs are keys. */
-#include "scripts/ai/cmd_scriptrun.h"
-
 #include "scripts/ai/dag.h"
 #include "scripts/ai/script.h"
 #include "scripts/ai/tensor_type.h"

@@ -1,6 +1,4 @@
 /* AI.TENSORSET and AI.TENSORGET, without the worker. */
-#include "scripts/ai/cmd_tensor.h"
-
 #include "scripts/ai/tensor_args.h"
 #include "scripts/ai/tensor_type.h"
 #include "server/commands.h"

@@ -57,7 +57,6 @@ void script_store(RedisModuleCtx *ctx, RedisModuleString *name, Script *script) 
 }
 
 static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
-    (void)type;
     if (!strcmp(event, "rename_to")) runnable_renamed(ctx, script_module_type, name);
     return REDISMODULE_OK;
 }
@@ -134,7 +133,6 @@ static void script_digest(RedisModuleDigest *digest, void *value) {
 
 /* A copy has its own ref and statistics. */
 static void *script_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
-    (void)from;
     const Script *script = value;
     Script *copy = script_new(script->run.device);
     text_set(&copy->run.tag, script->run.tag.data, script->run.tag.length);

@@ -90,7 +90,6 @@ static void tensor_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *
 static size_t tensor_mem_usage(const void *value) { return RedisModule_MallocSize((void *)value); }
 
 static size_t tensor_free_effort(RedisModuleString *key, const void *value) {
-    (void)key;
     return 1 + ((const Tensor *)value)->size / 4096; /* the number of pages to free */
 }
 
@@ -103,8 +102,6 @@ static void tensor_digest(RedisModuleDigest *digest, void *value) {
 }
 
 static void *tensor_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
-    (void)from;
-    (void)to;
     return tensor_retain((Tensor *)value);
 }
 

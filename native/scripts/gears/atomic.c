@@ -1,11 +1,11 @@
-/* In an atomic block, the server serves commands from the control socket before it replies to QA.ATOMIC. The block ends
- * when the worker sends END, when the lease ends, or when the socket closes. The socket is non-blocking, and waits for
- * the socket end with the lease at the latest.
+/* QA.ATOMIC: during a short lease, the server serves only the commands that the worker sends over the control socket.
+ * The block ends when the worker sends END, when the lease ends, or when the socket closes.
+ *
+ * This is the only place where the server's main thread waits for the worker: in poll(), until the end of the lease at
+ * the latest. The supervisor owns the control socket, which is non-blocking.
  *
  * `buffer` contains the bytes of an incomplete command. The worker may send commands after its lease has ended.
  * read_stray answers each of these with an error, so that each request gets a reply. */
-#include "scripts/gears/atomic.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,5 @@
-/* RG.* commands that run functions or ask about executions become jobs (`script`, `command`) for the worker. The module
- * answers the other RG.* commands at once. A job owns its Script or Call. */
-#include "scripts/gears/cmd_rg.h"
-
+/* The RG.* commands that run scripts, ask about executions and describe the cluster. Commands that the worker must
+ * answer become jobs (`script`, `command`). */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -209,7 +207,6 @@ static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* Reports the worker's resident memory. RedisGears reports the memory of its allocator. */
 static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, 6);
     pair_number(ctx, "TotalAllocated", beat_peak_rss_bytes());
@@ -220,7 +217,6 @@ static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
 
 /* Does nothing, because the server always has the current topology. */
 static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.refreshcluster")) return REDISMODULE_OK;
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
@@ -270,7 +266,6 @@ static int reply_node(RedisModuleCtx *ctx, RedisModuleCallReply *slots, const ch
 }
 
 static int RG_INFOCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER))
         return RedisModule_ReplyWithCString(ctx, "no cluster mode");
@@ -299,7 +294,6 @@ static int RG_INFOCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 }
 
 static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, 1);
     RedisModule_ReplyWithArray(ctx, 2);
@@ -309,7 +303,6 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* Replies with the server's state of the other nodes, and does not contact them. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.networktest")) return REDISMODULE_OK;
     size_t count = 0;
@@ -345,7 +338,6 @@ static int RG_LEFTOUT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
         {"rg.pyfreeinterpreter",
          "ERR RG.PYFREEINTERPRETER is left out: the interpreter is a process of its own, end it to have a fresh one"},
     };
-    (void)argc;
     for (size_t i = 0; i < sizeof INSTEAD / sizeof *INSTEAD; i++)
         if (arg_is(argv[0], INSTEAD[i].name)) return RedisModule_ReplyWithError(ctx, INSTEAD[i].error);
     return RedisModule_ReplyWithError(ctx, "ERR this command is left out");

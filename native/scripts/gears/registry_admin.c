@@ -7,8 +7,6 @@
  * resume has a number. The order with the greatest number is valid. The workers compare the registrations of their
  * shards. If a shard has missed a change, its worker sends QA.UNREGISTER or QA.PAUSE, which are replicated and written
  * to the AOF. */
-#include "scripts/gears/registry_admin.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -174,7 +172,6 @@ static int parse_change(Change *change, const char *text, size_t length) {
  * later. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
-    (void)sender;
     if (!length || !memchr(VERBS, *payload, sizeof VERBS) || !server_is_active_primary(ctx)) return;
     Change *change = RedisModule_Alloc(sizeof *change);
     change->verb = (Verb)*payload;
@@ -224,7 +221,6 @@ static int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleSt
 }
 
 static int RG_CLEARREGISTRATIONSSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.clearregistrationsstats")) return REDISMODULE_OK;
     registry_clear_stats();

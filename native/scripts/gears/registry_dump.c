@@ -1,6 +1,4 @@
-/* The fields have the same names as in RedisGears. */
-#include "scripts/gears/registry_dump.h"
-
+/* RG.DUMPREGISTRATIONS: shows registrations and their counters, with the names of RedisGears. */
 #include "functions/registry.h"
 #include "scripts/gears/stream.h"
 #include "server/commands.h"
@@ -45,7 +43,6 @@ static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {
 }
 
 static int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, (long)registry_registrations());
     for (Registration *at = registry_first(); at; at = at->next) {

@@ -80,7 +80,6 @@ static void announce(Registration *registration, RedisModuleString *key) {
 }
 
 static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
-    (void)type;
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx))
@@ -95,9 +94,6 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
 static const JobClass PROMOTED = {.kind = "promoted"};
 
 static void on_role(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)ctx;
-    (void)event;
-    (void)data;
     if (subevent == REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER) jobs_notify(&PROMOTED, NULL);
 }
 
