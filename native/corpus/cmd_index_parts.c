@@ -118,7 +118,7 @@ static int QA_INDEX_ADD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     Index *index = opened.stored->index;
     Watched *watched = watched_begin(ctx, argv[1]);
     document_comes(watched, index, &part);
-    IndexStatus status = index_add_packed(opened.pending, part.sentences, part.sentences_length, &part.packed);
+    IndexStatus status = index_add(opened.pending, part.sentences, part.sentences_length, part.packed.sentences);
     if (status != INDEX_OK) index_abort(opened.pending);
     watched_end(watched, index);
     stored_index_changed(opened.stored);

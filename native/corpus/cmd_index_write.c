@@ -21,7 +21,7 @@ static IndexStatus put_document(Index *index, const Document *document, long lon
     IndexStatus status = index_begin(index, document->id, document->id_length, document->fields,
                                      document->fields_length, &pending);
     if (status != INDEX_OK) return status;
-    status = index_add_packed(pending, document->sentences, document->sentences_length, &document->packed);
+    status = index_add(pending, document->sentences, document->sentences_length, document->packed.sentences);
     if (status == INDEX_OK) {
         status = index_commit(pending);
         if (status != INDEX_EXISTS) return status;

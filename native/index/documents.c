@@ -8,6 +8,7 @@
 #include "index/names.h"
 #include "index/postings.h"
 #include "index/runs.h"
+#include "index/sentences.h"
 #include "index/table.h"
 #include "index/vectors.h"
 
@@ -269,58 +270,46 @@ static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     return true;
 }
 
-static bool sentences_valid(const IndexSentence *sentences, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        for (uint32_t j = 0; j < sentences[i].count; j++) {
-            const IndexPosting *posting = &sentences[i].postings[j];
-            if (!posting->frequency || !posting->term_length || posting->term_length > INDEX_MAX_TERM) return false;
-        }
-    return true;
-}
-
-static IndexStatus add_sentences(IndexPending *pending, const IndexSentence *sentences, size_t count, uint64_t id) {
+/* False: the index is full. */
+static bool add_sentences(IndexPending *pending, const uint8_t *at, const uint8_t *end, uint64_t id) {
     Index *index = pending->index;
-    uint32_t terms[GROUP_TERMS];
+    uint32_t terms[GROUP_TERMS], length, count, frequency, bytes;
     unsigned in_group = 0;
-    for (size_t i = 0; i < count; i++, id++) {
-        for (uint32_t j = 0; j < sentences[i].count; j++) {
-            const IndexPosting *posting = &sentences[i].postings[j];
+    for (; at < end; id++) {
+        at = packed_number(packed_number(at, end, &length), end, &count);
+        for (; count; count--, at += bytes) {
             bool is_new;
-            uint32_t term = dictionary_add(index, posting->term, posting->term_length, &is_new);
-            if (term == NO_ITEM || postings_count(entry_at(index, term)) == UINT32_MAX) return INDEX_FULL;
-            if (!postings_append(index, entry_at(index, term), id, code_of(posting->frequency, sentences[i].length)))
-                return INDEX_INVALID; /* a sentence has a term twice */
+            at = packed_number(packed_number(at, end, &frequency), end, &bytes);
+            uint32_t term = dictionary_add(index, at, bytes, &is_new);
+            if (term == NO_ITEM || postings_count(entry_at(index, term)) == UINT32_MAX) return false;
+            postings_append(index, entry_at(index, term), id, code_of(frequency, length));
             index->postings++;
             pending->postings++;
             if (in_group == GROUP_TERMS) {
-                if (!add_group(pending, terms, in_group)) return INDEX_FULL;
+                if (!add_group(pending, terms, in_group)) return false;
                 in_group = 0;
             }
             terms[in_group++] = term;
         }
-        pending->document->terms += sentences[i].length;
+        pending->document->terms += length;
     }
-    return add_group(pending, terms, in_group) ? INDEX_OK : INDEX_FULL;
+    return add_group(pending, terms, in_group);
 }
 
-IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count) {
+IndexStatus index_add(IndexPending *pending, const void *bytes, size_t length, size_t count) {
     Index *index = pending->index;
     Document *document = pending->document;
     if (pending->refused) return INDEX_INVALID;
     if (!count) return INDEX_OK;
     uint64_t first = index->next_id;
-    IndexStatus status = INDEX_FULL;
-    if (!sentences_valid(sentences, count)) {
-        status = INDEX_INVALID;
-    } else if (count < UINT32_MAX - document->sentences && first <= MAX_ID && count <= MAX_ID - first) {
-        runs_append(index, first, (uint32_t)count, pending->number, document->sentences + 1);
-        index->next_id += count;
-        document->sentences += (uint32_t)count;
-        document->span = index->next_id - 1 - document->head;
-        status = add_sentences(pending, sentences, count, first);
-    }
-    pending->refused = status != INDEX_OK;
-    return status;
+    pending->refused = true;
+    if (count >= UINT32_MAX - document->sentences || first > MAX_ID || count > MAX_ID - first) return INDEX_FULL;
+    runs_append(index, first, (uint32_t)count, pending->number, document->sentences + 1);
+    index->next_id += count;
+    document->sentences += (uint32_t)count;
+    document->span = index->next_id - 1 - document->head;
+    pending->refused = !add_sentences(pending, bytes, (const uint8_t *)bytes + length, first);
+    return pending->refused ? INDEX_FULL : INDEX_OK;
 }
 
 IndexStatus index_commit(IndexPending *pending) {

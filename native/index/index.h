@@ -112,39 +112,23 @@ void index_free(Index *index);
 
 /* ---- Writing ---- */
 
-typedef struct IndexPosting {
-    const void *term;
-    uint32_t term_length;
-    uint32_t frequency; /* at least 1 */
-} IndexPosting;
-
-/* The terms of a sentence are distinct. */
-typedef struct IndexSentence {
-    const IndexPosting *postings;
-    uint32_t count;
-    uint32_t length; /* in terms, with repetitions */
-} IndexSentence;
-
 /* Opens a document and assigns its place in the order of documents. Searches do not find the document before its
  * commit. Several documents may be open, even with the same id. fields.c has the format of `fields`; NULL, 0: no
  * fields. */
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
                         IndexPending **pending);
-/* Appends sentences. If the call fails, the caller can only abort the document. */
-IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count);
-
 /* The result of index_packed_check(). */
 typedef struct IndexPacked {
     size_t sentences;
-    uint32_t most_terms; /* the largest number of distinct terms of a sentence */
     const char *problem; /* of invalid bytes, at `offset` */
     size_t offset;
 } IndexPacked;
 
 /* Checks sentences in the format of sentences.c. False: the sentences are invalid. */
 bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed);
-/* Appends sentences that index_packed_check() has accepted. */
-IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed);
+/* Appends `count` sentences that index_packed_check() has accepted. If the call fails, the caller can only abort the
+ * document. */
+IndexStatus index_add(IndexPending *pending, const void *bytes, size_t length, size_t count);
 /* True: index_begin() accepts these fields. */
 bool index_fields_valid(const void *bytes, size_t length);
 

@@ -1,4 +1,4 @@
-/* Reads the sentences of a document in the binary form of commands. Checks all sentences before it adds any.
+/* Checks the sentences of a document in the binary form of commands.
  *
  *     sentences: one after the other, to the end of the bytes
  *     sentence:  number of terms, with repetitions; number of distinct terms; these terms, in the order of their bytes
@@ -10,8 +10,7 @@
  * the limit of load.c. */
 #include "index/sentences.h"
 
-#include "index/documents.h"
-#include "index/memory.h"
+#include <string.h>
 
 static bool fail(IndexPacked *packed, const char *problem, size_t offset) {
     packed->problem = problem;
@@ -76,50 +75,9 @@ bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed) {
         here = at;
         if (!(at = packed_number(at, end, &count)) || count > INDEX_MAX_LENGTH)
             return fail(packed, "a sentence must have 0 to 65535 distinct terms", (size_t)(here - start));
-        if (count > packed->most_terms) packed->most_terms = count;
         Term term = {0};
         for (; count; count--)
             if (!(at = check_term(start, at, end, &term, packed))) return false;
     }
     return true;
-}
-
-enum { BATCH_SENTENCES = 256, BATCH_POSTINGS = 2048 };
-
-typedef struct Batch {
-    IndexSentence sentences[BATCH_SENTENCES];
-    size_t count, used; /* the numbers of sentences and postings */
-    IndexPosting postings[];
-} Batch;
-
-static IndexStatus add_batch(IndexPending *pending, Batch *batch) {
-    IndexStatus status = index_add(pending, batch->sentences, batch->count);
-    batch->count = batch->used = 0;
-    return status;
-}
-
-/* Adds many sentences in each call of index_add(), which makes the forward list shorter. */
-IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed) {
-    Index *index = pending->index;
-    size_t room = packed->most_terms > BATCH_POSTINGS ? packed->most_terms : BATCH_POSTINGS;
-    size_t batch_bytes = sizeof(Batch) + room * sizeof(IndexPosting);
-    Batch *batch = memory_alloc(index, batch_bytes);
-    batch->count = batch->used = 0;
-    const uint8_t *at = bytes, *end = at + length;
-    IndexStatus status = INDEX_OK;
-    while (at < end && status == INDEX_OK) {
-        uint32_t terms, count;
-        at = packed_number(packed_number(at, end, &terms), end, &count);
-        if (batch->count == BATCH_SENTENCES || count > room - batch->used) status = add_batch(pending, batch);
-        batch->sentences[batch->count++] = (IndexSentence){batch->postings + batch->used, count, terms};
-        for (; count; count--) {
-            IndexPosting *posting = &batch->postings[batch->used++];
-            at = packed_number(packed_number(at, end, &posting->frequency), end, &posting->term_length);
-            posting->term = at;
-            at += posting->term_length;
-        }
-    }
-    if (status == INDEX_OK) status = add_batch(pending, batch);
-    memory_free(index, batch, batch_bytes);
-    return status;
 }

@@ -17,6 +17,7 @@
 
 enum { DIMS = 384, PASSAGE = 5 };
 enum { VOCABULARY = 600000, QUESTIONS = 2000, MAX_TERMS = 24, KEPT = 4096 };
+enum { SENTENCE_BYTES = 3 + MAX_TERMS * 18 };
 
 static uint64_t state = 88172645463325252ULL;
 static uint64_t next(void) {
@@ -69,21 +70,30 @@ typedef struct Sentence {
 } Sentence;
 static Sentence kept[KEPT];
 
-static unsigned draw_sentence(IndexPosting *postings, Sentence *sentence) {
-    unsigned length = 3 + (unsigned)(-log(1 - uniform()) * 5.6), count = 0;
+/* Draws a sentence and packs it. Returns the end of its bytes. */
+static uint8_t *draw_sentence(uint8_t *at, Sentence *sentence) {
+    unsigned length = 3 + (unsigned)(-log(1 - uniform()) * 5.6), count = 0, frequencies[MAX_TERMS];
     if (length > MAX_TERMS) length = MAX_TERMS;
     for (unsigned i = 0; i < length; i++) {
         unsigned term = draw(), j = 0;
         while (j < count && sentence->terms[j] != term) j++;
         if (j < count) {
-            postings[j].frequency++;
+            frequencies[j]++;
             continue;
         }
         sentence->terms[count] = term;
-        postings[count++] = (IndexPosting){names[term], (uint32_t)strlen(names[term]), 1};
+        frequencies[count++] = 1;
     }
     sentence->count = count;
-    return length;
+    *at++ = (uint8_t)length;
+    *at++ = (uint8_t)count;
+    for (unsigned i = 0; i < count; i++) {
+        const char *name = names[sentence->terms[i]];
+        *at++ = (uint8_t)frequencies[i];
+        *at++ = (uint8_t)strlen(name);
+        at = (uint8_t *)stpcpy((char *)at, name);
+    }
+    return at;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -188,21 +198,20 @@ static double timed(double start) {
 }
 
 static void add_document(Index *index, unsigned number, unsigned sentences, bool keep, double *adding) {
-    static IndexPosting postings[1000][MAX_TERMS];
-    static IndexSentence rows[1000];
+    static uint8_t packed[1000 * SENTENCE_BYTES];
+    uint8_t *end = packed;
     char id[32];
     Sentence scratch;
     for (unsigned i = 0; i < sentences; i++) {
         Sentence *sentence = keep && next() % 64 == 0 ? &kept[next() % KEPT] : &scratch;
-        unsigned length = draw_sentence(postings[i], sentence);
-        rows[i] = (IndexSentence){postings[i], sentence->count, length};
+        end = draw_sentence(end, sentence);
     }
     int length = snprintf(id, sizeof id, "document-%u", number);
     uint8_t fields[] = {1, 0, 4, 'y', 'e', 'a', 'r', 1, 0, 'n', 0, 0, 0, 0, 0, 0, (uint8_t)(number % 10), 64};
     IndexPending *pending;
     double start = now_us();
     IndexStatus status = index_begin(index, id, (size_t)length, fields, sizeof fields, &pending);
-    if (status == INDEX_OK) status = index_add(pending, rows, sentences);
+    if (status == INDEX_OK) status = index_add(pending, packed, (size_t)(end - packed), sentences);
     if (status == INDEX_OK) status = index_commit(pending);
     if (status != INDEX_OK) exit(1);
     *adding += timed(start);
@@ -221,8 +230,8 @@ int main(int argc, char **argv) {
     double adding = 0;
     make_vocabulary();
     for (unsigned i = 0; i < KEPT; i++) {
-        IndexPosting postings[MAX_TERMS];
-        draw_sentence(postings, &kept[i]);
+        uint8_t packed[SENTENCE_BYTES];
+        draw_sentence(packed, &kept[i]);
     }
     unsigned documents = sentences / each;
     for (unsigned i = 0; i < documents; i++) add_document(index, i, each, true, &adding);

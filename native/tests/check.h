@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+__attribute__((unused)) static unsigned long round_number; /* of tests that run in rounds */
+
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            fprintf(stderr, "%s:%d: %s (round %lu)\n", __FILE__, __LINE__, #condition, round_number);                  \
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)

@@ -1,26 +1,17 @@
 /* Tests of parts of the index: codes, blocks, postings with ids of every size, tables, runs. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "index/blocks.h"
 #include "index/codes.h"
 #include "index/dictionary.h"
-#include "index/memory.h"
 #include "index/postings.h"
 #include "index/runs.h"
 #include "index/table.h"
 
-#include "tests/check.h"
-
-static const uint64_t KEY[2] = {1, 2};
-static uint64_t state = 1;
-static uint64_t next(void) { return mix(state += 0x9e3779b97f4a7c15ULL); }
-
-static Index *new_index(void) { return index_new((IndexAllocator){malloc, free}, KEY); }
+#include "tests/index_check.h"
 
 static void test_codes(void) {
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     for (uint32_t length = 1; length < 3000; length++)
         for (uint32_t frequency = 1; frequency < 12; frequency++) {
             double weight = frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * length / 15));
@@ -33,7 +24,7 @@ static void test_codes(void) {
 }
 
 static void test_blocks_of_every_width(void) {
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     for (unsigned width = 0; width <= 32; width++)
         for (unsigned count = 1; count <= BLOCK_POSTINGS; count++) {
             uint64_t ids[BLOCK_POSTINGS], id = next() >> 20;
@@ -63,7 +54,7 @@ static void test_postings(uint64_t leap) {
     enum { COUNT = 1500 };
     static uint64_t ids[COUNT];
     static uint8_t codes[COUNT];
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     bool is_new;
     uint32_t term = dictionary_add(index, "term", 4, &is_new);
     Entry *entry = entry_at(index, term);
@@ -106,7 +97,7 @@ static void test_postings(uint64_t leap) {
 
 static void test_dictionary_grows_shrinks_and_reuses(void) {
     enum { TERMS = 30000 };
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     size_t empty = index->memory, full = 0;
     for (int round = 0; round < 3; round++) {
         char text[300];
@@ -148,7 +139,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
 
 /* A table of equal hashes is slow. But it contains all items, and it stops splitting segments. */
 static void test_equal_hashes(void) {
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     Table table;
     table_init(index, &table, same_hash, no_fetch);
     for (uint32_t i = 0; i < 800; i++) table_insert(index, &table, 42, i);
@@ -163,7 +154,7 @@ static void test_equal_hashes(void) {
 static void test_runs(void) {
     enum { IDS = 6000 };
     static uint32_t owner[IDS], first_of[IDS];
-    Index *index = new_index();
+    Index *index = index_new(ALLOCATOR, KEY);
     memset(owner, 0xff, sizeof owner);
     uint32_t id = 0;
     for (uint32_t document = 0; id < IDS - 20; document++) {

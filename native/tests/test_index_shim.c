@@ -3,8 +3,6 @@
 #include "index/dot.h"
 #include "index/index.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/check.h"
@@ -23,26 +21,10 @@ EXPORT int shim_begin(Index *index, const char *id, size_t length, const char *f
     return (int)index_begin(index, id, length, fields, fields_length, pending);
 }
 
-/* Sentences: u32 length, u32 number of terms; a term: u32 frequency, u32 length, bytes. */
-EXPORT int shim_add(IndexPending *pending, const uint8_t *bytes, size_t count) {
-    IndexSentence *sentences = calloc(count + 1, sizeof *sentences);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t head[2];
-        memcpy(head, bytes, sizeof head);
-        bytes += sizeof head;
-        IndexPosting *postings = calloc(head[1] + 1, sizeof *postings);
-        for (uint32_t j = 0; j < head[1]; j++) {
-            memcpy(&postings[j].frequency, bytes, 4);
-            memcpy(&postings[j].term_length, bytes + 4, 4);
-            postings[j].term = bytes + 8;
-            bytes += 8 + postings[j].term_length;
-        }
-        sentences[i] = (IndexSentence){postings, head[1], head[0]};
-    }
-    int status = (int)index_add(pending, sentences, count);
-    for (size_t i = 0; i < count; i++) free((void *)sentences[i].postings);
-    free(sentences);
-    return status;
+EXPORT int shim_add(IndexPending *pending, const uint8_t *bytes, size_t length) {
+    IndexPacked packed;
+    if (!index_packed_check(bytes, length, &packed)) return INDEX_INVALID;
+    return (int)index_add(pending, bytes, length, packed.sentences);
 }
 
 EXPORT void shim_keep_open(IndexPending *pending) { index_keep_open(pending); }
@@ -58,47 +40,13 @@ EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) 
 }
 EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
 
-/* Terms: u64 frequency, u32 length, bytes. */
-static void parse_terms(IndexTerm *parsed, const uint8_t *terms, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t length;
-        memcpy(&parsed[i].frequency, terms, 8);
-        memcpy(&length, terms + 8, 4);
-        parsed[i].bytes = terms + 12;
-        parsed[i].length = length;
-        terms += 12 + length;
-    }
-}
-
-/* Copies ids to `ids`, 64 bytes each. Returns the number of hits, or a negative error code. */
-EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
-                     const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
-                     uint64_t *frequencies, uint64_t totals[2]) {
-    IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
-    IndexHit *hits = calloc(k + 1, sizeof *hits);
-    parse_terms(parsed, terms, count);
-    IndexQuery query = {
-        .terms = parsed, .count = count, .k = k, .global = global != 0, .sentences = sentences, .filter = filter};
-    IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
-    IndexStatus status = index_rank(index, &query, &ranking);
-    for (size_t i = 0; status == INDEX_OK && i < ranking.count; i++) {
-        memset(ids + i * 64, 0, 64);
-        memcpy(ids + i * 64, hits[i].document, hits[i].document_length < 64 ? hits[i].document_length : 63);
-        numbers[i] = hits[i].sentence;
-        scores[i] = hits[i].score;
-    }
-    free(hits);
-    totals[0] = ranking.sentences;
-    totals[1] = ranking.terms;
-    return status == INDEX_OK ? (int)ranking.count : -(int)status;
-}
-
 EXPORT int shim_embed(Index *index, const char *id, size_t length, const uint8_t *digest, uint32_t dims, uint32_t done,
                       uint32_t total, const uint8_t *passages, size_t bytes, char *problem) {
     IndexEmbedding embedding = {digest, dims, done, total, passages, bytes};
     return (int)index_embed(index, id, length, &embedding, problem);
 }
 
+/* `packed`: f32 scale, then a byte for each dimension. `numbers`: weight, missing, the maximum of bytes to scan. */
 static IndexVector parse_vector(const uint8_t *digest, const uint8_t *packed, uint32_t dims, const double numbers[3]) {
     IndexVector vector = {.digest = digest,
                           .values = (const int8_t *)packed + 4,
@@ -110,37 +58,53 @@ static IndexVector parse_vector(const uint8_t *digest, const uint8_t *packed, ui
     return vector;
 }
 
-/* `vector`: f32 scale, then a byte for each dimension. `numbers`: weight, missing, the maximum of bytes to scan. Writes
- * for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage. */
-EXPORT int shim_rank_by_both(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
-                             const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,
-                             const double numbers[3], int distinct, char *ids, double *scores, uint32_t *places,
-                             double *weights) {
+/* Reads `count` numbers of 64 bits, and then a text after its length of 32 bits. Returns the end. */
+static const uint8_t *parse(const uint8_t *at, uint64_t *numbers, size_t count, const void **text, size_t *length) {
+    uint32_t bytes;
+    memcpy(numbers, at, 8 * count);
+    memcpy(&bytes, at + 8 * count, 4);
+    *text = at + 8 * count + 4;
+    *length = bytes;
+    return (const uint8_t *)*text + bytes;
+}
+
+static void copy_id(char *ids, size_t number, const void *id, size_t length) {
+    memset(ids + number * 64, 0, 64);
+    memcpy(ids + number * 64, id, length < 64 ? length : 63);
+}
+
+/* Terms: u64 frequency, u32 length, bytes. `packed` is NULL without a vector. Copies ids to `ids`, 64 bytes each.
+ * Writes for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage.
+ * Returns the number of hits, or a negative error code. */
+EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
+                     const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,
+                     const double numbers[3], int distinct, char *ids, double *scores, uint32_t *places,
+                     double *weights, uint64_t *frequencies, uint64_t totals[2]) {
     IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
-    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexHit *hits = calloc(k + 1, sizeof *hits);
-    parse_terms(parsed, terms, count);
-    IndexVector vector = parse_vector(digest, packed, dims, numbers);
+    for (size_t i = 0; i < count; i++)
+        terms = parse(terms, &parsed[i].frequency, 1, &parsed[i].bytes, &parsed[i].length);
+    IndexVector vector;
+    if (packed) vector = parse_vector(digest, packed, dims, numbers);
     IndexQuery query = {.terms = parsed,
                         .count = count,
                         .k = k,
                         .global = global != 0,
                         .sentences = sentences,
                         .filter = filter,
-                        .vector = &vector,
+                        .vector = packed ? &vector : NULL,
                         .distinct = distinct != 0};
     IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
     IndexStatus status = index_rank(index, &query, &ranking);
     for (size_t i = 0; status == INDEX_OK && i < ranking.count; i++) {
         const IndexHit *hit = &hits[i];
-        memset(ids + i * 64, 0, 64);
-        memcpy(ids + i * 64, hit->document, hit->document_length < 64 ? hit->document_length : 63);
-        double values[3] = {hit->score, hit->total, hit->cosine};
-        uint32_t numbers_of[3] = {hit->sentence, hit->passage, hit->passage_sentences};
-        memcpy(scores + 3 * i, values, sizeof values);
-        memcpy(places + 3 * i, numbers_of, sizeof numbers_of);
+        copy_id(ids, i, hit->document, hit->document_length);
+        memcpy(scores + 3 * i, (double[]){hit->score, hit->total, hit->cosine}, 3 * sizeof *scores);
+        memcpy(places + 3 * i, (uint32_t[]){hit->sentence, hit->passage, hit->passage_sentences}, 3 * sizeof *places);
     }
     free(hits);
+    totals[0] = ranking.sentences;
+    totals[1] = ranking.terms;
     return status == INDEX_OK ? (int)ranking.count : -(int)status;
 }
 
@@ -154,10 +118,7 @@ EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filte
                         char *ids) {
     IndexDocument *documents = calloc(count + 1, sizeof *documents);
     size_t found = index_list(index, cursor, filter, steps, documents, count);
-    for (size_t i = 0; i < found; i++) {
-        memset(ids + i * 64, 0, 64);
-        memcpy(ids + i * 64, documents[i].id, documents[i].id_length);
-    }
+    for (size_t i = 0; i < found; i++) copy_id(ids, i, documents[i].id, documents[i].id_length);
     free(documents);
     return found;
 }
@@ -244,23 +205,12 @@ EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, dou
     IndexWatchedTerm parsed[INDEX_MAX_QUESTION_TERMS];
     IndexWatchedDocument *found = calloc(document_count + 1, sizeof *found);
     for (size_t i = 0; i < term_count; i++) {
-        uint32_t length;
-        memcpy(&parsed[i].frequency, terms, 8);
-        memcpy(&parsed[i].fewest, terms + 8, 8);
-        memcpy(&parsed[i].most, terms + 16, 8);
-        memcpy(&length, terms + 24, 4);
-        parsed[i].bytes = terms + 28;
-        parsed[i].length = length;
-        terms += 28 + length;
+        uint64_t three[3];
+        terms = parse(terms, three, 3, &parsed[i].bytes, &parsed[i].length);
+        parsed[i].frequency = three[0], parsed[i].fewest = three[1], parsed[i].most = three[2];
     }
-    for (size_t i = 0; i < document_count; i++) {
-        uint32_t length;
-        memcpy(&found[i].place, documents, 8);
-        memcpy(&length, documents + 8, 4);
-        found[i].id = documents + 12;
-        found[i].length = length;
-        documents += 12 + length;
-    }
+    for (size_t i = 0; i < document_count; i++)
+        documents = parse(documents, &found[i].place, 1, &found[i].id, &found[i].length);
     IndexWatched question = {.name = name,
                              .name_length = strlen(name),
                              .terms = parsed,

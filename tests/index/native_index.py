@@ -7,16 +7,40 @@ import math
 import os
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from .oracle import BothHit, Condition, Fields, Meaning, Sentence, pack_condition, pack_fields, pack_sentences
+from tests.module.indexes import packed
+
+from .oracle import BothHit, Condition, Fields, Meaning, Sentence, pack_condition, pack_fields
 from .vectors import Passage, pack_passages
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 ID_BYTES = 64
 OK, INVALID, EXISTS, MISSING = range(4)
+
+_TYPES = {
+    "v": None,
+    "p": ctypes.c_void_p,
+    "z": ctypes.c_size_t,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint32,
+    "U": ctypes.c_uint64,
+    "I": ctypes.c_int64,
+    "d": ctypes.c_double,
+}
+# The types of the result and of the arguments.
+_FUNCTIONS = """
+    held z, code_weight di, new pU, free vp, begin ippzpzp, add ippz, keep_open vp, open_at ppU, make_room vp,
+    abort_id ippz, commit ip, abort vp, remove ippz, maintain ipI, filter pppz, filter_free vpp, rank
+    ippzziUpppupipppppp, embed ippzpuuupzp, dot vippzzp, list zpppzzp, counts vpp, digest Up, next_id Up, again ppU,
+    watch_new pU, watch_free vp, watch_dropped zp, watch_add ipppdppzpzpzppup, watch_token UppI, watch_removing vpppz,
+    watch_adding vppppzpz, watch_embedded vpppz, watch_committing vpp, watch_settle vpp, watch_review ippI,
+    watch_free_left ipI, watch_clear vp, watch_count zp, watch_memory zp
+"""
+# What tests have made and not yet closed. A fixture closes it.
+made: list[Native] = []
 
 
 @cache
@@ -29,51 +53,9 @@ def library() -> ctypes.CDLL:
         env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
     )
     lib = ctypes.CDLL(str(NATIVE / "build/check/libindex.so"))
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    for name, result, arguments in (
-        ("held", size, []),
-        ("code_weight", ctypes.c_double, [ctypes.c_int]),
-        ("new", pointer, [ctypes.c_uint64]),
-        ("free", None, [pointer]),
-        ("begin", ctypes.c_int, [pointer, ctypes.c_char_p, size, ctypes.c_char_p, size, pointer]),
-        ("add", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
-        ("keep_open", None, [pointer]),
-        ("open_at", pointer, [pointer, ctypes.c_uint64]),
-        ("make_room", None, [pointer]),
-        ("abort_id", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
-        ("commit", ctypes.c_int, [pointer]),
-        ("abort", None, [pointer]),
-        ("remove", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
-        ("maintain", ctypes.c_int, [pointer, ctypes.c_int64]),
-        ("filter", pointer, [pointer, ctypes.c_char_p, size]),
-        ("filter_free", None, [pointer, pointer]),
-        (
-            "rank",
-            ctypes.c_int,
-            [pointer, ctypes.c_char_p, size, size, ctypes.c_int, ctypes.c_uint64, pointer, *[pointer] * 6],
-        ),
-        (
-            "embed",
-            ctypes.c_int,
-            [pointer, ctypes.c_char_p, size, ctypes.c_char_p, *[ctypes.c_uint32] * 3, ctypes.c_char_p, size, pointer],
-        ),
-        (
-            "rank_by_both",
-            ctypes.c_int,
-            [
-                *[pointer, ctypes.c_char_p, size, size, ctypes.c_int, ctypes.c_uint64, pointer],
-                *[ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, pointer, ctypes.c_int, *[pointer] * 4],
-            ],
-        ),
-        ("dot", None, [ctypes.c_int, pointer, pointer, size, size, pointer]),
-        ("list", size, [pointer, pointer, pointer, size, size, pointer]),
-        ("counts", None, [pointer, pointer]),
-        ("digest", ctypes.c_uint64, [pointer]),
-        ("next_id", ctypes.c_uint64, [pointer]),
-        ("again", pointer, [pointer, ctypes.c_uint64]),
-    ):
+    for name, (result, *arguments) in (each.split() for each in _FUNCTIONS.split(",")):
         function = getattr(lib, f"shim_{name}")
-        function.restype, function.argtypes = result, arguments
+        function.restype, function.argtypes = _TYPES[result], [_TYPES[each] for each in arguments]
     return lib
 
 
@@ -81,25 +63,56 @@ def _ids(buffer: ctypes.Array[ctypes.c_char], count: int) -> list[str]:
     return [buffer.raw[i * ID_BYTES : (i + 1) * ID_BYTES].rstrip(b"\0").decode() for i in range(count)]
 
 
-class NativeIndex:
-    """One index; freed by `close`."""
+def pack_named(named: Mapping[str, Sequence[int]]) -> bytes:
+    """Texts, each after its numbers and its length."""
+    return b"".join(
+        struct.pack(f"<{len(numbers)}QI", *numbers, len(name.encode())) + name.encode()
+        for name, numbers in named.items()
+    )
 
-    def __init__(self, key: int) -> None:
-        """Makes an empty index whose hash tables use the key."""
-        self.lib = library()
-        self.key = key
-        self.pointer = self.lib.shim_new(key)
+
+def vector_arguments(meaning: Meaning | None) -> tuple[object, ...]:
+    """Digest, packed vector, dimensions, and the numbers of the vector."""
+    if meaning is None:
+        return (None, None, 0, None)
+    numbers = (ctypes.c_double * 3)(meaning.weight, meaning.missing, meaning.scan_bytes)
+    return (meaning.digest, meaning.vector.packed(), len(meaning.vector.values), numbers)
+
+
+class Native:
+    """Something of the library, which `close` frees."""
+
+    free = ""
+
+    def __init__(self, pointer: int) -> None:
+        """Keeps the pointer, to free it at the end of the test."""
+        self.lib, self.pointer = library(), pointer
+        made.append(self)
 
     def close(self) -> None:
-        """Frees the index with its open documents."""
-        self.lib.shim_free(self.pointer)
+        """Frees it."""
+        made.remove(self)
+        getattr(self.lib, self.free)(self.pointer)
 
-    def begin(self, identifier: str, fields: Fields) -> ctypes.c_void_p:
-        """The handle of a new document."""
-        handle, packed, name = ctypes.c_void_p(), pack_fields(fields), identifier.encode()
-        assert self.lib.shim_begin(self.pointer, name, len(name), packed, len(packed), ctypes.byref(handle)) == OK, (
-            identifier
+
+class NativeIndex(Native):
+    """One index."""
+
+    free = "shim_free"
+
+    def __init__(self, key: int, pointer: int = 0) -> None:
+        """Makes an empty index whose hash tables use the key."""
+        super().__init__(pointer or library().shim_new(key))
+        self.key = key
+
+    def begin(self, identifier: str, fields: Fields | bytes) -> ctypes.c_void_p:
+        """The handle of a new document. Its fields may be in binary form."""
+        handle, name = ctypes.c_void_p(), identifier.encode()
+        packed_fields = fields if isinstance(fields, bytes) else pack_fields(fields)
+        status = self.lib.shim_begin(
+            self.pointer, name, len(name), packed_fields, len(packed_fields), ctypes.byref(handle)
         )
+        assert status == OK, identifier
         return handle
 
     def keep_open(self, handle: ctypes.c_void_p) -> None:
@@ -121,7 +134,7 @@ class NativeIndex:
 
     def add(self, handle: ctypes.c_void_p, sentences: Sequence[Sentence]) -> int:
         """Add sentences to an open document; return the status."""
-        return int(self.lib.shim_add(handle, pack_sentences(sentences), len(sentences)))
+        return int(self.lib.shim_add(handle, (rows := packed(sentences)), len(rows)))
 
     def commit(self, handle: ctypes.c_void_p) -> int:
         """Commit an open document; return the status."""
@@ -147,48 +160,8 @@ class NativeIndex:
         condition: Condition | None = None,
     ) -> tuple[list[tuple[str, int, float, tuple[float, ...]]], list[int], tuple[int, int]]:
         """Hits, frequencies, and live sentences and terms."""
-        n = len(terms)
-        sentences, given = corpus or (0, [0] * n)
-        packed = b"".join(
-            struct.pack("<QI", df, len(term.encode())) + term.encode() for df, term in zip(given, terms, strict=True)
-        )
-        ids = ctypes.create_string_buffer(k * ID_BYTES + 1)
-        numbers, scores = (ctypes.c_uint32 * (k + 1))(), (ctypes.c_double * (k + 1))()
-        weights, df = (ctypes.c_double * (k * n + 1))(), (ctypes.c_uint64 * (n + 1))()
-        totals = (ctypes.c_uint64 * 2)()
-        compiled = self.filter(condition) if condition else None
-        count = self.lib.shim_rank(
-            self.pointer,
-            packed,
-            n,
-            k,
-            corpus is not None,
-            sentences,
-            compiled,
-            ids,
-            numbers,
-            scores,
-            weights,
-            df,
-            totals,
-        )
-        self.lib.shim_filter_free(self.pointer, compiled)
-        assert count >= 0
-        hits = [
-            (name, numbers[i], scores[i], tuple(weights[i * n : (i + 1) * n]))
-            for i, name in enumerate(_ids(ids, count))
-        ]
-        return hits, list(df[:n]), (totals[0], totals[1])
-
-    def embed(
-        self, identifier: str, digest: bytes, passages: Sequence[Passage], dims: int, *, done: int = 0, rest: int = 0
-    ) -> int:
-        """Attach passages; `rest` is the number of passages that are still missing. Return the status."""
-        name, packed, problem = identifier.encode(), pack_passages(passages), ctypes.create_string_buffer(200)
-        total = done + len(passages) + rest
-        return int(
-            self.lib.shim_embed(self.pointer, name, len(name), digest, dims, done, total, packed, len(packed), problem)
-        )
+        found, frequencies, totals = self._rank(terms, k, None, corpus, condition)
+        return [(hit.document, hit.sentence, hit.score, hit.weights) for hit in found], frequencies, totals
 
     def rank_by_both(
         self,
@@ -199,36 +172,31 @@ class NativeIndex:
         condition: Condition | None = None,
     ) -> list[BothHit]:
         """The hits of a ranking with a vector."""
+        return self._rank(terms, k, meaning, corpus, condition)[0]
+
+    def _rank(
+        self,
+        terms: Sequence[str],
+        k: int,
+        meaning: Meaning | None,
+        corpus: tuple[int, Sequence[int]] | None,
+        condition: Condition | None,
+    ) -> tuple[list[BothHit], list[int], tuple[int, int]]:
         n = len(terms)
         sentences, given = corpus or (0, [0] * n)
-        packed = b"".join(
-            struct.pack("<QI", df, len(term.encode())) + term.encode() for df, term in zip(given, terms, strict=True)
-        )
         ids = ctypes.create_string_buffer(k * ID_BYTES + 1)
         scores, places = (ctypes.c_double * (3 * k + 1))(), (ctypes.c_uint32 * (3 * k + 1))()
-        weights = (ctypes.c_double * (k * n + 1))()
+        weights, frequencies = (ctypes.c_double * (k * n + 1))(), (ctypes.c_uint64 * (n + 1))()
+        totals = (ctypes.c_uint64 * 2)()
         compiled = self.filter(condition) if condition else None
-        count = self.lib.shim_rank_by_both(
-            self.pointer,
-            packed,
-            n,
-            k,
-            corpus is not None,
-            sentences,
-            compiled,
-            meaning.digest,
-            meaning.vector.packed(),
-            len(meaning.vector.values),
-            (ctypes.c_double * 3)(meaning.weight, meaning.missing, meaning.scan_bytes),
-            meaning.distinct,
-            ids,
-            scores,
-            places,
-            weights,
+        count = self.lib.shim_rank(
+            *(self.pointer, pack_named({term: (df,) for term, df in zip(terms, given, strict=True)}), n, k),
+            *(corpus is not None, sentences, compiled, *vector_arguments(meaning)),
+            *(meaning.distinct if meaning else False, ids, scores, places, weights, frequencies, totals),
         )
         self.lib.shim_filter_free(self.pointer, compiled)
         assert count >= 0
-        return [
+        hits = [
             BothHit(
                 name,
                 places[3 * i],
@@ -240,15 +208,28 @@ class NativeIndex:
             )
             for i, name in enumerate(_ids(ids, count))
         ]
+        return hits, list(frequencies[:n]), (totals[0], totals[1])
 
-    def filter(self, condition: Condition) -> int:
-        """A compiled filter."""
-        packed = pack_condition(condition)
-        compiled = self.lib.shim_filter(self.pointer, packed, len(packed))
+    def embed(
+        self, identifier: str, digest: bytes, passages: Sequence[Passage], dims: int, *, done: int = 0, rest: int = 0
+    ) -> int:
+        """Attach passages; `rest` is the number of passages that are still missing. Return the status."""
+        name, rows, problem = identifier.encode(), pack_passages(passages), ctypes.create_string_buffer(200)
+        total = done + len(passages) + rest
+        return int(
+            self.lib.shim_embed(self.pointer, name, len(name), digest, dims, done, total, rows, len(rows), problem)
+        )
+
+    def filter(self, condition: Condition | bytes) -> int:
+        """A compiled filter. Its condition may be in binary form."""
+        rows = condition if isinstance(condition, bytes) else pack_condition(condition)
+        compiled = self.lib.shim_filter(self.pointer, rows, len(rows))
         assert compiled, condition
         return int(compiled)
 
-    def list(self, cursor: int, steps: int, count: int, condition: Condition | None = None) -> tuple[list[str], int]:
+    def list(
+        self, cursor: int, steps: int, count: int, condition: Condition | bytes | None = None
+    ) -> tuple[list[str], int]:
         """Ids of documents and the next cursor."""
         at, ids = ctypes.c_uint64(cursor), ctypes.create_string_buffer(count * ID_BYTES + 1)
         compiled = self.filter(condition) if condition else None
@@ -273,8 +254,6 @@ class NativeIndex:
 
     def again(self) -> NativeIndex:
         """A copy that was saved and loaded, with another hash key."""
-        other = object.__new__(NativeIndex)
-        other.lib, other.key = self.lib, self.key + 1
-        other.pointer = self.lib.shim_again(self.pointer, other.key)
-        assert other.pointer
-        return other
+        pointer = self.lib.shim_again(self.pointer, self.key + 1)
+        assert pointer
+        return NativeIndex(self.key + 1, pointer)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .native_index import NativeIndex, library
+from .native_index import Native, NativeIndex, library, pack_named, vector_arguments
 from .oracle import Meaning
 
 MOST = 2**64 - 1
@@ -30,75 +29,25 @@ class Asked:
     meaning: Meaning | None = None
 
 
-class NativeWatch:
-    """One watch; freed by `close`."""
+class NativeWatch(Native):
+    """One watch."""
+
+    free = "shim_watch_free"
 
     def __init__(self, key: int) -> None:
         """Makes an empty watch."""
-        self.lib = library()
-        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
-        for name, result, arguments in (
-            ("new", pointer, [number]),
-            ("free", None, [pointer]),
-            ("dropped", size, [ctypes.c_char_p]),
-            (
-                "add",
-                ctypes.c_int,
-                [
-                    *[pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer],
-                    *[ctypes.c_char_p, size] * 3,
-                    *[ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, pointer],
-                ],
-            ),
-            ("token", number, [pointer, ctypes.c_char_p, ctypes.c_int64]),
-            ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
-            ("adding", None, [pointer, pointer, ctypes.c_char_p, *[ctypes.c_char_p, size] * 2]),
-            ("embedded", None, [pointer, pointer, ctypes.c_char_p, size]),
-            ("committing", None, [pointer, pointer]),
-            ("settle", None, [pointer, pointer]),
-            ("review", ctypes.c_int, [pointer, pointer, ctypes.c_int64]),
-            ("free_left", ctypes.c_int, [pointer, ctypes.c_int64]),
-            ("clear", None, [pointer]),
-            ("count", size, [pointer]),
-            ("memory", size, [pointer]),
-        ):
-            function = getattr(self.lib, f"shim_watch_{name}")
-            function.restype, function.argtypes = result, arguments
-        self.lib.shim_next_id.restype, self.lib.shim_next_id.argtypes = number, [pointer]
-        self.pointer = self.lib.shim_watch_new(key)
+        super().__init__(library().shim_watch_new(key))
         self.dropped()
-
-    def close(self) -> None:
-        """Frees the watch."""
-        self.lib.shim_watch_free(self.pointer)
 
     def add(self, index: NativeIndex, asked: Asked, limit: int = 1000, now: int = 0) -> bool:
         """Watch a question; return whether it is watched now."""
         numbers = (asked.sentences, *asked.bounds, asked.since, asked.token, asked.expires, limit, now)
-        terms = b"".join(
-            struct.pack("<QQQI", *numbers, len(term.encode())) + term.encode() for term, numbers in asked.terms.items()
-        )
-        meaning = asked.meaning
-        documents = b"".join(
-            struct.pack("<QI", place, len(name.encode())) + name.encode() for name, place in asked.documents.items()
-        )
+        documents = {name: (place,) for name, place in asked.documents.items()}
         return bool(
             self.lib.shim_watch_add(
-                self.pointer,
-                index.pointer,
-                asked.name.encode(),
-                asked.score,
-                (ctypes.c_uint64 * 8)(*numbers),
-                terms,
-                len(asked.terms),
-                documents,
-                len(asked.documents),
-                asked.filter,
-                len(asked.filter),
-                meaning.digest if meaning else None,
-                meaning.vector.packed() if meaning else None,
-                len(meaning.vector.values) if meaning else 0,
-                (ctypes.c_double * 3)(meaning.weight, meaning.missing, meaning.scan_bytes) if meaning else None,
+                *(self.pointer, index.pointer, asked.name.encode(), asked.score, (ctypes.c_uint64 * 8)(*numbers)),
+                *(pack_named(asked.terms), len(asked.terms), pack_named(documents), len(documents)),
+                *(asked.filter, len(asked.filter), *vector_arguments(asked.meaning)),
             )
         )
 
@@ -153,8 +102,3 @@ class NativeWatch:
     def memory(self) -> int:
         """The memory in bytes."""
         return int(self.lib.shim_watch_memory(self.pointer))
-
-
-def next_id(index: NativeIndex) -> int:
-    """The next id that the index gives."""
-    return int(index.lib.shim_next_id(index.pointer))

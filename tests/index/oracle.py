@@ -226,6 +226,11 @@ def admits(condition: Condition, document: Document) -> bool:  # noqa: PLR0911
     return any(compare(value, wanted.seconds if isinstance(wanted, Date) else wanted) for value in plain)
 
 
+def admitted(condition: Condition | None) -> Callable[[Document], bool]:
+    """Whether a document satisfies the condition, if there is one."""
+    return lambda document: condition is None or admits(condition, document)
+
+
 # ---- Binary forms ----
 
 
@@ -270,13 +275,3 @@ def pack_condition(condition: Condition) -> bytes:
     if operator in ("in", "not in"):
         return _CODES[operator] + _pack_name(name) + struct.pack("<I", len(value)) + b"".join(map(pack_value, value))
     return _CODES[operator] + _pack_name(name) + pack_value(value)
-
-
-def pack_sentences(sentences: Sequence[Sentence]) -> bytes:
-    """Sentences in the format of the shim."""
-    parts = []
-    for sentence in sentences:
-        parts.append(struct.pack("<II", sentence.length, len(sentence.terms)))
-        for term, frequency in sentence.terms.items():
-            parts += [struct.pack("<II", frequency, len(term.encode())), term.encode()]
-    return b"".join(parts)

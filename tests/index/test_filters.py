@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ NUMBERS = [0, 1, 2019, 2020, 2021.5, -3]
 FIELDS = ["year", "lang", "tags", "author.name", "done"]
 
 
-@pytest.fixture
-def index() -> Iterator[NativeIndex]:
-    made = NativeIndex(5)
-    yield made
-    made.close()
-
-
 def chosen(filters: Any, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter:
     """The filter of a request that has one."""
     found = chosen_by(filters, short, document_ids)
@@ -34,20 +26,11 @@ def chosen(filters: Any, short: Sequence[str] = (), document_ids: Sequence[str] 
 
 
 def put(index: NativeIndex, name: str, metadata: dict[str, Any]) -> None:
-    handle, packed = ctypes.c_void_p(), pack_fields(metadata)
-    encoded = name.encode()
-    begin = index.lib.shim_begin
-    assert begin(index.pointer, encoded, len(encoded), packed, len(packed), ctypes.byref(handle)) == OK
-    assert index.commit(handle) == OK
+    assert index.commit(index.begin(name, pack_fields(metadata))) == OK
 
 
-def listed(index: NativeIndex, packed: bytes) -> list[str]:
-    compiled = index.lib.shim_filter(index.pointer, packed, len(packed))
-    assert compiled, packed
-    at, ids = ctypes.c_uint64(0), ctypes.create_string_buffer(1000 * 64 + 1)
-    found = index.lib.shim_list(index.pointer, ctypes.byref(at), compiled, 10**6, 1000, ids)
-    index.lib.shim_filter_free(index.pointer, compiled)
-    return [ids.raw[i * 64 : (i + 1) * 64].rstrip(b"\0").decode() for i in range(found)]
+def listed(index: NativeIndex, found: Filter) -> list[str]:
+    return index.list(0, 10**6, 1000, found.packed)[0]
 
 
 def comparable(value: Any) -> Any:
@@ -131,7 +114,7 @@ def metadata_of(chance: random.Random) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_index_admits_the_same_documents_as_the_filter(index: NativeIndex, seed: int) -> None:
     chance = random.Random(seed)
     documents = {f"d{number}": metadata_of(chance) for number in range(120)}
@@ -141,7 +124,7 @@ def test_the_index_admits_the_same_documents_as_the_filter(index: NativeIndex, s
     for _ in range(400):
         filters = condition(chance)
         expected = [name for name, metadata in documents.items() if admits(filters, metadata)]
-        assert listed(index, chosen(filters).packed) == expected, filters
+        assert listed(index, chosen(filters)) == expected, filters
         sizes.add(len(expected))
     assert len(sizes) > 30
 
@@ -188,11 +171,11 @@ def test_several_conditions_must_all_hold() -> None:
 def test_documents_are_named_as_in_their_keys(index: NativeIndex) -> None:
     for name in ("50%25 %7Bdraft%7D", "other"):
         put(index, name, {})
-    assert listed(index, chosen(None, (), ["50% {draft}"]).packed) == ["50%25 %7Bdraft%7D"]
-    assert listed(index, chosen(None, ['id="50% {draft}"']).packed) == ["50%25 %7Bdraft%7D"]
+    assert listed(index, chosen(None, (), ["50% {draft}"])) == ["50%25 %7Bdraft%7D"]
+    assert listed(index, chosen(None, ['id="50% {draft}"'])) == ["50%25 %7Bdraft%7D"]
     date = {"field": "id", "operator": "in", "value": ["2020-01-31"]}
     put(index, "2020-01-31", {})
-    assert listed(index, chosen(date).packed) == ["2020-01-31"]
+    assert listed(index, chosen(date)) == ["2020-01-31"]
 
 
 @pytest.mark.parametrize(
@@ -244,11 +227,11 @@ def test_errors_in_the_short_form(text: str) -> None:
 def test_limits_equal_the_limits_of_the_index(index: NativeIndex) -> None:
     one: dict[str, Any] = {"field": "x", "operator": "==", "value": 1}
     most = {"operator": "AND", "conditions": [one] * 255}
-    assert listed(index, chosen(most).packed) == []
+    assert listed(index, chosen(most)) == []
     deep = one
     for _ in range(31):
         deep = {"operator": "NOT", "conditions": [deep]}
-    assert listed(index, chosen(deep).packed) == []
+    assert listed(index, chosen(deep)) == []
     for filters in (
         {"operator": "AND", "conditions": [one] * 256},
         {"operator": "NOT", "conditions": [deep]},
@@ -258,8 +241,8 @@ def test_limits_equal_the_limits_of_the_index(index: NativeIndex) -> None:
     ):
         with pytest.raises(InputTooLong):
             chosen(filters)
-    assert listed(index, chosen(None, ["x=1"] * 255).packed) == []
-    assert listed(index, chosen({"operator": "AND", "conditions": [one] * 253}, (), ["d"]).packed) == []
+    assert listed(index, chosen(None, ["x=1"] * 255)) == []
+    assert listed(index, chosen({"operator": "AND", "conditions": [one] * 253}, (), ["d"])) == []
     for both in (
         lambda: chosen(None, ["x=1"] * 256),
         lambda: chosen({"operator": "AND", "conditions": [one] * 254}, (), ["d"]),
@@ -283,16 +266,16 @@ def test_null_is_a_missing_field_and_nothing_else(index: NativeIndex) -> None:
     for number, value in enumerate(["", 0, False, [], [None], "x" * 5000, [[1]], "2020-01-31"]):
         put(index, f"value {number}", {"x": value})
     lacking = ["none", "null", "empty object"]
-    assert listed(index, chosen(None, ["x=null"]).packed) == lacking
-    assert listed(index, chosen({"field": "meta.x", "operator": "==", "value": None}).packed) == lacking
-    assert listed(index, chosen({"field": "x", "operator": "exists", "value": False}).packed) == lacking
+    assert listed(index, chosen(None, ["x=null"])) == lacking
+    assert listed(index, chosen({"field": "meta.x", "operator": "==", "value": None})) == lacking
+    assert listed(index, chosen({"field": "x", "operator": "exists", "value": False})) == lacking
     others = ["within", *(f"value {number}" for number in range(8))]
-    assert listed(index, chosen(None, ["x!=null"]).packed) == others
-    assert listed(index, chosen({"field": "x", "operator": "exists"}).packed) == others
-    assert listed(index, chosen(None, ["x.y!=null"]).packed) == ["within"]
-    assert listed(index, chosen(None, ["x=null,0"]).packed) == [*lacking, "value 1"]
-    assert listed(index, chosen(None, ["x!=null,0"]).packed) == [name for name in others if name != "value 1"]
-    assert listed(index, chosen(None, ["x!=0"]).packed) == [
+    assert listed(index, chosen(None, ["x!=null"])) == others
+    assert listed(index, chosen({"field": "x", "operator": "exists"})) == others
+    assert listed(index, chosen(None, ["x.y!=null"])) == ["within"]
+    assert listed(index, chosen(None, ["x=null,0"])) == [*lacking, "value 1"]
+    assert listed(index, chosen(None, ["x!=null,0"])) == [name for name in others if name != "value 1"]
+    assert listed(index, chosen(None, ["x!=0"])) == [
         name for name in [*lacking[:2], "within", lacking[2], *others[1:]] if name != "value 1"
     ]
 
@@ -316,7 +299,7 @@ def test_values_that_cannot_be_filtered_are_ignored(index: NativeIndex) -> None:
         ("long", "x" * 1024, []),
     ):
         filters = {"field": name, "operator": "==", "value": value}
-        assert listed(index, chosen(filters).packed) == expected, name
+        assert listed(index, chosen(filters)) == expected, name
 
 
 def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None:
@@ -326,9 +309,9 @@ def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None
     put(index, "many", {f"field{number}": number for number in range(400)} | {"deep": deep})
     put(index, "large", {f"field{number}": ["x" * 1000] * 20 for number in range(40)})
     put(index, "twice", {"a.b": 1, "a": {"b": 2}})
-    assert listed(index, chosen(None, ["field255=255"]).packed) == ["many"]
-    assert listed(index, chosen(None, ["field256=256"]).packed) == []
-    assert listed(index, chosen(None, ["a.b=1"]).packed) == ["twice"]
+    assert listed(index, chosen(None, ["field255=255"])) == ["many"]
+    assert listed(index, chosen(None, ["field256=256"])) == []
+    assert listed(index, chosen(None, ["a.b=1"])) == ["twice"]
 
 
 @pytest.mark.parametrize(
@@ -355,9 +338,9 @@ def test_every_form_of_a_time_is_the_same_moment(index: NativeIndex, written: st
         "seen>2031-03-07T08:09:10.499999999Z",
         "seen<2031-03-07T08:09:11Z",
     ):
-        assert listed(index, chosen(None, [condition]).packed) == ["document"]
-    assert listed(index, chosen({"field": "seen", "operator": "<=", "value": written}).packed) == ["document"]
-    assert listed(index, chosen({"field": "seen", "operator": "!=", "value": written}).packed) == []
+        assert listed(index, chosen(None, [condition])) == ["document"]
+    assert listed(index, chosen({"field": "seen", "operator": "<=", "value": written})) == ["document"]
+    assert listed(index, chosen({"field": "seen", "operator": "!=", "value": written})) == []
 
 
 @pytest.mark.parametrize(
@@ -400,7 +383,7 @@ def test_rare_times(written: str, seconds: int) -> None:
 def test_invalid_times_are_text_in_documents_and_filters(index: NativeIndex, text: str) -> None:
     assert moment_of(text) is None
     put(index, "document", {"seen": text})
-    assert listed(index, chosen({"field": "seen", "operator": "==", "value": text}).packed) == ["document"]
+    assert listed(index, chosen({"field": "seen", "operator": "==", "value": text})) == ["document"]
     with pytest.raises(InvalidInput, match="must be a number or a date"):
         chosen({"field": "seen", "operator": ">", "value": text})
 
@@ -419,6 +402,6 @@ def test_times_within_a_second_have_an_order(index: NativeIndex) -> None:
             ("==", [time]),
         ):
             condition = {"field": "seen", "operator": operator, "value": time}
-            assert listed(index, chosen(condition).packed) == expected
+            assert listed(index, chosen(condition)) == expected
     many = {"field": "seen", "operator": "in", "value": [*times[1::2], *map(str, range(20))]}
-    assert listed(index, chosen(many).packed) == times[1::2]
+    assert listed(index, chosen(many)) == times[1::2]
