@@ -40,7 +40,7 @@ PUBLIC = "index/index.h"
 # The files of the library, the lowest first. A file calls only lower files and includes only their headers.
 LAYERS = [
     *("structure", "memory", "codes", "dot", "fields", "table", "blocks", "runs", "postings", "dictionary", "names"),
-    *("vectors", "documents", "filter", "open", "sentences", "list", "values", "embed", "meaning", "rank", "maintain"),
+    *("vectors", "sentences", "documents", "filter", "open", "list", "values", "embed", "meaning", "rank", "maintain"),
     *("index", "save", "load", "questions", "watch"),
 ]
 
