@@ -61,8 +61,9 @@ _log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """Return the options of the service. Raises ConfigError if an origin, the title or the logo is invalid."""
+    """Return the options of the service. Raises ConfigError if an origin, a proxy, the title or the logo is invalid."""
     Origins(settings.cors_origins)
+    forwarded_by(settings)
     check_title(settings.page_title)
     load_logo(settings.page_logo)
     pipeline = PipelineLimits(
@@ -200,6 +201,32 @@ def certificate_of(settings: Settings) -> Certificate | None:
     return certificate
 
 
+def server_of(
+    app: Application | Traced, settings: Settings, certificate: Certificate | None = None, *, access_log: bool = False
+) -> uvicorn.Server:
+    """Return the server of the application, which does not listen yet."""
+    proxies = forwarded_by(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        http=bounded(connection_limits(settings)),
+        ws="none",
+        lifespan="on",  # by default, uvicorn ignores an application that fails to start
+        access_log=access_log,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+        server_header=False,
+        log_level=settings.log_level,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    config.load()
+    if certificate is not None:
+        config.ssl = certificate.context
+    return uvicorn.Server(config)
+
+
 def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
     """Run the server until a signal stops it. Return the exit status: 3 if the server could not start or listen."""
     try:
@@ -246,34 +273,17 @@ def main(arguments: list[str] | None = None) -> int:
         loaded = load(given.config, flags=flags)
         settings = loaded.settings
         certificate = certificate_of(settings)
-        options, proxies = service_options(settings), forwarded_by(settings)
+        options = service_options(settings)
         asyncio.run(check_keys(options, settings.http_host))
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if loaded.foreign:
             _log.info("ignored environment variables that are not settings: %s", ", ".join(loaded.foreign))
         app = application(settings, options, certificate)
+        server = server_of(app, settings, certificate, access_log=given.access_log)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    config = uvicorn.Config(
-        app,
-        host=settings.http_host,
-        port=settings.http_port,
-        http=bounded(connection_limits(settings)),
-        ws="none",
-        lifespan="on",  # by default, uvicorn ignores an application that fails to start
-        access_log=given.access_log,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=proxies,
-        server_header=False,
-        log_level=settings.log_level,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    config.load()
-    if certificate is not None:
-        config.ssl = certificate.context
-    return serve(uvicorn.Server(config), settings.http_head_timeout_ms / 1000)
+    return serve(server, settings.http_head_timeout_ms / 1000)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from threading import Thread
 from typing import Any
 
 import httpx
 
+from qa_cluster.api.__main__ import application, serve, server_of, service_options
 from qa_cluster.api.app import Application
 from qa_cluster.api.service.lifespan import ServiceOptions
 from qa_cluster.asking.connecting import Target
+from qa_cluster.config import load
 from tests.client.scripted_cluster import ScriptedCluster, never
 from tests.harness.polling import eventually_async
+from tests.harness.ports import free_port
 
 
 @asynccontextmanager
@@ -36,6 +40,38 @@ async def serving(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[htt
         yield client
 
 
+async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
+    """Whether the service answers a path with success; false if it does not listen."""
+    try:
+        return (await client.get(path)).is_success
+    except httpx.TransportError:
+        return False
+
+
+@asynccontextmanager
+async def listening(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
+    """The port of a service with its real server, and a client that opens a connection for each request.
+
+    The server runs in a thread, because the start of a process takes half a second.
+    """
+    port = free_port()
+    given = {"cluster_url": cluster.url, "http_port": port, **settings}
+    loaded = load(flags={name: str(value) for name, value in given.items()}).settings
+    server = server_of(application(loaded, service_options(loaded)), loaded)
+    server.config.timeout_graceful_shutdown = 0  # tests leave requests that never end
+    thread = Thread(target=serve, args=(server, loaded.http_head_timeout_ms / 1000))
+    thread.start()
+    try:
+        url, alone = f"http://127.0.0.1:{port}", httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(base_url=url, timeout=120, limits=alone, verify=False) as client:
+            await eventually_async(lambda: server.started or not thread.is_alive())
+            await eventually_async(lambda: succeeds(client, "/readyz"))
+            yield port, client
+    finally:
+        server.should_exit = True
+        await asyncio.to_thread(thread.join)
+
+
 def assert_problem(response: httpx.Response, status: int, kind: str, *said: str) -> dict[str, Any]:
     """Check an error of any route: the form of RFC 9457, no traceback, and the request id in body and header."""
     assert response.status_code == status, response.text
@@ -56,33 +92,19 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
     return body
 
 
-async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
+async def assert_leaving_cancels(cluster: ScriptedCluster, route: str, query: str) -> None:
     """Disconnect while the shards rank; check that the service cancels the request and counts the disconnection."""
-    async with service(cluster.target()) as (app, client):
+    async with listening(cluster) as (_, client):
         cluster.triggers["rank"] = never
-        gone = asyncio.Event()
-        first = True
-
-        async def receive() -> dict[str, Any]:
-            nonlocal first
-            if first:
-                first = False
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(f"the client has disconnected and cannot receive {message}")
-
-        scope = {
-            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query,
-            "headers": [],
-        }  # fmt: skip
-        request = asyncio.create_task(app(scope, receive, send))
+        request = asyncio.create_task(client.get(f"{route}?{query}"))
         await eventually_async(lambda: cluster.count("rank") == 3)
-        gone.set()
-        await request
+        request.cancel()
+        await asyncio.wait([request])
         await eventually_async(lambda: cluster.cancelled == 3)
-        text = (await client.get("/metrics")).text
-        assert "qa_http_disconnects_total 1" in text
-        assert f'qa_http_requests_total{{route="{path}",method="GET",status="499"}} 1' in text
+
+        async def is_counted() -> bool:
+            text = (await client.get("/metrics")).text
+            ended = f'qa_http_requests_total{{route="{route}",method="GET",status="499"}} 1'
+            return "qa_http_disconnects_total 1" in text and ended in text
+
+        await eventually_async(is_counted)

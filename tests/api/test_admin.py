@@ -16,8 +16,8 @@ from qa_cluster.access.records import new_key
 from qa_cluster.api.__main__ import application, service_options
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
-from tests.api.service_under_test import assert_problem
-from tests.api.test_process import process, serving, succeeds
+from tests.api.service_under_test import assert_problem, listening, serving, succeeds
+from tests.api.test_process import serving as process_serving
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
@@ -26,22 +26,26 @@ from tests.harness.ports import free_port
 
 @dataclass
 class Both:
-    """A running service: its process, its output, and a client of each of its two listeners."""
+    """A client of each listener of a running service."""
 
-    child: asyncio.subprocess.Process
-    output: asyncio.Task[bytes]
     service: httpx.AsyncClient
     admin: httpx.AsyncClient
 
+    @property
+    def admin_port(self) -> int:
+        port = self.admin.base_url.port
+        assert port is not None
+        return port
+
 
 @asynccontextmanager
-async def both(cluster: ScriptedCluster, *arguments: str) -> AsyncIterator[Both]:
+async def both(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[Both]:
     port = free_port()
     async with (
-        serving(cluster, "--admin-port", str(port), *arguments) as (child, client, output),
+        listening(cluster, admin_port=port, **settings) as (_, client),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as admin,
     ):
-        yield Both(child, output, client, admin)
+        yield Both(client, admin)
 
 
 async def test_only_the_admin_listener_has_metrics_and_both_have_probes(cluster: ScriptedCluster) -> None:
@@ -67,7 +71,7 @@ async def test_the_admin_listener_has_no_other_routes(cluster: ScriptedCluster) 
 
 
 async def test_without_an_admin_port_the_service_has_the_metrics(cluster: ScriptedCluster) -> None:
-    async with serving(cluster) as (_, client, _):
+    async with serving(cluster) as client:
         assert (await client.get("/metrics")).status_code == 200
         assert "/metrics" in (await client.get("/openapi.json")).json()["paths"]
 
@@ -88,14 +92,8 @@ async def test_the_admin_listener_checks_the_host_header(cluster: ScriptedCluste
 
 
 @pytest.mark.hostile
-async def test_the_admin_listener_limits_heads_and_connections(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "3")
-    monkeypatch.setenv("QA_HTTP_HEAD_TIMEOUT_MS", "500")
-    async with both(cluster) as running:
-        port = running.admin.base_url.port
-        assert port is not None
+async def test_the_admin_listener_limits_heads_and_connections(cluster: ScriptedCluster) -> None:
+    async with both(cluster, http_max_connections=3, http_head_timeout_ms=500) as running:
 
         async def too_large() -> httpx.Response | None:
             try:
@@ -107,7 +105,7 @@ async def test_the_admin_listener_limits_heads_and_connections(
         large = await eventually_async(too_large)
         assert large is not None
         assert_problem_of_the_connection(large, 431)
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        silent = [socket.create_connection(("127.0.0.1", running.admin_port)) for _ in range(3)]
         try:
             answers = [await asyncio.to_thread(each.recv, 100) for each in silent]
             assert answers == [b""] * 3, "silent connections are closed"
@@ -122,13 +120,10 @@ def assert_problem_of_the_connection(response: httpx.Response, status: int) -> N
 
 
 async def test_the_admin_listener_answers_while_the_service_is_at_its_connection_limit(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ScriptedCluster,
 ) -> None:
-    monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "2")
-    async with both(cluster) as running:
-        await running.service.aclose()
+    async with both(cluster, http_max_connections=2) as running:
         port = running.service.base_url.port
-        assert port is not None
         taken = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
         try:
             assert (await running.admin.get("/livez")).status_code == 200
@@ -147,24 +142,27 @@ async def test_each_service_has_its_own_admin_listener(cluster: ScriptedCluster)
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 async def test_the_admin_listener_ends_with_the_service(cluster: ScriptedCluster, how: signal.Signals) -> None:
-    async with both(cluster) as running:
-        await running.admin.get("/livez")
-        running.child.send_signal(how)
+    port = free_port()
+    async with (
+        process_serving(cluster, "--admin-port", str(port)) as (child, _, output),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as admin,
+    ):
+        await admin.get("/livez")
+        child.send_signal(how)
         async with asyncio.timeout(60):
-            await running.child.wait()
-        assert running.child.returncode in (0, -how)
-        assert "Traceback" not in (await running.output).decode()
+            await child.wait()
+        assert child.returncode in (0, -how)
+        assert "Traceback" not in (await output).decode()
         with pytest.raises(httpx.TransportError):
-            await running.admin.get("/livez")
+            await admin.get("/livez")
 
 
-async def test_an_admin_port_in_use_ends_the_service_with_one_line(cluster: ScriptedCluster) -> None:
+def test_an_admin_port_in_use_is_a_wrong_setting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        async with process("--admin-port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
-            assert await child.wait() == 2
-            said = (await output).decode()
-            assert said.startswith(f"error: cannot listen on 127.0.0.1:{port}") and "admin_port" in said
+        settings = Settings(cluster_url="redis://127.0.0.1:1", admin_port=port)
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}.*admin_port"):
+            application(settings, service_options(settings))
 
 
 async def test_the_admin_listener_cannot_use_the_port_of_the_service(cluster: ScriptedCluster) -> None:

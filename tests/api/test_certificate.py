@@ -18,16 +18,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from qa_cluster.api.__main__ import main
 from qa_cluster.client import AsyncClient, Client
 from qa_cluster.errors import ClusterError
 from qa_cluster.security.tls import trusted
+from tests.api.service_under_test import succeeds
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.certificates import Authority, Pair
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
 from tests.harness.programs import ROOT
-
-from .test_process import process, succeeds
 
 pytestmark = pytest.mark.hostile
 
@@ -237,8 +237,12 @@ async def test_a_client_without_a_tls_handshake_is_disconnected(
 
 
 @pytest.mark.parametrize("missing", ["cert", "key", "both", "pair"])
-async def test_a_start_with_unusable_files_ends_with_status_2_and_one_line(
-    missing: str, tmp_path: Path, authority: Authority
+def test_a_start_with_unusable_files_ends_with_status_2_and_one_line(
+    missing: str,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second = authority.sign("first"), authority.sign("second")
     cert, key = {
@@ -247,10 +251,7 @@ async def test_a_start_with_unusable_files_ends_with_status_2_and_one_line(
         "both": ("", str(first.key)),
         "pair": (str(first.cert), str(second.key)),
     }[missing]
-    given = {"QA_CLUSTER_URL": "redis://127.0.0.1:1", "QA_HTTP_TLS_CERT": cert, "QA_HTTP_TLS_KEY": key}
-    async with process(**given) as (child, output):
-        assert await child.wait() == 2
-        text = (await output).decode()
-        assert text.startswith("error: ")
-        assert "http_tls_" in text
-        assert text.count("\n") == 1
+    monkeypatch.setenv("QA_CLUSTER_URL", "redis://127.0.0.1:1")
+    assert main(["--tls-cert", cert, "--tls-key", key]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: ") and "http_tls_" in text and text.count("\n") == 1

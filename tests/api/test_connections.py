@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -14,31 +13,15 @@ from qa_cluster.api.admission.hosts import Hosts
 from qa_cluster.api.routes import status
 from qa_cluster.asking.engine import Engine
 from qa_cluster.topology import Shard
-from tests.api.service_under_test import assert_problem, serving
-from tests.api.test_process import process, succeeds, wait_ready
+from tests.api.service_under_test import assert_problem, listening, serving, succeeds
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
-from tests.harness.ports import free_port
 
 pytestmark = pytest.mark.hostile
 SECONDS = 120.0
 POST = b"POST /qa HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
 ASK = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
-
-
-@asynccontextmanager
-async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
-    """Start a service; yield its port and a client that opens a connection for each request."""
-    port = free_port()
-    environment = {f"QA_{name.upper()}": str(value) for name, value in settings.items()}
-    alone = httpx.Limits(max_keepalive_connections=0)
-    async with (
-        process("--port", str(port), QA_CLUSTER_URL=cluster.url, **environment) as (child, output),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, limits=alone) as client,
-    ):
-        await wait_ready(child, client, output)
-        yield port, client
 
 
 async def said(port: int, *parts: bytes) -> bytes:
@@ -75,7 +58,7 @@ async def said_to_an_endless_head(port: int) -> bytes:
 
 
 async def test_a_connection_without_a_complete_request_is_closed(cluster: ScriptedCluster) -> None:
-    async with running(cluster, http_head_timeout_ms=300) as (port, client):
+    async with listening(cluster, http_head_timeout_ms=300) as (port, client):
         nothing, blank = await asyncio.gather(said(port), said(port, *[b"\r\n"] * 400))
         assert (nothing, blank) == (b"", b"")
         endless = await said_to_an_endless_head(port)
@@ -86,20 +69,20 @@ async def test_a_connection_without_a_complete_request_is_closed(cluster: Script
 
 async def test_bytes_after_an_answer_do_not_keep_a_connection_open(cluster: ScriptedCluster) -> None:
     """uvicorn's own timer for idle connections stops at the first byte, even if no request follows."""
-    async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
+    async with listening(cluster, http_head_timeout_ms=10_000) as (port, _):
         answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
 
 
 async def test_the_size_of_a_head_is_limited(cluster: ScriptedCluster) -> None:
-    async with running(cluster) as (port, client):
+    async with listening(cluster) as (port, client):
         refused = await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x-%d: %b\r\n" % (n, b"y" * 8000) for n in range(40)])
         assert refused.startswith(b"HTTP/1.1 431 ") or refused == b""
         assert (await client.get("/livez", headers={"x": "y" * 30_000})).is_success
 
 
 async def test_the_number_of_connections_is_limited(cluster: ScriptedCluster) -> None:
-    async with running(cluster, http_max_connections=4) as (port, client):
+    async with listening(cluster, http_max_connections=4) as (port, client):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         assert b"limit of 4 connections (http_max_connections)" in await said(port)
         for _, writer in held:
@@ -112,13 +95,13 @@ async def test_the_number_of_connections_is_limited(cluster: ScriptedCluster) ->
 
 
 async def test_a_connection_stays_open_after_an_answer(cluster: ScriptedCluster) -> None:
-    async with running(cluster, http_idle_timeout_ms=300) as (port, _):
+    async with listening(cluster, http_idle_timeout_ms=300) as (port, _):
         assert (await said(port, ASK)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_a_connection_beyond_the_limit_replaces_the_longest_idle_one(cluster: ScriptedCluster) -> None:
     # the long timeout protects the silent connection on a busy machine
-    async with running(cluster, http_max_connections=3, http_head_timeout_ms=60_000) as (port, _):
+    async with listening(cluster, http_max_connections=3, http_head_timeout_ms=60_000) as (port, _):
 
         async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
             writer.write(ASK)
@@ -141,7 +124,7 @@ async def test_a_connection_beyond_the_limit_replaces_the_longest_idle_one(clust
 
 async def test_missing_bodies_do_not_block_other_requests(cluster: ScriptedCluster) -> None:
     """The limit for bodies also applies to requests with a longer timeout."""
-    async with running(cluster, http_max_requests=3, body_timeout_ms=8000) as (port, client):
+    async with listening(cluster, http_max_requests=3, body_timeout_ms=8000) as (port, client):
         model = POST.replace(b"/qa", b"/models/default?timeout_ms=120000")
         write = POST.replace(b"POST /qa", b"PUT /documents/d?timeout_ms=120000")
         answers = asyncio.gather(*(said(port, each) for each in (POST, model, write)))
@@ -160,7 +143,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(cluster: ScriptedClus
     text = ("x" * 42_000 + ". ") * 20
     async with opened(cluster) as engine:  # on a busy machine, the service may not receive all bytes within its limit
         await engine.documents.put("long", text)
-    async with running(cluster, body_timeout_ms=500, http_max_connections=1) as (port, client):
+    async with listening(cluster, body_timeout_ms=500, http_max_connections=1) as (port, client):
         lazy: list[socket.socket] = []
 
         async def admitted() -> bool:
@@ -183,7 +166,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(cluster: ScriptedClus
 
 
 async def test_a_request_cannot_exceed_the_timeout_of_the_service(cluster: ScriptedCluster) -> None:
-    async with running(cluster, request_timeout_max_ms=20_000) as (_, client):
+    async with listening(cluster, request_timeout_max_ms=20_000) as (_, client):
         refused = await client.get("/qa", params={"question": "Who?", "timeout_ms": 20_001})
         assert_problem(refused, 422, "validation", "timeout_ms", "from 1 to 20000")
 

@@ -17,8 +17,7 @@ from qa_cluster.api.admission.origins import Origins
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 from tests.api.keyed_requests import OPEN, ROUTES, WHOLE, bearer, send
-from tests.api.service_under_test import assert_problem
-from tests.api.test_process import serving
+from tests.api.service_under_test import assert_problem, listening
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.ports import free_port
@@ -42,13 +41,15 @@ FILES = [path for path in OPEN if path not in ("/livez", "/readyz")]
 
 
 @asynccontextmanager
-async def running(cluster: ScriptedCluster, *arguments: str, keyed: bool = False) -> AsyncIterator[httpx.AsyncClient]:
+async def running(
+    cluster: ScriptedCluster, *, keyed: bool = False, **settings: object
+) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service; with `keyed`, the cluster has an API key and the client sends this key."""
     async with opened(cluster) as engine:
         key, text = new_key("the shop", SCOPES, now=1_795_000_000)
         if keyed:
             await engine.api_keys.add(key)
-        async with serving(cluster, *arguments) as (_, client, _):
+        async with listening(cluster, **settings) as (_, client):
             client.headers.update(bearer(text) if keyed else {})
             yield client
 
@@ -111,11 +112,8 @@ async def test_the_own_page_and_programs_get_answers(cluster: ScriptedCluster) -
             assert "access-control-allow-origin" not in asked.headers
 
 
-async def test_a_page_of_an_allowed_origin_gets_answers(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("QA_CORS_ORIGINS", f"{WIDGET}/, http://localhost:3000")
-    async with running(cluster, keyed=True) as client:
+async def test_a_page_of_an_allowed_origin_gets_answers(cluster: ScriptedCluster) -> None:
+    async with running(cluster, keyed=True, cors_origins=f"{WIDGET}/, http://localhost:3000") as client:
         page = {"origin": WIDGET, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
         token = client.headers.pop("authorization")
         preflight = await client.options(
@@ -155,7 +153,7 @@ async def test_a_page_of_an_allowed_origin_gets_answers(
 async def test_the_admin_listener_refuses_foreign_pages(cluster: ScriptedCluster) -> None:
     admin = free_port()
     async with (
-        running(cluster, "--admin-port", str(admin)),
+        running(cluster, admin_port=admin),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{admin}", timeout=30) as client,
     ):
         for headers in FOREIGN.values():

@@ -1,6 +1,6 @@
 """Feedback on the page and in the widget: a browser clicks, and the service stores the replies.
 
-The service is a process on a scripted cluster. Chromium has to be installed.
+Chromium has to be installed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 from qa_cluster.evaluation.feedback_export import examples_of
 from qa_cluster.types import Feedback
+from tests.api.service_under_test import listening
 from tests.api.test_page_browser import DONE, RESULT, show
-from tests.api.test_process import serving
 from tests.api.test_widget import FOCUS, OPTIONS, ROOT_OF, site
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.browser import Browser, browser, program
@@ -33,15 +33,12 @@ def said(chromium: Browser, box: str) -> None:
     chromium.wait(f"{box}.textContent === 'Thank you.'")
 
 
-async def test_replies_of_the_page_and_of_the_widget_are_stored(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_replies_of_the_page_and_of_the_widget_are_stored(cluster: ScriptedCluster) -> None:
     if program() is None:
         pytest.skip("Chromium is not installed")
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
-    monkeypatch.setenv("QA_CORS_ORIGINS", origin)
-    async with serving(cluster, "--cluster-url", cluster.url) as (_, client, _):
+    async with listening(cluster, cors_origins=origin) as (_, client):
         for name, text in (("ada", ADA), ("bob", BOB), ("cold", COLD)):
             stored = await client.put(f"/documents/{name}", json={"text": text, "title": name.title()})
             assert stored.is_success, stored.text

@@ -10,7 +10,7 @@ import pytest
 from qa_cluster.api.__main__ import forwarded_by
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
-from tests.api.test_process import serving
+from tests.api.service_under_test import listening
 from tests.client.scripted_cluster import ScriptedCluster
 
 pytestmark = pytest.mark.hostile
@@ -29,11 +29,9 @@ async def test_only_a_listed_proxy_sets_the_address_of_a_request(
     cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxies: str | None, logged: str
 ) -> None:
     log = tmp_path / "audit.jsonl"
-    monkeypatch.setenv("QA_AUDIT_LOG", str(log))
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # uvicorn's own variable has no effect
-    if proxies is not None:
-        monkeypatch.setenv("QA_FORWARDED_ALLOW_IPS", proxies)
-    async with serving(cluster) as (_, client, _):
+    given = {} if proxies is None else {"forwarded_allow_ips": proxies}
+    async with listening(cluster, audit_log=log, **given) as (_, client):
         # the first address is from the client, the second from the proxy
         headers = {"x-forwarded-for": "203.0.113.7, 198.51.100.9", "x-forwarded-proto": "https"}
         assert (await client.put("/documents/a", json={"text": "Ada."}, headers=headers)).is_success

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx
 import pytest
 
 from qa_cluster.access.records import new_key
-from qa_cluster.api.__main__ import service_options
+from qa_cluster.api.__main__ import check_keys, service_options
 from qa_cluster.api.admission.hosts import is_loopback
 from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
 from tests.api.keyed_requests import bearer
-from tests.api.service_under_test import assert_problem
-from tests.api.test_process import process, serving, succeeds
+from tests.api.service_under_test import assert_problem, listening, succeeds
+from tests.api.test_process import process
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
@@ -41,32 +40,24 @@ def test_other_addresses_require_keys_except_with_the_flag(host: str, without: b
 
 @pytest.mark.hostile
 async def test_on_other_addresses_the_service_does_not_start_without_keys(cluster: ScriptedCluster) -> None:
-    port = free_port()
-    async with process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
-        async with asyncio.timeout(60):
-            assert await child.wait() == 2
-        said = (await output).decode()
-        assert "no API key" in said and "0.0.0.0" in said and "keys create" in said and "--without-keys" in said
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"http://127.0.0.1:{port}/livez")
-
-
-async def test_the_service_starts_without_keys_if_the_flag_allows_it(cluster: ScriptedCluster) -> None:
-    async with serving(cluster, "--host", "0.0.0.0", "--without-keys") as (_, client, _):
-        assert (await client.get("/qa?question=Who%3F")).status_code == 200
+    settings = Settings(cluster_url=cluster.url, http_host="0.0.0.0")
+    with pytest.raises(ConfigError) as refused:
+        await check_keys(service_options(settings), settings.http_host)
+    for text in ("no API key", "0.0.0.0", "keys create", "--without-keys"):
+        assert text in str(refused.value)
 
 
 @pytest.mark.hostile
 async def test_the_service_starts_with_a_key_and_requires_it(cluster: ScriptedCluster) -> None:
-    async with opened(cluster) as engine:
+    async with opened(cluster) as engine, listening(cluster, http_host="0.0.0.0") as (_, client):
         key, text = new_key("the shop", ["ask"], now=0)
         await engine.api_keys.add(key)
-        async with serving(cluster, "--host", "0.0.0.0") as (_, client, _):
-            assert_problem(await client.get("/qa?question=Who%3F"), 401, "unauthorized")
-            assert (await client.get("/qa?question=Who%3F", headers=bearer(text))).status_code == 200
-            await engine.api_keys.clear()
-            refused = await client.get("/qa?question=Who%3F", headers=bearer(text))
-            assert_problem(refused, 401, "unauthorized", "the cluster has no API key yet")
+        await check_keys(service_options(Settings(cluster_url=cluster.url, http_host="0.0.0.0")), "0.0.0.0")
+        assert_problem(await client.get("/qa?question=Who%3F"), 401, "unauthorized")
+        assert (await client.get("/qa?question=Who%3F", headers=bearer(text))).status_code == 200
+        await engine.api_keys.clear()
+        refused = await client.get("/qa?question=Who%3F", headers=bearer(text))
+        assert_problem(refused, 401, "unauthorized", "the cluster has no API key yet")
 
 
 @pytest.mark.hostile

@@ -1,6 +1,6 @@
 """The page in a browser shows answers, guesses, documents and errors. The documents are hostile.
 
-The service is a process on a scripted cluster. Chromium has to be installed.
+Chromium has to be installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.documents.source_map import write_map
-from tests.api.test_process import serving
+from tests.api.service_under_test import listening
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.browser import Browser, browser, program
 
@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
 async def test_the_page_in_a_browser(cluster: ScriptedCluster) -> None:
     if program() is None:
         pytest.skip("Chromium is not installed")
-    async with serving(cluster, "--cluster-url", cluster.url) as (_, client, _):
+    async with listening(cluster) as (_, client):
         evil = {"text": f"{HOSTILE} Mallory wrote it.", "title": HOSTILE, "metadata": {"url": f"javascript:{HIT}"}}
         for name, body in (("evil", evil), ("guide", document())):
             stored = await client.put(f"/documents/{name}", json=body)

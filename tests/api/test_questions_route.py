@@ -119,4 +119,4 @@ async def test_an_exceeded_deadline_is_504(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_client_that_disconnects_cancels_its_question(cluster: ScriptedCluster) -> None:
-    await assert_leaving_cancels(cluster, "/qa", b"question=Who")
+    await assert_leaving_cancels(cluster, "/qa", "question=Who")

@@ -148,7 +148,7 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_client_that_disconnects_cancels_its_search(cluster: ScriptedCluster) -> None:
-    await assert_leaving_cancels(cluster, "/search", b"q=Ada")
+    await assert_leaving_cancels(cluster, "/search", "q=Ada")
 
 
 async def test_searches_are_counted(cluster: ScriptedCluster) -> None:

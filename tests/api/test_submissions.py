@@ -22,7 +22,7 @@ from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
 from qa_cluster.keys import submission_key, submissions_key
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from tests.api.keyed_requests import bearer, made
-from tests.api.service_under_test import assert_problem, service, serving
+from tests.api.service_under_test import assert_problem, listening, service, serving
 from tests.api.test_process import serving as process
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.harness.polling import eventually_async
@@ -245,7 +245,7 @@ async def test_a_killed_service_loses_nothing_that_it_acknowledged(cluster: Scri
         child.send_signal(signal.SIGKILL)
         await child.wait()
     cluster.triggers["rank"] = cluster.rank
-    async with process(cluster) as (_, client, _):
+    async with listening(cluster) as (_, client):
         begun = time.monotonic()
         answers = [await done(client, path) for path in paths]
         assert {answer.status_code for answer in answers} == {200}, answers[0].text
@@ -422,7 +422,7 @@ async def test_the_synchronous_client_gathers_200_futures_in_order(cluster: Scri
         for future in left:
             assert future.cancelled() or isinstance(future.exception(timeout=60), ClusterError)
 
-    async with process(cluster) as (_, http, _):
+    async with listening(cluster) as (_, http):
         await asyncio.to_thread(ask, str(http.base_url))
 
 

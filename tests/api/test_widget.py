@@ -17,8 +17,7 @@ import pytest
 from qa_cluster.access.records import ASK, SCOPES, SEARCH, new_key
 from qa_cluster.api.routes.page import widget_script
 from tests.api.keyed_requests import bearer
-from tests.api.service_under_test import serving as served_in_process
-from tests.api.test_process import serving
+from tests.api.service_under_test import listening, serving
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.docs.blocks import ROOT, blocks
@@ -43,7 +42,7 @@ def example() -> str:
 
 
 async def test_the_script_is_small_and_is_cached_by_version(cluster: ScriptedCluster) -> None:
-    async with served_in_process(cluster) as client:
+    async with serving(cluster) as client:
         script = await client.get("/widget.js")
         assert script.headers["content-type"].startswith("text/javascript")
         assert len(script.content) <= MAX_BYTES
@@ -96,17 +95,14 @@ def site(page: str, policy: str, port: int) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def hostile_service(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, origin: str
-) -> AsyncIterator[tuple[str, str]]:
+async def hostile_service(cluster: ScriptedCluster, origin: str) -> AsyncIterator[tuple[str, str]]:
     """A service with hostile documents that allows `origin`: its address, and a key to ask and search."""
-    monkeypatch.setenv("QA_CORS_ORIGINS", origin)
     async with opened(cluster) as engine:
         owner, owner_text = new_key("owner", SCOPES, now=1_795_000_000)
         reader, reader_text = new_key("site", (ASK, SEARCH), now=1_795_000_000)
         await engine.api_keys.add(owner)
         await engine.api_keys.add(reader)
-        async with serving(cluster) as (_, client, _):
+        async with listening(cluster, cors_origins=origin) as (_, client):
             for name, text, url in (
                 ("evil", f"{HOSTILE} Mallory wrote it.", f"javascript:{HIT}"),
                 ("good", "Ada wrote it. Bob read it.", "https://docs.example.org/good.html"),
@@ -118,14 +114,12 @@ async def hostile_service(
 
 
 @pytest.mark.hostile
-async def test_the_example_works_under_a_strict_policy(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_example_works_under_a_strict_policy(cluster: ScriptedCluster) -> None:
     if program() is None:
         pytest.skip("Chromium is not installed")
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
-    async with hostile_service(cluster, monkeypatch, origin) as (service, key):
+    async with hostile_service(cluster, origin) as (service, key):
         page = example().replace("https://qa.example.org", service).replace("qac_...", key)
         policy = f"default-src 'none'; script-src {service}; connect-src {service}; require-trusted-types-for 'script'"
         with site(page, policy, port), browser() as chromium:

@@ -15,7 +15,8 @@ from uvicorn.server import ServerState
 
 from qa_cluster.access.records import new_key
 from qa_cluster.api.connections import PIECE_BYTES, ConnectionLimits, bounded
-from tests.api.test_connections import running, said, said_to_an_endless_head
+from tests.api.service_under_test import listening
+from tests.api.test_connections import said, said_to_an_endless_head
 from tests.client.scripted_cluster import ScriptedCluster
 
 pytestmark = pytest.mark.hostile
@@ -76,7 +77,7 @@ def assert_refused(raw: bytes, status: int, kind: str) -> None:
 async def test_a_body_is_never_read_as_a_request_after_an_upgrade_header(cluster: ScriptedCluster) -> None:
     """The first request of Java's client has `Upgrade: h2c`, which a proxy may forward."""
     asked, smuggled = b'{"query": "Who?"}', b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    async with running(cluster) as (port, _):
+    async with listening(cluster) as (port, _):
         for protocol, chunked, content in product((b"h2c", b"websocket"), (True, False), (asked, smuggled)):
             upgrade = b"connection: upgrade\r\nupgrade: %b\r\n" % protocol
             head = b"POST /search HTTP/1.1\r\n%b%b%b" % (HOST, JSON, upgrade)
@@ -96,7 +97,7 @@ async def test_a_body_is_never_read_as_a_request_after_an_upgrade_header(cluster
 @pytest.mark.parametrize("path", [b"/search", b"/nowhere"])
 async def test_trailer_fields_are_limited(cluster: ScriptedCluster, path: bytes) -> None:
     """The requests need no key. One path is answered before its body is read, the other afterwards."""
-    async with running(cluster) as (port, client):
+    async with listening(cluster) as (port, client):
         head = b"POST %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n0\r\n" % (path, HOST, JSON)
         for endless in (b"x: %b\r\n" % (b"y" * 9000), b"y" * 9000):
             raw = await said(port, head + b"x: ", *[endless] * 60)
@@ -109,7 +110,7 @@ async def test_trailer_fields_are_limited(cluster: ScriptedCluster, path: bytes)
 
 async def test_trailer_fields_are_ignored(cluster: ScriptedCluster) -> None:
     """A proxy checks the header fields, but not the trailer fields."""
-    async with running(cluster) as (port, client):
+    async with listening(cluster) as (port, client):
         engine = await cluster.target().open()
         try:
             key, text = new_key("the shop", ["search"], now=1_795_000_000)
@@ -127,7 +128,7 @@ async def test_trailer_fields_are_ignored(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_malformed_request_gets_an_error_in_the_usual_form(cluster: ScriptedCluster) -> None:
-    async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
+    async with listening(cluster, http_head_timeout_ms=10_000) as (port, _):
         for wrong in (
             b"HELO there\r\n\r\n",
             b"GET /livez HTTP/1.1\r\nhost : localhost\r\n\r\n",
@@ -143,7 +144,7 @@ async def test_a_malformed_request_gets_an_error_in_the_usual_form(cluster: Scri
             assert status in (400, 431), raw
             assert_refused(raw, status, {400: "malformed-request", 431: "head-too-large"}[status])
         assert_refused(await said_to_an_endless_head(port), 408, "head-timeout")
-    async with running(cluster, http_max_connections=1) as (port, _):
+    async with listening(cluster, http_max_connections=1) as (port, _):
         with socket.create_connection(("127.0.0.1", port)):
             assert_refused(await said(port), 503, "overloaded")
 
@@ -201,7 +202,7 @@ async def test_pending_pipelined_requests_use_little_memory() -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order(cluster: ScriptedCluster) -> None:
-    async with running(cluster) as (port, _):
+    async with listening(cluster) as (port, _):
         one = b"POST /search HTTP/1.1\r\n%b%bcontent-length: 17\r\nx-request-id: %%d\r\n\r\n" % (HOST, JSON)
         sent = b"".join(one % number + b'{"query": "Who?"}' for number in range(400)) + LAST
         found = answers(await said(port, sent))
@@ -210,7 +211,7 @@ async def test_pipelined_requests_are_answered_in_order(cluster: ScriptedCluster
 
 
 async def test_a_refusal_is_not_sent_as_the_answer_to_the_previous_request(cluster: ScriptedCluster) -> None:
-    async with running(cluster) as (port, _):
+    async with listening(cluster) as (port, _):
         ask = b"GET /qa?question=Who%%3F HTTP/1.1\r\n%b\r\n" % HOST
         raw = await said(port, ask + b"HELO there\r\n\r\n")
         assert all(status == 200 for status, _, _ in answers(raw)), raw
