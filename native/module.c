@@ -9,11 +9,11 @@
  *   functions/  registrations, and their callers: events, the keymiss hook, triggers
  *   worker/     the worker process and its commands
  * The scripts wing implements RedisGears and RedisAI for the scripts of users:
- *   scripts/gears/  RG.* commands, their administration of registrations, streams, atomic blocks
+ *   scripts/gears/  RG.* commands, the administration of registrations, streams, atomic blocks
  *   scripts/ai/     tensors, TorchScript, model runs, DAGs
  * Each folder is a room. The scripts wing may include the question wing, but the question wing must not include the
  * scripts wing. A room only includes the rooms that tests/contract/test_native_rooms.py lists for it. If a lower room
- * must call a higher room, it gets a table of functions at load time: jobs_attach, registry_attach,
+ * must call a higher room, it gets a table of functions at load time: jobs_attach and
  * supervisor_attach_control.
  *
  * THREADS. All code runs on the server's main thread: in commands, in the replies of blocked clients, in keyspace
@@ -63,12 +63,12 @@
 /* clang-format off */
 #define PARTS(X)                                                                                                      \
     /* the question wing */                                                                                           \
-    X(jobs_on_load) X(link_on_load) X(calling_on_load) X(registry_files_on_load) X(register_on_load)                  \
+    X(jobs_on_load) X(link_on_load) X(calling_on_load) X(tombstones_on_load) X(registry_files_on_load) X(register_on_load)                  \
     X(trigger_on_load) X(from_primary_on_load) X(hook_on_load) X(model_on_load) X(index_write_on_load)                \
     X(index_parts_on_load) X(index_read_on_load) X(index_watch_on_load) X(index_vectors_on_load) X(document_on_load)  \
     X(notes_on_load) X(qa_commands_on_load) X(indexing_on_load)                                                       \
     /* the scripts wing */                                                                                            \
-    X(atomic_on_load) X(tombstones_on_load) X(registry_admin_on_load) X(registry_dump_on_load) X(stream_on_load)      \
+    X(atomic_on_load) X(registry_admin_on_load) X(registry_dump_on_load) X(stream_on_load)      \
     X(settings_on_load) X(rg_on_load) X(tensor_on_load) X(model_run_on_load) X(script_on_load) X(script_run_on_load)  \
     X(runnable_on_load) X(dag_on_load) X(ai_config_on_load)                                                           \
     /* both wings */                                                                                                  \

@@ -5,33 +5,31 @@
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
+#include "server/args.h"
 #include "server/caller.h"
 #include "server/commands.h"
+#include "server/pairs.h"
 
 typedef struct Trigger {
     RedisModuleString *registration;
-    RedisModuleString *user;  /* the caller; NULL: the caller has no name */
-    RedisModuleString **argv; /* the name of the trigger and its arguments */
-    int argc;
-    int cost_from; /* as in the registration */
+    RedisModuleString *user; /* the caller; NULL: the caller has no name */
+    ArgList words;           /* the name of the trigger and its arguments */
+    int cost_from;           /* as in the registration */
 } Trigger;
 
 static void free_trigger(void *data) {
     Trigger *trigger = data;
     RedisModule_FreeString(NULL, trigger->registration);
     if (trigger->user) RedisModule_FreeString(NULL, trigger->user);
-    for (int i = 0; i < trigger->argc; i++) RedisModule_FreeString(NULL, trigger->argv[i]);
-    RedisModule_Free(trigger->argv);
+    arg_list_free(&trigger->words);
     RedisModule_Free(trigger);
 }
 
 static int emit_trigger(RedisModuleCtx *ctx, void *data) {
     Trigger *trigger = data;
     RedisModule_ReplyWithString(ctx, trigger->registration);
-    if (trigger->user) RedisModule_ReplyWithString(ctx, trigger->user);
-    else RedisModule_ReplyWithCString(ctx, "");
-    for (int i = 0; i < trigger->argc; i++) RedisModule_ReplyWithString(ctx, trigger->argv[i]);
-    return 2 + trigger->argc;
+    reply_optional(ctx, trigger->user);
+    return 2 + arg_list_emit(ctx, &trigger->words);
 }
 
 static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResult *result) {
@@ -47,11 +45,11 @@ static uint32_t trigger_cost(void *data) {
     enum { COST_BYTES = 512 };
     const Trigger *trigger = data;
     size_t bytes = 0, counted = 0;
-    if (trigger->cost_from && trigger->argc > trigger->cost_from)
-        counted = (size_t)(trigger->argc - trigger->cost_from);
-    for (int i = 0; i < trigger->argc; i++) {
+    if (trigger->cost_from && trigger->words.n > (size_t)trigger->cost_from)
+        counted = trigger->words.n - (size_t)trigger->cost_from;
+    for (size_t i = 0; i < trigger->words.n; i++) {
         size_t length;
-        RedisModule_StringPtrLen(trigger->argv[i], &length);
+        RedisModule_StringPtrLen(trigger->words.items[i], &length);
         bytes += length;
     }
     size_t cost = counted > bytes / COST_BYTES ? counted : bytes / COST_BYTES;
@@ -68,15 +66,9 @@ static const JobClass OWN_TRIGGER = {TRIGGER_METHODS, .cost = trigger_cost};
 static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registration, RedisModuleString **argv, int argc) {
     Trigger *trigger = RedisModule_Calloc(1, sizeof *trigger);
     trigger->registration = RedisModule_CreateStringFromString(NULL, registration->fields[REG_ID]);
-    RedisModuleString *user = caller_name(ctx);
-    if (user) {
-        trigger->user = RedisModule_CreateStringFromString(NULL, user);
-        RedisModule_FreeString(ctx, user);
-    }
+    trigger->user = caller_name(ctx);
     trigger->cost_from = registration->cost_from;
-    trigger->argv = RedisModule_Alloc((size_t)argc * sizeof *trigger->argv);
-    for (; trigger->argc < argc; trigger->argc++)
-        trigger->argv[trigger->argc] = RedisModule_HoldString(NULL, argv[trigger->argc]);
+    trigger->words = arg_list_of(argv, (ArgRange){0, argc});
     return trigger;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/args.h"
 #include "server/server.h"
 
 enum { MAX_HOOKED = 64 };
@@ -60,17 +61,6 @@ static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     return problem;
 }
 
-/* Removes the first word from a comma-separated list; 0: the list is empty. */
-static int next_word(const char **at, size_t *left, const char **word, size_t *length) {
-    if (!*left) return 0;
-    const char *comma = memchr(*at, ',', *left);
-    *word = *at;
-    *length = comma ? (size_t)(comma - *at) : *left;
-    *left -= *length + (comma != NULL);
-    *at += *length + (comma != NULL);
-    return 1;
-}
-
 static int set_name(HookedCommand *command, const char *word, size_t length) {
     if (length == 0 || length >= sizeof command->name) return 0;
     memset(command, 0, sizeof *command);
@@ -82,7 +72,7 @@ static int set_name(HookedCommand *command, const char *word, size_t length) {
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list) {
     size_t left, length;
     const char *at = RedisModule_StringPtrLen(list, &left), *word;
-    while (next_word(&at, &left, &word, &length)) {
+    while (list_next(&at, &left, &word, &length)) {
         HookedCommand command;
         const char *problem = set_name(&command, word, length) ? describe(ctx, &command) : "that does not exist";
         if (problem)
@@ -105,5 +95,5 @@ static void add(const char *word, size_t length) {
 void hooked_commands_add(RedisModuleString *list) {
     size_t left, length;
     const char *at = RedisModule_StringPtrLen(list, &left), *word;
-    while (next_word(&at, &left, &word, &length)) add(word, length);
+    while (list_next(&at, &left, &word, &length)) add(word, length);
 }

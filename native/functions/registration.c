@@ -21,16 +21,10 @@ int registration_matches_key(const Registration *registration, const char *key, 
 }
 
 int registration_list_has(RedisModuleString *list, const char *word, size_t length) {
-    size_t left;
-    const char *at = RedisModule_StringPtrLen(list, &left);
-    while (left) {
-        const char *comma = memchr(at, ',', left);
-        size_t size = comma ? (size_t)(comma - at) : left;
-        if (size == length && !strncasecmp(at, word, length)) return 1;
-        if (!comma) return 0;
-        left -= size + 1;
-        at = comma + 1;
-    }
+    size_t left, size;
+    const char *at = RedisModule_StringPtrLen(list, &left), *each;
+    while (list_next(&at, &left, &each, &size))
+        if (size == length && !strncasecmp(each, word, length)) return 1;
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "functions/hooked_commands.h"
+#include "functions/tombstones.h"
 
 static Session *sessions;
 static Registration *registrations;
@@ -14,10 +15,6 @@ static unsigned char first_bytes[256 / 8]; /* a bit for each possible first byte
 static int any_keys;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
 static long long generation = 1;
-static const RegistryTombstones *tombstones;
-
-void registry_attach(const RegistryTombstones *to) { tombstones = to; }
-const RegistryTombstones *registry_tombstones(void) { return tombstones; }
 
 void registry_mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }
 void registry_forget_stale(void) { stale_since_ms = 0; }
@@ -124,7 +121,7 @@ void registry_replace_session(Session *old, Session *session) {
 
 void registry_clear(void) {
     while (sessions) registry_replace_session(sessions, NULL);
-    tombstones->clear();
+    tombstones_clear();
 }
 
 int registry_remove(RedisModuleString *id) {
@@ -161,7 +158,7 @@ RedisModuleString *registry_check_conflicts(const Session *session, const Sessio
 RedisModuleString *registry_check_tombstones(const Session *session) {
     for (long long i = 0; i < session->count; i++) {
         RedisModuleString *id = session->registrations[i]->fields[REG_ID];
-        if (tombstones->has(id))
+        if (tombstones_have(id))
             return RedisModule_CreateStringPrintf(NULL, "UNREGISTERED registration has been unregistered: %.100s",
                                                   RedisModule_StringPtrLen(id, NULL));
     }

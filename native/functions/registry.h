@@ -7,20 +7,6 @@
 
 #include "functions/session.h"
 
-/* The functions for the ids of removed registrations (tombstones). scripts/gears/tombstones.c provides them. */
-typedef struct RegistryTombstones {
-    int (*has)(RedisModuleString *id);
-    size_t (*count)(void);
-    void (*clear)(void);
-    void (*save)(RedisModuleIO *rdb);
-    int (*load)(RedisModuleIO *rdb);        /* 0: the file is damaged */
-    void (*replicate)(RedisModuleCtx *ctx); /* to the replicas and the AOF */
-} RegistryTombstones;
-
-/* Call it once, at load time. `tombstones` must live as long as the module. */
-void registry_attach(const RegistryTombstones *tombstones);
-const RegistryTombstones *registry_tombstones(void);
-
 /* ---- Registrations ---- */
 
 Registration *registry_first(void); /* the head of a list that is linked by `next` */

@@ -3,6 +3,7 @@
  * In the RDB file, the sessions are auxiliary data. The commands that change sessions are replicated, so the AOF and
  * the replicas have the sessions too. */
 #include "functions/registry.h"
+#include "functions/tombstones.h"
 #include "server/resp.h"
 #include "server/server.h"
 
@@ -41,13 +42,13 @@ static void aux_save(RedisModuleIO *rdb, int when) {
         RedisModule_SaveString(rdb, tag);
         RedisModule_FreeString(NULL, tag);
     }
-    registry_tombstones()->save(rdb);
+    tombstones_save(rdb);
 }
 
 /* Without sessions and tombstones, saves nothing, so that a server without the module can load the file. Old servers do
  * not call this function. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
-    if (registry_sessions() || registry_tombstones()->count()) aux_save(rdb, when);
+    if (registry_sessions() || tombstones_count()) aux_save(rdb, when);
 }
 
 static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int count) {
@@ -120,7 +121,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
             return REDISMODULE_ERR;
         }
     }
-    if (!registry_tombstones()->load(rdb)) {
+    if (!tombstones_load(rdb)) {
         RedisModule_LogIOError(rdb, "warning", "registrations are damaged: tombstones");
         return REDISMODULE_ERR;
     }
@@ -169,7 +170,7 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
 }
 
 static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
-    if ((!registry_sessions() && !registry_tombstones()->count()) || !server_is_active_primary(ctx) ||
+    if ((!registry_sessions() && !tombstones_count()) || !server_is_active_primary(ctx) ||
         !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
         return;
     if (RedisModule_AvoidReplicaTraffic()) {
@@ -177,7 +178,7 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
         return;
     }
     for (Session *session = registry_first_session(); session; session = session->next) replicate_session(ctx, session);
-    registry_tombstones()->replicate(ctx);
+    tombstones_replicate(ctx);
 }
 
 /* The server writes only keys in an AOF rewrite. So the module replicates its registrations into the new AOF, which

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/config.h"
+#include "server/texts.h"
 
 enum { MAX_ERROR = 64 * 1024 };
 
@@ -26,11 +27,8 @@ void registry_triggered(Registration *registration, int queued) {
 }
 
 void registry_set_error(RunCounters *counters, const char *error) {
-    size_t length = strnlen(error, MAX_ERROR);
     RedisModule_Free(counters->last_error);
-    counters->last_error = RedisModule_Alloc(length + 1);
-    memcpy(counters->last_error, error, length);
-    counters->last_error[length] = '\0';
+    counters->last_error = text_new(error, strnlen(error, MAX_ERROR)).data;
 }
 
 void registry_ended(RedisModuleString *id, const JobResult *result) {

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "server/args.h"
 #include "server/config.h"
 #include "server/server.h"
+#include "server/texts.h"
 
 /* The worker runs a large job in parts. So a job counts at most MAX_HOLD against the limit of its user's jobs in the
  * worker. */
@@ -41,11 +43,8 @@ void job_set_result(Job *job, const JobResult *result) {
     job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
     if (result->error) {
         size_t length = strnlen(result->error, MAX_ERROR);
-        job->error = RedisModule_Alloc(length + 1);
-        memcpy(job->error, result->error, length);
-        job->error[length] = '\0';
-        for (char *at = job->error; *at; at++)
-            if (*at == '\r' || *at == '\n') *at = ' ';
+        job->error = text_new(result->error, length).data;
+        line_clean(job->error, length);
         job->result.error = job->error;
     }
     job->result.argv = result->argc ? RedisModule_Alloc((size_t)result->argc * sizeof *job->result.argv) : NULL;

@@ -1,6 +1,7 @@
 /* These functions do not reply to the client. They report wrong arguments by their return values. */
 #include "server/args.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -25,6 +26,16 @@ int arg_comes_twice(RedisModuleString **argv, int first, int step, int at) {
     return 0;
 }
 
+int list_next(const char **at, size_t *left, const char **word, size_t *length) {
+    if (!*left) return 0;
+    const char *comma = memchr(*at, ',', *left);
+    *word = *at;
+    *length = comma ? (size_t)(comma - *at) : *left;
+    *left -= *length + (comma != NULL);
+    *at += *length + (comma != NULL);
+    return 1;
+}
+
 int cursor_accept(Cursor *cursor, const char *word) {
     if (cursor->at >= cursor->argc || !arg_is(cursor->argv[cursor->at], word)) return 0;
     cursor->at++;
@@ -35,14 +46,41 @@ int cursor_count(Cursor *cursor, long long max, long long *value) {
     return cursor->at < cursor->argc && arg_count(cursor->argv[cursor->at++], max, value);
 }
 
+int cursor_range(Cursor *cursor, long long n, ArgRange *range) {
+    if (n > cursor->argc - cursor->at) return 0;
+    *range = (ArgRange){cursor->at, (int)n};
+    cursor->at += (int)n;
+    return 1;
+}
+
+const char *cursor_timeout(Cursor *cursor, const char *missing, long long *timeout_ms) {
+    if (cursor->at == cursor->argc) return missing;
+    return cursor_count(cursor, INT_MAX, timeout_ms) && *timeout_ms ? NULL : "ERR Invalid value for TIMEOUT";
+}
+
+void line_clean(char *text, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (text[i] == '\r' || text[i] == '\n' || text[i] == '\0') text[i] = ' ';
+}
+
 const char *arg_error(char *error, size_t size, const char *before, RedisModuleString *argument) {
     snprintf(error, size, "%s%.100s", before, RedisModule_StringPtrLen(argument, NULL));
-    for (char *at = error; *at; at++)
-        if (*at == '\r' || *at == '\n') *at = ' ';
+    line_clean(error, strlen(error));
     return error;
 }
 
 ArgList arg_list_new(size_t room) { return (ArgList){RedisModule_Alloc(room * sizeof(RedisModuleString *)), 0}; }
+
+ArgList arg_list_of(RedisModuleString **argv, ArgRange range) {
+    ArgList list = arg_list_new((size_t)range.n);
+    for (int i = 0; i < range.n; i++) arg_list_hold(&list, argv[range.first + i]);
+    return list;
+}
+
+int arg_list_emit(RedisModuleCtx *ctx, const ArgList *list) {
+    for (size_t i = 0; i < list->n; i++) RedisModule_ReplyWithString(ctx, list->items[i]);
+    return (int)list->n;
+}
 
 void arg_list_add(ArgList *list, const char *text, size_t length) {
     list->items[list->n++] = RedisModule_CreateString(NULL, text, length);

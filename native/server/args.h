@@ -15,6 +15,9 @@ int arg_count(RedisModuleString *argument, long long max, long long *value);
 /* 1: argv[at] equals one of the earlier arguments argv[first], argv[first + step], argv[first + 2 * step] and so on. */
 int arg_comes_twice(RedisModuleString **argv, int first, int step, int at);
 
+/* Removes the first word from a comma-separated list. 0: the list is empty. */
+int list_next(const char **at, size_t *left, const char **word, size_t *length);
+
 /* A position in argv. */
 typedef struct Cursor {
     RedisModuleString **argv;
@@ -28,16 +31,33 @@ int cursor_accept(Cursor *cursor, const char *word);
  * `max`. */
 int cursor_count(Cursor *cursor, long long max, long long *value);
 
+/* A range of argv: position of the first argument, and number of arguments. */
+typedef struct ArgRange {
+    int first, n;
+} ArgRange;
+
+/* Moves past the next `n` arguments and returns them. 0: there are fewer arguments. */
+int cursor_range(Cursor *cursor, long long n, ArgRange *range);
+/* Reads the value of TIMEOUT, in milliseconds. Returns NULL or an error line; `missing` is the error for a missing
+ * value. */
+const char *cursor_timeout(Cursor *cursor, const char *missing, long long *timeout_ms);
+
+/* Replaces line ends and NULs by blanks. */
+void line_clean(char *text, size_t length);
 /* Writes an error line to `error`: `before`, and then the argument, shortened and on one line. Returns `error`. */
 const char *arg_error(char *error, size_t size, const char *before, RedisModuleString *argument);
 
-/* The arguments of a command for replicas or the AOF. */
+/* Strings, for example the arguments of a command for replicas or the AOF. */
 typedef struct ArgList {
     RedisModuleString **items;
     size_t n;
 } ArgList;
 
 ArgList arg_list_new(size_t room);
+/* Returns a list with new references to the strings of a range of argv. */
+ArgList arg_list_of(RedisModuleString **argv, ArgRange range);
+/* Replies with each string as one element. Returns their number. */
+int arg_list_emit(RedisModuleCtx *ctx, const ArgList *list);
 void arg_list_add(ArgList *list, const char *text, size_t length);
 /* Adds a string, with a new reference. The caller still owns its reference. */
 void arg_list_hold(ArgList *list, RedisModuleString *string);

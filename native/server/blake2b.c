@@ -3,6 +3,7 @@
  * authors. */
 #include "server/blake2b.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BLOCK = 128, ROUNDS = 12 };
@@ -97,6 +98,10 @@ void blake2b_end(Blake2b *hash, uint8_t *out) {
     compress(hash, hash->block, 1);
     for (size_t i = 0; i < hash->out_length; i++) out[i] = (uint8_t)(hash->state[i / 8] >> 8 * (i % 8));
     memset(hash, 0, sizeof *hash);
+}
+
+void hex_text(char *text, const uint8_t *bytes, size_t length) {
+    for (size_t i = 0; i < length; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length) {

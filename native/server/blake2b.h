@@ -21,6 +21,9 @@ void blake2b_add(Blake2b *hash, const void *data, size_t length);
 /* Writes `out_length` bytes and clears the state. */
 void blake2b_end(Blake2b *hash, uint8_t *out);
 
+/* Writes two digits for each byte, and a NUL. */
+void hex_text(char *text, const uint8_t *bytes, size_t length);
+
 /* 1: the first `length` bytes are equal. The running time depends only on `length`. */
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
 

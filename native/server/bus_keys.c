@@ -146,15 +146,11 @@ static void find_own_paths(void) {
 /* Writes a random key into a new file. If a different server creates the file at the same time, link() fails, and this
  * server uses that file. */
 static void create_own(const char *path) {
-    static const char DIGITS[] = "0123456789abcdef";
     char fresh[PATH_MAX], text[2 * OWN_BYTES + 1];
     uint8_t bytes[OWN_BYTES];
     if (snprintf(fresh, sizeof fresh, "%s.%d", path, (int)getpid()) >= (int)sizeof fresh) return;
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return;
-    for (int i = 0; i < OWN_BYTES; i++) {
-        text[2 * i] = DIGITS[bytes[i] >> 4];
-        text[2 * i + 1] = DIGITS[bytes[i] & 15];
-    }
+    hex_text(text, bytes, OWN_BYTES);
     text[2 * OWN_BYTES] = '\n';
     unlink(fresh);
     int file = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -17,7 +17,7 @@ int caller_blocking_denied(RedisModuleCtx *ctx);
 /* 1: the calling client tracks keys (CLIENT TRACKING). */
 int caller_tracks_keys(RedisModuleCtx *ctx);
 
-/* Returns the name of the calling client's user, to be freed with RedisModule_FreeString(ctx, ..). NULL: the client has
+/* Returns the name of the calling client's user, to be freed. NULL: the client has
  * no user and may do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 

@@ -25,12 +25,15 @@ static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) 
 /* By default the server assumes that a module's command reads and writes its key. */
 static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
     if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
-    RedisModuleCommandKeySpec keys[2] = {{.flags = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
-                                          .begin_search_type = REDISMODULE_KSPEC_BS_INDEX,
-                                          .bs.index.pos = spec->first_key}};
+    RedisModuleCommandKeySpec keys[2] = {
+        {.flags = KEY_READ, .begin_search_type = REDISMODULE_KSPEC_BS_INDEX, .bs.index.pos = spec->first_key}};
     RedisModuleCommandInfoVersion version = {.version = 1, .sizeof_key_spec = sizeof *keys};
     RedisModuleCommandInfo info = {.version = &version, .key_specs = keys};
     return RedisModule_SetCommandInfo(command, &info);
+}
+
+void report_keys_at(RedisModuleCtx *ctx, int offset, ArgRange range, int flags) {
+    for (int i = 0; i < range.n; i++) RedisModule_KeyAtPosWithFlags(ctx, offset + range.first + i, flags);
 }
 
 int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {

@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 
+#include "server/args.h"
 #include "server/module_api.h"
 
 /* One command.
@@ -28,6 +29,16 @@ typedef struct CommandSpec {
     int key_step;
     const char *categories;
 } CommandSpec;
+
+/* How a command uses a key: flags of RedisModule_KeyAtPosWithFlags. */
+enum {
+    KEY_READ = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
+    KEY_WRITE = REDISMODULE_CMD_KEY_OW | REDISMODULE_CMD_KEY_UPDATE,
+    KEY_BOTH = REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE,
+};
+
+/* For a command with getkeys-api: reports the keys of a range whose positions start at `offset`. */
+void report_keys_at(RedisModuleCtx *ctx, int offset, ArgRange range, int flags);
 
 /* Registers `n` commands. Allows the worker's user to run commands whose names start with QA. or AI. If the server
  * refuses a command, logs the refusal and returns REDISMODULE_ERR. */

@@ -11,6 +11,7 @@
 
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
+#include "server/blake2b.h"
 #include "server/bus.h"
 #include "server/bus_keys.h"
 #include "server/caller.h"
@@ -44,7 +45,7 @@ static void reply_secret(RedisModuleCtx *ctx) {
     uint8_t secret[BUS_KEY_BYTES];
     char text[2 * BUS_KEY_BYTES + 1] = "";
     if (bus_key_source() != KEY_SERVER && bus_secret(0, "qa-cluster names of answers", secret))
-        for (size_t i = 0; i < sizeof secret; i++) snprintf(text + 2 * i, 3, "%02x", secret[i]);
+        hex_text(text, secret, sizeof secret);
     RedisModule_ReplyWithCString(ctx, "secret");
     RedisModule_ReplyWithCString(ctx, text);
 }

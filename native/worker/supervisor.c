@@ -26,6 +26,7 @@
 
 #include "functions/registry.h"
 #include "jobs/jobs.h"
+#include "server/blake2b.h"
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
@@ -294,7 +295,7 @@ static int spawn(char **words, int socket_fd, int pipe_fd, pid_t *pid) {
 static void new_token(void) {
     unsigned char bytes[TOKEN_HEX / 2];
     RedisModule_GetRandomBytes(bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    hex_text(token, bytes, sizeof bytes);
 }
 
 /* Returns a port of the server. 0: the server does not listen on this kind of port, or was built without TLS. */
@@ -512,10 +513,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
 }
 
 int supervisor_check_token(const char *given, size_t length) {
-    if (length != TOKEN_HEX || !token[0]) return 0;
-    unsigned char difference = 0;
-    for (size_t i = 0; i < TOKEN_HEX; i++) difference |= (unsigned char)(given[i] ^ token[i]);
-    return difference == 0;
+    return length == TOKEN_HEX && token[0] && blake2b_equal((const uint8_t *)given, (const uint8_t *)token, TOKEN_HEX);
 }
 
 void supervisor_hello(void) { heard(); }

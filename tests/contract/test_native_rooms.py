@@ -276,7 +276,7 @@ def test_a_part_without_a_header_has_only_a_load_function() -> None:
         ("server/resp.c", '#include "jobs/jobs.h"'),  # a higher room
         ("jobs/order.h", '#include "worker/supervisor.h"'),  # a higher room, from a header
         ("functions/hook.c", '  #  include "models/blob.h"'),  # a room of the same height
-        ("functions/hook.c", '#include "scripts/gears/tombstones.h"'),  # the scripts wing
+        ("functions/hook.c", '#include "scripts/gears/stream.h"'),  # the scripts wing
         ("models/blob.c", '#include "module.h"'),  # a header that does not exist
         ("worker/supervisor.c", '#include "jobs.h"'),  # a file without the name of its room
         ("corpus/stored_index.c", '#include "index/structure.h"'),  # the library's private header

@@ -20,22 +20,12 @@ static void reply_ops(RedisModuleCtx *ctx, const Dag *dag) {
 
 /* ---- Key positions ---- */
 
-enum {
-    KEY_READ = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
-    KEY_WRITE = REDISMODULE_CMD_KEY_OW | REDISMODULE_CMD_KEY_UPDATE,
-    KEY_BOTH = REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE,
-};
-
-static void report_range(RedisModuleCtx *ctx, int offset, ArgRange range, int flags) {
-    for (int i = 0; i < range.n; i++) RedisModule_KeyAtPosWithFlags(ctx, offset + range.first + i, flags);
-}
-
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int read_only) {
     DagSpec spec;
     ArgRange op;
     dag_parse_head(&spec, argv, argc, read_only);
-    report_range(ctx, 0, spec.load, KEY_READ);
-    report_range(ctx, 0, spec.persist, KEY_WRITE);
+    report_keys_at(ctx, 0, spec.load, KEY_READ);
+    report_keys_at(ctx, 0, spec.persist, KEY_WRITE);
     if (spec.routing) RedisModule_KeyAtPosWithFlags(ctx, spec.routing, KEY_READ);
     for (int at = spec.first_op; dag_next_op(argv, argc, &at, &op);) {
         int script = op.n > 1 && arg_is(argv[op.first], "AI.SCRIPTEXECUTE");
@@ -43,7 +33,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
         RedisModule_KeyAtPosWithFlags(ctx, op.first + 1, KEY_READ);
         if (!script) continue;
         script_args_execute(&spec.call, argv + op.first, op.n, 1);
-        report_range(ctx, op.first, spec.call.keys, KEY_BOTH);
+        report_keys_at(ctx, op.first, spec.call.keys, KEY_BOTH);
     }
     return REDISMODULE_OK;
 }

@@ -14,8 +14,7 @@ typedef struct RunJob {
     Model *model;
     Tensor **inputs;
     int n_inputs;
-    RedisModuleString **outputs; /* keys */
-    int n_outputs;
+    ArgList outputs; /* keys */
     int db;
     uint64_t wait_until_us; /* 0: no TIMEOUT */
 } RunJob;
@@ -32,7 +31,7 @@ static int emit_run(RedisModuleCtx *ctx, void *data) {
     RedisModule_ReplyWithLongLong(ctx, job->model->min_batch_timeout_ms);
     RedisModule_ReplyWithLongLong(ctx, job_wait_left_ms(job->wait_until_us));
     RedisModule_ReplyWithLongLong(ctx, job->n_inputs);
-    RedisModule_ReplyWithLongLong(ctx, job->n_outputs);
+    RedisModule_ReplyWithLongLong(ctx, (long long)job->outputs.n);
     for (int i = 0; i < job->n_inputs; i++) n += tensor_emit(ctx, job->inputs[i]);
     return n;
 }
@@ -50,9 +49,8 @@ static void free_run(void *data) {
     RunJob *job = data;
     if (job->model) runnable_release(&job->model->run);
     for (int i = 0; i < job->n_inputs; i++) tensor_release(job->inputs[i]);
-    for (int i = 0; i < job->n_outputs; i++) RedisModule_FreeString(NULL, job->outputs[i]);
     RedisModule_Free(job->inputs);
-    RedisModule_Free(job->outputs);
+    arg_list_free(&job->outputs);
     RedisModule_Free(job);
 }
 
@@ -79,13 +77,13 @@ static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
 static const char *write_outputs(RedisModuleCtx *ctx, const RunJob *job, Tensor **tensors) {
     int db = RedisModule_GetSelectedDb(ctx);
     RedisModule_SelectDb(ctx, job->db);
-    const char *error = keyspace_may_write(ctx, job->outputs, job->n_outputs, tensor_key_type());
-    for (int i = 0; i < job->n_outputs; i++) {
+    const char *error = keyspace_may_write(ctx, job->outputs.items, (int)job->outputs.n, tensor_key_type());
+    for (size_t i = 0; i < job->outputs.n; i++) {
         if (error) {
             tensor_release(tensors[i]);
         } else {
-            tensor_replicate(ctx, job->outputs[i], tensors[i]);
-            tensor_store(ctx, job->outputs[i], tensors[i]);
+            tensor_replicate(ctx, job->outputs.items[i], tensors[i]);
+            tensor_store(ctx, job->outputs.items[i], tensors[i]);
         }
     }
     RedisModule_SelectDb(ctx, db);
@@ -94,9 +92,9 @@ static const char *write_outputs(RedisModuleCtx *ctx, const RunJob *job, Tensor 
 
 static const char *finish_outputs(RedisModuleCtx *ctx, RunJob *job, const JobResult *result, long long *samples) {
     if (result->status != JOB_TENSORS) return ERR_OUTPUTS;
-    Tensor **tensors = RedisModule_Alloc((size_t)job->n_outputs * sizeof *tensors);
+    Tensor **tensors = RedisModule_Alloc(job->outputs.n * sizeof *tensors);
     const char *error = ERR_OUTPUTS;
-    if (read_outputs(result, tensors, job->n_outputs)) {
+    if (read_outputs(result, tensors, (int)job->outputs.n)) {
         *samples = tensor_samples(tensors[0]);
         error = write_outputs(ctx, job, tensors);
     }
@@ -116,41 +114,24 @@ static const char *finish_run(RedisModuleCtx *ctx, void *data, const JobResult *
 }
 
 static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    if (job_timed_out(result)) RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
+    if (((RunJob *)data)->wait_until_us && job_timed_out(result)) RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
     else job_default_reply(ctx, result);
 }
 
-enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
-
-static const JobClass RUN = {.kind = "model.run",
-                             .of_model = 1,
-                             .emit = emit_run,
-                             .finish = finish_run,
-                             .free = free_run,
-                             .cost = run_cost,
-                             .statuses = RUN_STATUSES};
-
-/* For a run with TIMEOUT, which limits only the waiting time. */
-static const JobClass TIMED_RUN = {.kind = "model.run",
-                                   .of_model = 1,
-                                   .emit = emit_run,
-                                   .finish = finish_run,
-                                   .reply = reply_run,
-                                   .free = free_run,
-                                   .cost = run_cost,
-                                   .queue_timeout = 1,
-                                   .statuses = RUN_STATUSES};
+#define RUN_METHODS                                                                                                    \
+    .kind = "model.run", .of_model = 1, .emit = emit_run, .finish = finish_run, .reply = reply_run, .free = free_run,  \
+    .cost = run_cost, .statuses = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT)
+static const JobClass RUN = {RUN_METHODS};
+static const JobClass TIMED_RUN = {RUN_METHODS, .queue_timeout = 1}; /* TIMEOUT limits only the waiting time */
 
 /* ---- The commands ---- */
 
 static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleString **keys, int n) {
     for (int i = 0; i < n; i++) {
-        void *value;
-        switch (keyspace_read(ctx, keys[i], tensor_key_type(), &value)) {
-        case KEY_EMPTY: return "ERR tensor key is empty or in a different shard";
-        case KEY_WRONGTYPE: return REDISMODULE_ERRORMSG_WRONGTYPE;
-        case KEY_FOUND: job->inputs[job->n_inputs++] = tensor_retain(value);
-        }
+        Tensor *tensor;
+        const char *error = tensor_read_key(ctx, keys[i], &tensor);
+        if (error) return error;
+        job->inputs[job->n_inputs++] = tensor_retain(tensor);
     }
     return NULL;
 }
@@ -160,12 +141,10 @@ static RunJob *run_job_new(RedisModuleCtx *ctx, Model *model, RedisModuleString 
     RunJob *job = RedisModule_Calloc(1, sizeof *job);
     job->model = (Model *)runnable_retain(&model->run);
     job->db = RedisModule_GetSelectedDb(ctx);
-    job->inputs = RedisModule_Calloc((size_t)spec->n_inputs, sizeof *job->inputs);
-    job->outputs = RedisModule_Calloc((size_t)spec->n_outputs, sizeof *job->outputs);
-    for (; job->n_outputs < spec->n_outputs; job->n_outputs++)
-        job->outputs[job->n_outputs] = RedisModule_CreateStringFromString(NULL, argv[spec->outputs + job->n_outputs]);
-    *error = take_inputs(ctx, job, argv + spec->inputs, spec->n_inputs);
-    if (!*error) *error = keyspace_check_types(ctx, job->outputs, job->n_outputs, tensor_key_type());
+    job->inputs = RedisModule_Calloc((size_t)spec->inputs.n, sizeof *job->inputs);
+    job->outputs = arg_list_of(argv, spec->outputs);
+    *error = take_inputs(ctx, job, argv + spec->inputs.first, spec->inputs.n);
+    if (!*error) *error = keyspace_check_types(ctx, job->outputs.items, spec->outputs.n, tensor_key_type());
     if (!*error) return job;
     free_run(job);
     return NULL;
@@ -177,11 +156,9 @@ static int report_keys(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **
     RunSpec spec;
     if (argc < 2) return REDISMODULE_OK;
     parse(&spec, argv, argc);
-    RedisModule_KeyAtPosWithFlags(ctx, 1, REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS);
-    for (int i = 0; i < spec.n_inputs; i++)
-        RedisModule_KeyAtPosWithFlags(ctx, spec.inputs + i, REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS);
-    for (int i = 0; i < spec.n_outputs; i++)
-        RedisModule_KeyAtPosWithFlags(ctx, spec.outputs + i, REDISMODULE_CMD_KEY_OW | REDISMODULE_CMD_KEY_UPDATE);
+    RedisModule_KeyAtPosWithFlags(ctx, 1, KEY_READ);
+    report_keys_at(ctx, 0, spec.inputs, KEY_READ);
+    report_keys_at(ctx, 0, spec.outputs, KEY_WRITE);
     return REDISMODULE_OK;
 }
 
@@ -191,7 +168,7 @@ static int run_model(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **ar
     Model *model;
     const char *error = model_read(ctx, argv[1], &model);
     if (!error) error = parse(&spec, argv, argc);
-    if (!error) error = model_check_counts(model, spec.n_inputs, spec.n_outputs);
+    if (!error) error = model_check_counts(model, spec.inputs.n, spec.outputs.n);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     RunJob *job = run_job_new(ctx, model, argv, &spec, &error);
     if (!job) return RedisModule_ReplyWithError(ctx, error);

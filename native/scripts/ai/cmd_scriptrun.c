@@ -17,13 +17,11 @@ static int is_variadic_mark(const ScriptCall *call, int at) { return call->varia
 static const char *take_inputs(RedisModuleCtx *ctx, Dag *dag, RedisModuleString **argv, const ScriptCall *call) {
     int taken = 0;
     for (int i = call->inputs.first; i < call->inputs.first + call->inputs.n; i++) {
-        void *value;
+        Tensor *tensor;
         if (is_variadic_mark(call, i)) continue;
-        switch (keyspace_read(ctx, argv[i], tensor_key_type(), &value)) {
-        case KEY_EMPTY: return "ERR tensor key is empty or in a different shard";
-        case KEY_WRONGTYPE: return REDISMODULE_ERRORMSG_WRONGTYPE;
-        case KEY_FOUND: dag->slots[taken++] = tensor_retain(value);
-        }
+        const char *error = tensor_read_key(ctx, argv[i], &tensor);
+        if (error) return error;
+        dag->slots[taken++] = tensor_retain(tensor);
     }
     return NULL;
 }
@@ -56,21 +54,16 @@ static int run_script(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, i
     return REDISMODULE_OK;
 }
 
-static void report_range(RedisModuleCtx *ctx, const ScriptCall *call, ArgRange range, int flags) {
-    for (int i = range.first; i < range.first + range.n; i++)
-        if (!is_variadic_mark(call, i)) RedisModule_KeyAtPosWithFlags(ctx, i, flags);
-}
-
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int old_form) {
     ScriptCall call;
     if (argc < 2) return REDISMODULE_OK;
     if (old_form) script_args_run(&call, argv, argc);
     else script_args_execute(&call, argv, argc, 0);
-    RedisModule_KeyAtPosWithFlags(ctx, 1, REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS);
-    report_range(ctx, &call, call.keys,
-                 REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE);
-    report_range(ctx, &call, call.inputs, REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS);
-    report_range(ctx, &call, call.outputs, REDISMODULE_CMD_KEY_OW | REDISMODULE_CMD_KEY_UPDATE);
+    RedisModule_KeyAtPosWithFlags(ctx, 1, KEY_READ);
+    report_keys_at(ctx, 0, call.keys, KEY_BOTH);
+    for (int i = call.inputs.first; i < call.inputs.first + call.inputs.n; i++)
+        if (!is_variadic_mark(&call, i)) RedisModule_KeyAtPosWithFlags(ctx, i, KEY_READ);
+    report_keys_at(ctx, 0, call.outputs, KEY_WRITE);
     return REDISMODULE_OK;
 }
 

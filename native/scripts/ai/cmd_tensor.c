@@ -20,16 +20,12 @@ static int AI_TENSORSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 /* AI.TENSORGET key [META] [BLOB | VALUES] */
 static int AI_TENSORGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2 || argc > 4) return RedisModule_WrongArity(ctx);
-    void *value;
+    Tensor *tensor;
     TensorFormat format;
-    switch (keyspace_read(ctx, argv[1], tensor_key_type(), &value)) {
-    case KEY_EMPTY: return RedisModule_ReplyWithError(ctx, "ERR tensor key is empty or in a different shard");
-    case KEY_WRONGTYPE: return RedisModule_ReplyWithError(ctx, REDISMODULE_ERRORMSG_WRONGTYPE);
-    case KEY_FOUND: break;
-    }
-    const char *error = tensor_format_parse(argv + 2, argc - 2, &format);
+    const char *error = tensor_read_key(ctx, argv[1], &tensor);
+    if (!error) error = tensor_format_parse(argv + 2, argc - 2, &format);
     if (error) return RedisModule_ReplyWithError(ctx, error);
-    tensor_reply(ctx, value, &format);
+    tensor_reply(ctx, tensor, &format);
     return REDISMODULE_OK;
 }
 

@@ -3,12 +3,11 @@
  * the answer. An invalid argument fails the whole DAG. */
 #include "scripts/ai/dag.h"
 
-#include <string.h>
-
 #include "models/model.h"
 #include "scripts/ai/tensor_type.h"
 #include "server/caller.h"
 #include "server/keyspace.h"
+#include "server/pairs.h"
 
 static const char ERR_RESULT[] = "PROTOCOL worker sent an invalid result of dag.run";
 
@@ -28,28 +27,19 @@ Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int m
     dag->slots = RedisModule_Calloc((size_t)max_slots + 1, sizeof *dag->slots);
     dag->results = RedisModule_Calloc((size_t)max_slots + 1, sizeof *dag->results);
     dag->wanted = RedisModule_Calloc((size_t)max_slots + 1, 1);
-    dag->persist = RedisModule_Calloc((size_t)max_persist + 1, sizeof *dag->persist);
+    dag->persist = arg_list_new((size_t)max_persist);
     dag->persist_slots = RedisModule_Calloc((size_t)max_persist + 1, sizeof *dag->persist_slots);
     dag->n_given = dag->n_slots = n_given;
     dag->db = RedisModule_GetSelectedDb(ctx);
-    RedisModuleString *user = caller_name(ctx);
-    if (user) {
-        dag->user = RedisModule_CreateStringFromString(NULL, user);
-        RedisModule_FreeString(ctx, user);
-    }
+    dag->user = caller_name(ctx);
     return dag;
-}
-
-static void free_strings(RedisModuleString **strings, int n) {
-    for (int i = 0; i < n; i++) RedisModule_FreeString(NULL, strings[i]);
-    RedisModule_Free(strings);
 }
 
 static void free_op(DagOp *op) {
     if (op->target) runnable_release(op->target);
     if (op->function) RedisModule_FreeString(NULL, op->function);
-    free_strings(op->keys, op->n_keys);
-    free_strings(op->args, op->n_args);
+    arg_list_free(&op->keys);
+    arg_list_free(&op->args);
     RedisModule_Free(op->inputs);
     RedisModule_Free(op->outputs);
     RedisModule_Free(op->error);
@@ -60,7 +50,7 @@ void dag_free(void *data) {
     for (int i = 0; i < dag->n_ops; i++) free_op(&dag->ops[i]);
     for (int i = 0; i < dag->n_slots; i++)
         if (dag->slots[i]) tensor_release(dag->slots[i]);
-    free_strings(dag->persist, dag->n_persist);
+    arg_list_free(&dag->persist);
     if (dag->user) RedisModule_FreeString(NULL, dag->user);
     RedisModule_Free(dag->ops);
     RedisModule_Free(dag->slots);
@@ -88,18 +78,10 @@ DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs) {
     return op;
 }
 
-static RedisModuleString **copy_strings(RedisModuleString **argv, ArgRange range) {
-    RedisModuleString **copies = RedisModule_Calloc((size_t)range.n + 1, sizeof *copies);
-    for (int i = 0; i < range.n; i++) copies[i] = RedisModule_CreateStringFromString(NULL, argv[range.first + i]);
-    return copies;
-}
-
 void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function) {
     op->function = RedisModule_CreateStringFromString(NULL, function);
-    op->keys = copy_strings(argv, call->keys);
-    op->n_keys = call->keys.n;
-    op->args = copy_strings(argv, call->args);
-    op->n_args = call->args.n;
+    op->keys = arg_list_of(argv, call->keys);
+    op->args = arg_list_of(argv, call->args);
 }
 
 void dag_want(Dag *dag, int slot) {
@@ -109,8 +91,8 @@ void dag_want(Dag *dag, int slot) {
 }
 
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot) {
-    dag->persist[dag->n_persist] = RedisModule_CreateStringFromString(NULL, key);
-    dag->persist_slots[dag->n_persist++] = slot;
+    dag->persist_slots[dag->persist.n] = slot;
+    arg_list_hold(&dag->persist, key);
     dag_want(dag, slot);
 }
 
@@ -122,10 +104,9 @@ static int emit_slots(RedisModuleCtx *ctx, const int *slots, int n) {
     return n + 1;
 }
 
-static int emit_strings(RedisModuleCtx *ctx, RedisModuleString **strings, int n) {
-    RedisModule_ReplyWithLongLong(ctx, n);
-    for (int i = 0; i < n; i++) RedisModule_ReplyWithString(ctx, strings[i]);
-    return n + 1;
+static int emit_strings(RedisModuleCtx *ctx, const ArgList *strings) {
+    RedisModule_ReplyWithLongLong(ctx, (long long)strings->n);
+    return 1 + arg_list_emit(ctx, strings);
 }
 
 static int emit_step(RedisModuleCtx *ctx, const DagOp *op) {
@@ -138,17 +119,15 @@ static int emit_step(RedisModuleCtx *ctx, const DagOp *op) {
     RedisModule_ReplyWithLongLong(ctx, model ? model->batch_size : 0);
     RedisModule_ReplyWithLongLong(ctx, model ? model->min_batch_size : 0);
     RedisModule_ReplyWithLongLong(ctx, model ? model->min_batch_timeout_ms : 0);
-    if (op->function) RedisModule_ReplyWithString(ctx, op->function);
-    else RedisModule_ReplyWithCString(ctx, "");
-    int n = 8 + emit_strings(ctx, op->keys, op->n_keys) + emit_strings(ctx, op->args, op->n_args);
+    reply_optional(ctx, op->function);
+    int n = 8 + emit_strings(ctx, &op->keys) + emit_strings(ctx, &op->args);
     return n + emit_slots(ctx, op->inputs, op->n_inputs) + emit_slots(ctx, op->outputs, op->n_outputs);
 }
 
 static int emit_dag(RedisModuleCtx *ctx, void *data) {
     const Dag *dag = ((DagJob *)data)->dag;
     int n = 4;
-    if (dag->user) RedisModule_ReplyWithString(ctx, dag->user);
-    else RedisModule_ReplyWithCString(ctx, "");
+    reply_optional(ctx, dag->user);
     RedisModule_ReplyWithLongLong(ctx, job_wait_left_ms(dag->wait_until_us));
     RedisModule_ReplyWithLongLong(ctx, dag->n_given);
     for (int i = 0; i < dag->n_given; i++) n += tensor_emit(ctx, dag->slots[i]);
@@ -169,9 +148,8 @@ static char *error_line(RedisModuleString *text) {
     size_t length;
     const char *data = RedisModule_StringPtrLen(text, &length);
     if (length > MAX_STEP_ERROR) length = MAX_STEP_ERROR;
-    char *line = RedisModule_Alloc(length + 1);
-    for (size_t i = 0; i < length; i++) line[i] = data[i] == '\r' || data[i] == '\n' || data[i] == '\0' ? ' ' : data[i];
-    line[length] = '\0';
+    char *line = text_new(data, length).data;
+    line_clean(line, length);
     return line;
 }
 
@@ -235,14 +213,14 @@ static void count_steps(Dag *dag, const StepReport *reports) {
 }
 
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag) {
-    if (!dag->n_persist) return NULL;
+    if (!dag->persist.n) return NULL;
     int db = RedisModule_GetSelectedDb(ctx);
     RedisModule_SelectDb(ctx, dag->db);
-    const char *error = keyspace_may_write(ctx, dag->persist, dag->n_persist, tensor_key_type());
-    for (int i = 0; !error && i < dag->n_persist; i++) {
+    const char *error = keyspace_may_write(ctx, dag->persist.items, (int)dag->persist.n, tensor_key_type());
+    for (size_t i = 0; !error && i < dag->persist.n; i++) {
         Tensor *tensor = dag->slots[dag->persist_slots[i]];
-        tensor_replicate(ctx, dag->persist[i], tensor);
-        tensor_store(ctx, dag->persist[i], tensor_retain(tensor));
+        tensor_replicate(ctx, dag->persist.items[i], tensor);
+        tensor_store(ctx, dag->persist.items[i], tensor_retain(tensor));
     }
     RedisModule_SelectDb(ctx, db);
     return error;
@@ -286,25 +264,11 @@ static uint32_t dag_cost(void *data) {
     return (uint32_t)dag->n_steps;
 }
 
-static const JobClass DAG = {.kind = "dag.run",
-                             .of_model = 1,
-                             .emit = emit_dag,
-                             .finish = finish_dag,
-                             .reply = reply_dag,
-                             .free = free_dag_job,
-                             .cost = dag_cost,
-                             .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
-
-/* For a DAG with TIMEOUT, which limits only the waiting time. */
-static const JobClass TIMED_DAG = {.kind = "dag.run",
-                                   .of_model = 1,
-                                   .emit = emit_dag,
-                                   .finish = finish_dag,
-                                   .reply = reply_dag,
-                                   .free = free_dag_job,
-                                   .cost = dag_cost,
-                                   .queue_timeout = 1,
-                                   .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
+#define DAG_METHODS                                                                                                    \
+    .kind = "dag.run", .of_model = 1, .emit = emit_dag, .finish = finish_dag, .reply = reply_dag,                      \
+    .free = free_dag_job, .cost = dag_cost, .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)
+static const JobClass DAG = {DAG_METHODS};
+static const JobClass TIMED_DAG = {DAG_METHODS, .queue_timeout = 1}; /* TIMEOUT limits only the waiting time */
 
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms) {
     DagJob *job = RedisModule_Calloc(1, sizeof *job);

@@ -23,8 +23,7 @@ typedef struct DagOp {
     /* STEP: */
     Runnable *target;
     RedisModuleString *function; /* of a script; else NULL */
-    RedisModuleString **keys, **args;
-    int n_keys, n_args;
+    ArgList keys, args;
     int *inputs, *outputs; /* slots */
     int n_inputs, n_outputs;
     StepState state;
@@ -38,10 +37,9 @@ typedef struct Dag {
     int n_given, n_slots;
     int *results; /* slots whose tensors the worker must send back */
     int n_results;
-    char *wanted; /* for each slot: 1 if it is in `results` */
-    RedisModuleString **persist;
+    char *wanted;    /* for each slot: 1 if it is in `results` */
+    ArgList persist; /* keys, which get the tensors of `persist_slots` */
     int *persist_slots;
-    int n_persist;
     RedisModuleString *user; /* the caller; NULL: the caller has no name */
     uint64_t wait_until_us;  /* 0: no TIMEOUT */
     int db;

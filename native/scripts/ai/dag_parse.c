@@ -32,18 +32,7 @@ static const char *parse_key_list(const KeyList *list, Cursor *cursor, ArgRange 
     long long n;
     if (cursor->at == cursor->argc) return list->missing;
     if (!cursor_count(cursor, INT_MAX, &n) || n == 0) return list->invalid;
-    if (n > cursor->argc - cursor->at) return list->too_few;
-    *range = (ArgRange){cursor->at, (int)n};
-    cursor->at += (int)n;
-    return NULL;
-}
-
-static const char *parse_timeout(DagSpec *spec, Cursor *cursor) {
-    spec->has_timeout = 1;
-    if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";
-    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0)
-        return "ERR Invalid value for TIMEOUT";
-    return NULL;
+    return cursor_range(cursor, n, range) ? NULL : list->too_few;
 }
 
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only) {
@@ -61,7 +50,8 @@ const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, in
             if (cursor.at == argc) return "ERR Missing ROUTING value";
             spec->routing = cursor.at++;
         } else if (!spec->has_timeout && cursor_accept(&cursor, "TIMEOUT")) {
-            error = parse_timeout(spec, &cursor);
+            spec->has_timeout = 1;
+            error = cursor_timeout(&cursor, "ERR No value provided for TIMEOUT", &spec->timeout_ms);
         } else {
             return arg_error(spec->error, sizeof spec->error,
                              "ERR Invalid DAG command. Unexpected argument:  ", argv[cursor.at]);
@@ -123,12 +113,10 @@ static void add_given(Parser *parser, RedisModuleString *name, Tensor *tensor) {
 
 static const char *load_tensors(Parser *parser, RedisModuleString **keys, int n) {
     for (int i = 0; i < n; i++) {
-        void *value;
-        switch (keyspace_read(parser->ctx, keys[i], tensor_key_type(), &value)) {
-        case KEY_EMPTY: return "ERR tensor key is empty or in a different shard";
-        case KEY_WRONGTYPE: return REDISMODULE_ERRORMSG_WRONGTYPE;
-        case KEY_FOUND: add_given(parser, keys[i], tensor_retain(value));
-        }
+        Tensor *tensor;
+        const char *error = tensor_read_key(parser->ctx, keys[i], &tensor);
+        if (error) return error;
+        add_given(parser, keys[i], tensor_retain(tensor));
     }
     return NULL;
 }
@@ -155,9 +143,7 @@ static const char *parse_tensorget(Parser *parser, RedisModuleString **argv, int
 /* Resolves the inputs before the outputs. So if a name is an input and an output of the step, the input is the earlier
  * slot. */
 static void name_slots(Parser *parser, DagOp *op, RedisModuleString **inputs, RedisModuleString **outputs) {
-    for (int i = 0; i < op->n_inputs; i++) {
-        op->inputs[i] = find_input(parser, inputs[i]);
-    }
+    for (int i = 0; i < op->n_inputs; i++) op->inputs[i] = find_input(parser, inputs[i]);
     for (int i = 0; i < op->n_outputs; i++) set_name(parser, outputs[i], op->outputs[i]);
 }
 
@@ -168,10 +154,10 @@ static const char *parse_modelexecute(Parser *parser, RedisModuleString **argv, 
     const char *error = model_read(parser->ctx, argv[1], &model);
     if (!error) error = run_args_execute(run, argv, argc);
     if (!error && run->timeout_ms) error = ERR_TIMEOUT_INSIDE;
-    if (!error) error = model_check_counts(model, run->n_inputs, run->n_outputs);
+    if (!error) error = model_check_counts(model, run->inputs.n, run->outputs.n);
     if (error) return error;
-    DagOp *op = dag_add_step(parser->dag, &model->run, run->n_inputs, run->n_outputs);
-    name_slots(parser, op, argv + run->inputs, argv + run->outputs);
+    DagOp *op = dag_add_step(parser->dag, &model->run, run->inputs.n, run->outputs.n);
+    name_slots(parser, op, argv + run->inputs.first, argv + run->outputs.first);
     return NULL;
 }
 

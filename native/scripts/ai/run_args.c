@@ -2,17 +2,9 @@
  * same. */
 #include "scripts/ai/run_args.h"
 
-#include <limits.h>
 #include <string.h>
 
-#include "server/args.h"
-
-static const char *parse_timeout(RunSpec *spec, Cursor *cursor) {
-    if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";
-    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0)
-        return "ERR Invalid value for TIMEOUT";
-    return NULL;
-}
+static const char NO_TIMEOUT[] = "ERR No value provided for TIMEOUT";
 
 typedef struct ListErrors {
     const char *missing, *invalid, *not_positive, *too_few;
@@ -26,27 +18,24 @@ static const ListErrors OUTPUT_ERRORS = {
     "ERR number of output keys to AI.MODELEXECUTE command does not match the number of given arguments"};
 
 /* word n key.. */
-static const char *parse_counted(Cursor *cursor, const char *word, const ListErrors *errors, int *first, int *n) {
+static const char *parse_counted(Cursor *cursor, const char *word, const ListErrors *errors, ArgRange *range) {
     long long count;
     if (!cursor_accept(cursor, word)) return errors->missing;
     if (cursor->at == cursor->argc ||
         RedisModule_StringToLongLong(cursor->argv[cursor->at++], &count) != REDISMODULE_OK)
         return errors->invalid;
     if (count <= 0) return errors->not_positive;
-    if (count > cursor->argc - cursor->at) return errors->too_few;
-    *first = cursor->at;
-    *n = (int)count;
-    cursor->at += *n;
-    return NULL;
+    return cursor_range(cursor, count, range) ? NULL : errors->too_few;
 }
 
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 2};
     memset(spec, 0, sizeof *spec);
-    const char *error = parse_counted(&cursor, "INPUTS", &INPUT_ERRORS, &spec->inputs, &spec->n_inputs);
-    if (!error) error = parse_counted(&cursor, "OUTPUTS", &OUTPUT_ERRORS, &spec->outputs, &spec->n_outputs);
+    const char *error = parse_counted(&cursor, "INPUTS", &INPUT_ERRORS, &spec->inputs);
+    if (!error) error = parse_counted(&cursor, "OUTPUTS", &OUTPUT_ERRORS, &spec->outputs);
     if (error) return error;
-    if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
+    if (cursor_accept(&cursor, "TIMEOUT") && (error = cursor_timeout(&cursor, NO_TIMEOUT, &spec->timeout_ms)))
+        return error;
     if (cursor.at == argc) return NULL;
     return arg_error(spec->error, sizeof spec->error, "Invalid argument: ", argv[cursor.at]);
 }
@@ -56,15 +45,14 @@ const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 2};
     memset(spec, 0, sizeof *spec);
     const char *error = NULL;
-    if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
+    if (cursor_accept(&cursor, "TIMEOUT") && (error = cursor_timeout(&cursor, NO_TIMEOUT, &spec->timeout_ms)))
+        return error;
     if (!cursor_accept(&cursor, "INPUTS")) return INPUT_ERRORS.missing;
-    spec->inputs = cursor.at;
+    spec->inputs.first = cursor.at;
     while (cursor.at < argc && !arg_is(argv[cursor.at], "OUTPUTS")) cursor.at++;
-    spec->n_inputs = cursor.at - spec->inputs;
+    spec->inputs.n = cursor.at - spec->inputs.first;
     if (cursor.at == argc) return OUTPUT_ERRORS.missing;
-    spec->outputs = cursor.at + 1;
-    spec->n_outputs = argc - spec->outputs;
-    if (spec->n_inputs == 0) return INPUT_ERRORS.missing;
-    if (spec->n_outputs == 0) return OUTPUT_ERRORS.missing;
-    return NULL;
+    spec->outputs = (ArgRange){cursor.at + 1, argc - cursor.at - 1};
+    if (spec->inputs.n == 0) return INPUT_ERRORS.missing;
+    return spec->outputs.n == 0 ? OUTPUT_ERRORS.missing : NULL;
 }

@@ -2,12 +2,11 @@
 #ifndef QA_RUN_ARGS_H
 #define QA_RUN_ARGS_H
 
-#include "server/module_api.h"
+#include "server/args.h"
 
-/* The arguments of AI.MODELEXECUTE and AI.MODELRUN: positions in argv. */
+/* The arguments of AI.MODELEXECUTE and AI.MODELRUN. */
 typedef struct RunSpec {
-    int inputs, n_inputs; /* position of the first input, and number of inputs */
-    int outputs, n_outputs;
+    ArgRange inputs, outputs;
     long long timeout_ms; /* 0: missing */
     char error[200];
 } RunSpec;

@@ -29,10 +29,10 @@ static const char *parse_entry_points(ScriptSpec *spec, Cursor *cursor, int trus
     if (!cursor_accept(cursor, "ENTRY_POINTS") || cursor->at == cursor->argc) return ERR_ENTRY_POINTS;
     if (!cursor_count(cursor, NAMES_MAX, &n))
         return "ERR Non numeric entry points number provided to AI.SCRIPTSTORE command";
-    if (n > cursor->argc - cursor->at || (n == 0 && !trusted)) return ERR_ENTRY_POINTS;
-    spec->entry_points = cursor->argv + cursor->at;
-    spec->n_entry_points = (int)n;
-    cursor->at += (int)n;
+    ArgRange names;
+    if (!cursor_range(cursor, n, &names) || (n == 0 && !trusted)) return ERR_ENTRY_POINTS;
+    spec->entry_points = cursor->argv + names.first;
+    spec->n_entry_points = names.n;
     return texts_check(spec->entry_points, spec->n_entry_points);
 }
 
@@ -98,18 +98,12 @@ static const char *parse_scope(const Scope *scope, ScriptCall *call, Cursor *cur
     *seen = 1;
     if (cursor->at == cursor->argc) return scope->missing;
     if (!cursor_count(cursor, INT_MAX, &n)) return scope->invalid;
-    if (n > cursor->argc - cursor->at) return scope->too_few;
-    *range = (ArgRange){cursor->at, (int)n};
-    cursor->at += (int)n;
-    return NULL;
+    return cursor_range(cursor, n, range) ? NULL : scope->too_few;
 }
 
 static const char *parse_timeout(ScriptCall *call, Cursor *cursor, const char *missing) {
     call->has_timeout = 1;
-    if (cursor->at == cursor->argc) return missing;
-    if (!cursor_count(cursor, INT_MAX, &call->timeout_ms) || call->timeout_ms == 0)
-        return "ERR Invalid value for TIMEOUT";
-    return NULL;
+    return cursor_timeout(cursor, missing, &call->timeout_ms);
 }
 
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag) {

@@ -21,11 +21,6 @@ typedef struct ScriptSpec {
 const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
 
-/* A range of argv: position of the first argument, and number of arguments. */
-typedef struct ArgRange {
-    int first, n;
-} ArgRange;
-
 /* The arguments of AI.SCRIPTEXECUTE and AI.SCRIPTRUN. */
 typedef struct ScriptCall {
     ArgRange keys, inputs, args, outputs;

@@ -2,8 +2,7 @@
  * releasing a tensor is safe. */
 #include "scripts/ai/tensor_type.h"
 
-#include <string.h>
-
+#include "server/args.h"
 #include "server/keyspace.h"
 
 /* Encoding version 5 has dtype, ndim, dims.., blob. Loading refuses RedisAI's versions 0 to 4, which have other
@@ -16,30 +15,32 @@ RedisModuleType *tensor_key_type(void) { return tensor_module_type; }
 
 /* ---- Keys ---- */
 
+const char *tensor_read_key(RedisModuleCtx *ctx, RedisModuleString *name, Tensor **tensor) {
+    void *value;
+    KeyState state = keyspace_read(ctx, name, tensor_module_type, &value);
+    *tensor = value;
+    if (state == KEY_EMPTY) return "ERR tensor key is empty or in a different shard";
+    return state == KEY_FOUND ? NULL : REDISMODULE_ERRORMSG_WRONGTYPE;
+}
+
 void tensor_store(RedisModuleCtx *ctx, RedisModuleString *name, Tensor *tensor) {
     keyspace_store(ctx, name, tensor_module_type, tensor, "ai.tensorset");
 }
 
-/* Sets `args` to dtype, dims.., "BLOB", data, and returns their number. The caller frees them with free_args. */
-static size_t tensor_args(const Tensor *tensor, RedisModuleString **args) {
-    size_t n = 0;
-    const char *type = tensor_type_name((TensorType)tensor->type);
-    args[n++] = RedisModule_CreateString(NULL, type, strlen(type));
-    for (int i = 0; i < tensor->ndim; i++) args[n++] = RedisModule_CreateStringFromLongLong(NULL, tensor->dims[i]);
-    args[n++] = RedisModule_CreateString(NULL, "BLOB", 4);
-    args[n++] = RedisModule_CreateString(NULL, tensor_data(tensor), tensor->size);
-    return n;
-}
-
-static void free_args(RedisModuleString **args, size_t n) {
-    for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, args[i]);
+/* Returns the arguments of AI.TENSORSET after the key: dtype, dims.., "BLOB", data. */
+static ArgList tensor_args(const Tensor *tensor) {
+    ArgList args = arg_list_new(TENSOR_MAX_NDIM + 3);
+    arg_list_word(&args, tensor_type_name((TensorType)tensor->type));
+    for (int i = 0; i < tensor->ndim; i++) arg_list_number(&args, tensor->dims[i]);
+    arg_list_word(&args, "BLOB");
+    arg_list_add(&args, tensor_data(tensor), tensor->size);
+    return args;
 }
 
 void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor) {
-    RedisModuleString *args[TENSOR_MAX_NDIM + 3];
-    size_t n = tensor_args(tensor, args);
-    RedisModule_Replicate(ctx, "AI.TENSORSET", "sv", key, args, n);
-    free_args(args, n);
+    ArgList args = tensor_args(tensor);
+    RedisModule_Replicate(ctx, "AI.TENSORSET", "sv", key, args.items, args.n);
+    arg_list_free(&args);
 }
 
 /* ---- Callbacks of the type ---- */
@@ -81,10 +82,9 @@ static void tensor_rdb_save(RedisModuleIO *io, void *value) {
 }
 
 static void tensor_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *value) {
-    RedisModuleString *args[TENSOR_MAX_NDIM + 3];
-    size_t n = tensor_args(value, args);
-    RedisModule_EmitAOF(io, "AI.TENSORSET", "sv", key, args, n);
-    free_args(args, n);
+    ArgList args = tensor_args(value);
+    RedisModule_EmitAOF(io, "AI.TENSORSET", "sv", key, args.items, args.n);
+    arg_list_free(&args);
 }
 
 static size_t tensor_mem_usage(const void *value) { return RedisModule_MallocSize((void *)value); }

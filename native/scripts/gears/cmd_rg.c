@@ -22,8 +22,7 @@ enum { MAX_SESSION_ID = 256 };
 typedef struct Script {
     RedisModuleString *source, *id, *description, *replace_with; /* NULL: missing */
     int run, upgrade;                                            /* as in the job */
-    RedisModuleString **requirements;
-    int requirement_count;
+    ArgList requirements;
 } Script;
 
 static void free_script(void *data) {
@@ -31,14 +30,8 @@ static void free_script(void *data) {
     RedisModuleString *strings[] = {script->source, script->id, script->description, script->replace_with};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
         if (strings[i]) RedisModule_FreeString(NULL, strings[i]);
-    for (int i = 0; i < script->requirement_count; i++) RedisModule_FreeString(NULL, script->requirements[i]);
-    RedisModule_Free(script->requirements);
+    arg_list_free(&script->requirements);
     RedisModule_Free(script);
-}
-
-static void reply_optional(RedisModuleCtx *ctx, RedisModuleString *string) {
-    if (string) RedisModule_ReplyWithString(ctx, string);
-    else RedisModule_ReplyWithCString(ctx, "");
 }
 
 static int emit_script(RedisModuleCtx *ctx, void *data) {
@@ -49,8 +42,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
     reply_optional(ctx, script->description);
     RedisModule_ReplyWithLongLong(ctx, script->upgrade);
     reply_optional(ctx, script->replace_with);
-    for (int i = 0; i < script->requirement_count; i++) RedisModule_ReplyWithString(ctx, script->requirements[i]);
-    return 6 + script->requirement_count;
+    return 6 + arg_list_emit(ctx, &script->requirements);
 }
 
 static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script, .of_user = 1};
@@ -79,11 +71,6 @@ static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString 
     return 1;
 }
 
-static void take_requirements(Script *script, RedisModuleString **argv, int argc, int at) {
-    script->requirements = RedisModule_Calloc((size_t)(argc - at) + 1, sizeof *script->requirements);
-    for (; at < argc; at++) script->requirements[script->requirement_count++] = RedisModule_HoldString(NULL, argv[at]);
-}
-
 static int unknown_argument(RedisModuleCtx *ctx, const char *word) {
     char error[320];
     snprintf(error, sizeof error, "Unknown arguments were given: %.256s", word);
@@ -108,7 +95,7 @@ static int parse_script(RedisModuleCtx *ctx, Script *script, RedisModuleString *
     script->source = RedisModule_HoldString(NULL, argv[1]);
     for (int i = 2; i < argc; i++) {
         if (arg_is(argv[i], "requirements")) {
-            take_requirements(script, argv, argc, i + 1);
+            script->requirements = arg_list_of(argv, (ArgRange){i + 1, argc - i - 1});
             break;
         }
         if (arg_is(argv[i], "unblocking")) script->run = script->run ? script->run : 1;
@@ -137,31 +124,19 @@ static int RG_PYEXECUTE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- The commands that the worker answers ---- */
 
-typedef struct Call {
-    RedisModuleString **argv;
-    int argc;
-} Call;
-
 static void free_call(void *data) {
-    Call *call = data;
-    for (int i = 0; i < call->argc; i++) RedisModule_FreeString(NULL, call->argv[i]);
-    RedisModule_Free(call->argv);
-    RedisModule_Free(call);
+    arg_list_free(data);
+    RedisModule_Free(data);
 }
 
-static int emit_call(RedisModuleCtx *ctx, void *data) {
-    Call *call = data;
-    for (int i = 0; i < call->argc; i++) RedisModule_ReplyWithString(ctx, call->argv[i]);
-    return call->argc;
-}
+static int emit_call(RedisModuleCtx *ctx, void *data) { return arg_list_emit(ctx, data); }
 
 static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call, .unmeasured = 1};
 
 static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
-    Call *call = RedisModule_Calloc(1, sizeof *call);
-    call->argv = RedisModule_Alloc((size_t)argc * sizeof *call->argv);
-    for (; call->argc < argc; call->argc++) call->argv[call->argc] = RedisModule_HoldString(NULL, argv[call->argc]);
+    ArgList *call = RedisModule_Alloc(sizeof *call);
+    *call = arg_list_of(argv, (ArgRange){0, argc});
     jobs_submit_blocking(ctx, &COMMAND, call, config.script_timeout_ms);
     return REDISMODULE_OK;
 }
@@ -174,12 +149,8 @@ static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return ask_worker(ctx, argv, argc);
 }
 
-static int RG_DUMPEXECUTIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
-}
-
-/* Replies with the requirements of the sessions. The worker never installs them. */
-static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+/* RG.DUMPEXECUTIONS, and RG.PYDUMPREQS: the requirements of the sessions, which the worker never installs. */
+static int RG_DUMP_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
 
@@ -347,7 +318,7 @@ int rg_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"rg.pyexecute", RG_PYEXECUTE_RedisCommand, "admin write deny-oom", 0, 0, 0, "admin dangerous write slow"},
         {"rg.pystats", RG_PYSTATS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pydumpreqs", RG_PYDUMPREQS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.pydumpreqs", RG_DUMP_RedisCommand, "readonly", 0, 0, 0, "read slow"},
         {"rg.dumpplugins", RG_DUMPPLUGINS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
         {"rg.networktest", RG_NETWORKTEST_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.infocluster", RG_INFOCLUSTER_RedisCommand, "readonly", 0, 0, 0, "read slow"},
@@ -356,7 +327,7 @@ int rg_on_load(RedisModuleCtx *ctx) {
         {"rg.getresultsblocking", RG_EXECUTION_RedisCommand, "admin readonly", 0, 0, 0,
          "admin dangerous read slow blocking"},
         {"rg.getexecution", RG_GETEXECUTION_RedisCommand, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
-        {"rg.dumpexecutions", RG_DUMPEXECUTIONS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.dumpexecutions", RG_DUMP_RedisCommand, "readonly", 0, 0, 0, "read slow"},
         {"rg.pydumpsessions", RG_PYDUMPSESSIONS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
         {"rg.dropexecution", RG_EXECUTION_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.abortexecution", RG_EXECUTION_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},

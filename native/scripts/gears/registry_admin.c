@@ -13,8 +13,8 @@
 
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "functions/tombstones.h"
 #include "jobs/jobs.h"
-#include "scripts/gears/tombstones.h"
 #include "server/bus.h"
 #include "server/caller.h"
 #include "server/commands.h"

@@ -1,7 +1,6 @@
 /* A ring buffer contains the ids in the order of their arrival, and a dictionary finds them. */
-#include "scripts/gears/tombstones.h"
+#include "functions/tombstones.h"
 
-#include "functions/registry.h"
 #include "server/commands.h"
 #include "server/links.h"
 
@@ -11,7 +10,7 @@ static RedisModuleDict *known;
 static RedisModuleString *ring[MAX_TOMBSTONES];
 static size_t first, count; /* the position of the oldest id in the ring, and the number of ids */
 
-static int has(RedisModuleString *id) {
+int tombstones_have(RedisModuleString *id) {
     size_t length;
     int missing;
     const char *text = RedisModule_StringPtrLen(id, &length);
@@ -41,18 +40,18 @@ int tombstones_add(RedisModuleString *id) {
     return 1;
 }
 
-static void clear(void) {
+void tombstones_clear(void) {
     while (count) drop_oldest();
 }
 
 /* ---- Persistence ---- */
 
-static void save(RedisModuleIO *rdb) {
+void tombstones_save(RedisModuleIO *rdb) {
     RedisModule_SaveUnsigned(rdb, count);
     for (size_t i = 0; i < count; i++) RedisModule_SaveString(rdb, at(i));
 }
 
-static int load(RedisModuleIO *rdb) {
+int tombstones_load(RedisModuleIO *rdb) {
     uint64_t saved = RedisModule_LoadUnsigned(rdb);
     if (RedisModule_IsIOError(rdb) || saved > MAX_TOMBSTONES) return 0;
     for (uint64_t i = 0; i < saved; i++) {
@@ -65,7 +64,7 @@ static int load(RedisModuleIO *rdb) {
     return 1;
 }
 
-static void replicate(RedisModuleCtx *ctx) {
+void tombstones_replicate(RedisModuleCtx *ctx) {
     RedisModuleString *argv[IDS_PER_COMMAND];
     for (size_t done = 0; done < count;) {
         size_t length = 0;
@@ -82,7 +81,7 @@ static int QA_UNREGISTERED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     long found = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
     for (int i = 1; i < argc; i++) {
-        if (!has(argv[i])) continue;
+        if (!tombstones_have(argv[i])) continue;
         RedisModule_ReplyWithString(ctx, argv[i]);
         found++;
     }
@@ -91,11 +90,9 @@ static int QA_UNREGISTERED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 }
 
 int tombstones_on_load(RedisModuleCtx *ctx) {
-    static const RegistryTombstones TOMBSTONES = {has, tombstones_count, clear, save, load, replicate};
     static const CommandSpec COMMANDS[] = {
         {"qa.unregistered", QA_UNREGISTERED_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
     };
     known = RedisModule_CreateDict(NULL);
-    registry_attach(&TOMBSTONES);
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }
