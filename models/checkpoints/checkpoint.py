@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,6 +21,7 @@ from qa_cluster.reading.runtimes import Logits, Runner
 from qa_cluster.reading.windows import Arrays
 
 from .hub import HubId, fetch
+from .loading import LOCAL, one_line, require_packages, require_weights, without_bars
 from .pair_layout import learn_pair_layout
 from .record import knows_titles
 from .stored_tokenizer import use_stored
@@ -63,11 +63,7 @@ class Checkpoint:
 
 def require_export_extra() -> None:
     """Raise ModelError, which says what to install, if a package that the export needs is missing."""
-    missing = [name for name in _EXTRA if find_spec(name) is None]
-    if missing:
-        raise ModelError(
-            f"exporting a model needs {', '.join(missing)}: pip install 'qa-cluster[export]' -c constraints.txt"
-        )
+    require_packages("exporting a model", "export", _EXTRA)
 
 
 def load_checkpoint(source: str) -> Checkpoint:
@@ -175,8 +171,7 @@ def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
             "which are not read: use a checkpoint with model.safetensors"
         ) from error
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
-        cause = " ".join(str(error).split())[:300]
-        raise ModelError(f"cannot load {what} of {source!r}: {type(error).__name__}: {cause}") from error
+        raise ModelError(f"cannot load {what} of {source!r}: {one_line(error)}") from error
 
 
 def _config(folder: Path, source: str) -> Any:
@@ -190,11 +185,7 @@ def _config(folder: Path, source: str) -> Any:
             f"{source!r} has the architecture {kind!r}, which transformers {version('transformers')} does not support"
             + ("; the code in the checkpoint is never run" if own_code else "")
         )
-    config = _loading(
-        "config",
-        source,
-        lambda: AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
-    )
+    config = _loading("config", source, lambda: AutoConfig.from_pretrained(folder, **LOCAL))
     architectures = config.architectures or []
     if not any(name.endswith("ForQuestionAnswering") for name in architectures):
         raise ModelError(
@@ -207,30 +198,21 @@ def _config(folder: Path, source: str) -> Any:
 def _network(folder: Path, source: str) -> Any:
     import torch
     from transformers import AutoModelForQuestionAnswering
-    from transformers.utils import logging
 
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with without_bars():
         network, info = _loading(
             "weights",
             source,
             lambda: AutoModelForQuestionAnswering.from_pretrained(
                 folder,
-                local_files_only=True,
-                trust_remote_code=False,
+                **LOCAL,
                 weights_only=True,
                 attn_implementation="eager",
                 dtype=torch.float32,
                 output_loading_info=True,
             ),
         )
-    finally:
-        if bars:
-            logging.enable_progress_bar()
-    missing = sorted(info["missing_keys"])
-    if missing:  # transformers would fill them with random numbers
-        raise ModelError(f"weights of {source!r} lack {len(missing)} tensors, for example {missing[0]!r}")
+    require_weights(info, source)
     return network.eval()
 
 
@@ -241,11 +223,7 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
     stored = folder / _TOKENIZER_FILE
     if not stored.is_file():
         _require_vocabulary(folder, source, family)
-    tokenizer = _loading(
-        "tokenizer",
-        source,
-        lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
-    )
+    tokenizer = _loading("tokenizer", source, lambda: AutoTokenizer.from_pretrained(folder, **LOCAL))
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers have offsets")
     if stored.is_file():

@@ -9,6 +9,7 @@ from typing import Any
 from qa_cluster.errors import ModelError
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
+from .loading import LOCAL, one_line, require_weights
 from .stored_tokenizer import use_stored
 
 # The longest inputs in tokens, with special tokens, in training and on the shards.
@@ -22,12 +23,11 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, **LOCAL)
         use_stored(tokenizer, checkpoint / TOKENIZER_FILE)
         network, info = AutoModel.from_pretrained(
             checkpoint,
-            local_files_only=True,
-            trust_remote_code=False,
+            **LOCAL,
             weights_only=True,
             attn_implementation="eager",
             dtype=torch.float32,
@@ -35,10 +35,8 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
             output_loading_info=True,
         )
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
-        cause = " ".join(str(error).split())[:300]
-        raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
-    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random numbers
-        raise ModelError(f"weights of {str(checkpoint)!r} lack {len(missing)} tensors, for example {missing[0]!r}")
+        raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {one_line(error)}") from error
+    require_weights(info, str(checkpoint))
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return network.eval(), tokenizer

@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import file_digest
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import ModelError
+
+from .loading import digest_of
 
 TIMEOUT_SECONDS = 10.0
 MAX_BYTES = 5_000_000_000
@@ -174,8 +175,7 @@ def _require_whole(wanted: HubId, folder: Path) -> None:
     for file in sorted(folder.rglob("*")):
         kept = file.resolve()
         if kept.is_file() and _SHA256.fullmatch(kept.name):
-            with kept.open("rb") as content:
-                found = file_digest(content, "sha256").hexdigest()
+            found = digest_of(kept)
             if found != kept.name:
                 raise ModelError(
                     f"{file.name} of {wanted.name!r} is damaged: its SHA-256 is {found}, the hub's is {kept.name}: "

@@ -7,7 +7,6 @@ baseline has the same sentences as the cluster, but shares no code that ranks, e
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from qa_cluster.evaluation.figures import DEPTHS, first_place
 from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
+from ..checkpoints.loading import LOCAL, one_line, require_packages
 from ..checkpoints.stored_tokenizer import use_stored
 from .evaluate import Progress, silent
 
@@ -57,9 +57,7 @@ def run_reference(
     progress: Progress = silent,
 ) -> Reference:
     """Answer the questions of `dataset` from the sentences of its contexts; with `limit`, only some questions."""
-    missing = [name for name in _EXTRA if find_spec(name) is None]
-    if missing:
-        raise ModelError(f"the baseline needs {', '.join(missing)}: pip install 'qa-cluster[bench]' -c constraints.txt")
+    require_packages("the baseline", "bench", _EXTRA)
     if not 1 <= k <= MAX_K:
         raise InvalidInput(f"k is {k}, must be from 1 to {MAX_K}")
     questions = load_question_set(dataset, limit=limit)
@@ -112,17 +110,14 @@ class PlainReader:
             raise ModelError(f"no checkpoint folder {str(checkpoint)!r}")
         torch.set_num_threads(threads)
         try:
-            # without trust_remote_code=False, transformers asks at the terminal whether to run the checkpoint's code
-            files = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **files)
+            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **LOCAL)
             if (stored := checkpoint / TOKENIZER_FILE).is_file():
                 use_stored(self._tokenizer, stored)
             self._network = AutoModelForQuestionAnswering.from_pretrained(
-                checkpoint, **files, dtype=torch.float32
+                checkpoint, **LOCAL, dtype=torch.float32
             ).eval()
         except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
-            cause = " ".join(str(error).split())[:300]
-            raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
+            raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {one_line(error)}") from error
 
     def read(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> list[tuple[str, float]]:
         """Return the best span of every pair of question and sentence, and its score over null."""

@@ -6,7 +6,6 @@ compares the vectors of the file with the vectors of the network in float32, on 
 """
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
 from qa_cluster.manifest_fields import Shapes, sha256_hex
-from qa_cluster.reading.manifest import LENGTH_STEP, MANIFEST_FILE, TOKENIZER_FILE
+from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE
 from qa_cluster.reading.runtimes import RUNTIMES, open_vectors
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import Arrays
@@ -28,13 +27,12 @@ from qa_cluster.vectors.encoder_manifest import ENCODER_FILE, VECTOR_OUTPUT, Agr
 from ..checkpoints.checkpoint import require_export_extra
 from ..checkpoints.encoder_checkpoint import CONTEXT_TOKENS, MAX_QUESTION_TOKENS, load_encoder, special_tokens
 from ..quantization.precisions import convert
-from .tracing import with_plain_weights
+from .tracing import trace
 
 # The ranking adds `rank_weight * cosine` to the BM25 score of a sentence.
 RANK_WEIGHT = 40.0
 MISSING_COSINE = 0.35
 _INPUTS = ("input_ids", "attention_mask")
-_OPSET = 17
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 # The least accepted cosine between a vector of the exported float32 file and the network's vector in PyTorch.
 _SAME = 0.9999
@@ -126,38 +124,15 @@ def _tokenizer_json(tokenizer: Any) -> bytes:
 
 def _write_onnx(network: Any, target: Path) -> None:
     """Trace the network with pooling and normalisation."""
-    import onnx
-    import torch
 
-    class Vectors(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
+    def vectors(input_ids: Any, attention_mask: Any) -> Any:
+        hidden = network(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        counted = attention_mask.unsqueeze(-1).float()
+        mean = (hidden.last_hidden_state * counted).sum(1) / counted.sum(1)
+        return mean / mean.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
 
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            hidden = self.network(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
-            counted = attention_mask.unsqueeze(-1).to(torch.float32)
-            mean = (hidden.last_hidden_state * counted).sum(1) / counted.sum(1)
-            return mean / mean.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
-
-    example = tuple(torch.ones(2, LENGTH_STEP, dtype=torch.int64) for _ in _INPUTS)
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # the tracer warns about every shape and about its deprecation
-        try:
-            torch.onnx.export(
-                Vectors().eval(),
-                example,
-                str(target),
-                input_names=list(_INPUTS),
-                output_names=[VECTOR_OUTPUT],
-                dynamic_axes={**{name: {0: "batch", 1: "length"} for name in _INPUTS}, VECTOR_OUTPUT: {0: "batch"}},
-                opset_version=_OPSET,
-                dynamo=False,
-            )
-            onnx.save(with_plain_weights(onnx.load(target)), target)
-        except Exception as error:  # the tracer raises errors of any type
-            cause = " ".join(str(error).split())[:300]
-            raise ModelError(f"the encoder cannot be written as ONNX: {type(error).__name__}: {cause}") from error
+    outputs = {VECTOR_OUTPUT: {0: "batch"}}
+    trace(vectors, network, target, inputs=_INPUTS, outputs=outputs, what="the encoder")
 
 
 def _convert(traced: Path, target: Path, precision: str, examples: Sequence[Arrays]) -> None:

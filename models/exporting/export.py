@@ -42,6 +42,7 @@ from ..checkpoints.checkpoint import (
     require_export_extra,
     torch_runner,
 )
+from ..checkpoints.loading import one_line
 from ..evaluation.calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
 from ..evaluation.evaluate import Progress, silent
 from ..evaluation.measuring import PYTORCH, Measured, Measuring, RunnerVariant
@@ -231,9 +232,8 @@ class _Export:
         except QAError:
             raise
         except Exception as error:  # errors of the runtime, numpy and the checker have no common base
-            cause = " ".join(str(error).split())[:300]
             raise ModelError(
-                f"{self._checkpoint.name!r} cannot be converted to {precision}: {type(error).__name__}: {cause}"
+                f"{self._checkpoint.name!r} cannot be converted to {precision}: {one_line(error)}"
             ) from error
 
     def measure(

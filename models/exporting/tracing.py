@@ -1,12 +1,14 @@
 """Writes the network of a checkpoint as a float32 ONNX file for any batch and length."""
 
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import ModelError
 
 from ..checkpoints.checkpoint import OUTPUTS, Checkpoint, parameter_bytes
+from ..checkpoints.loading import one_line
 
 _OPSET = 17
 _PROTOBUF_LIMIT = 2_000_000_000
@@ -14,9 +16,6 @@ _PROTOBUF_LIMIT = 2_000_000_000
 
 def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
     """Trace the network into `target`; ModelError if the network is too large for one file."""
-    import onnx
-    import torch
-
     size = parameter_bytes(checkpoint.network)
     if size > _PROTOBUF_LIMIT:
         raise ModelError(
@@ -24,37 +23,59 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
         )
     network, names = checkpoint.network, checkpoint.inputs
 
-    class Spans(torch.nn.Module):  # type: ignore[misc]
+    def spans(*inputs: Any) -> tuple[Any, Any]:
+        output = network(**dict(zip(names, inputs, strict=True)), return_dict=True)
+        return output.start_logits, output.end_logits
+
+    axes = {name: {0: "batch", 1: "length"} for name in OUTPUTS}
+    what = f"network of {checkpoint.name!r} ({checkpoint.family})"
+    trace(spans, network, target, inputs=names, outputs=axes, what=what)
+
+
+def trace(
+    compute: Callable[..., Any],
+    network: Any,
+    target: Path,
+    *,
+    inputs: Sequence[str],
+    outputs: dict[str, dict[int, str]],
+    what: str,
+) -> None:
+    """Write what `compute` returns for the inputs as ONNX, with the weights of the network.
+
+    Args:
+        outputs: the names of the outputs, with the names of their dynamic axes.
+        what: the subject of the ModelError that says why the network cannot be written.
+    """
+    import onnx
+    import torch
+
+    class Traced(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.network = network
 
-        def forward(self, *inputs: Any) -> tuple[Any, Any]:
-            output = self.network(**dict(zip(names, inputs, strict=True)), return_dict=True)
-            return output.start_logits, output.end_logits
+        def forward(self, *given: Any) -> Any:
+            return compute(*given)
 
-    example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in names)
+    example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in inputs)
     with warnings.catch_warnings(), torch.inference_mode():
         # The tracer warns about every shape and about its deprecation. The graphs of the dynamo exporter run slower.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
-                Spans().eval(),
+                Traced().eval(),
                 example,
                 str(target),
-                input_names=list(names),
-                output_names=list(OUTPUTS),
-                dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, *OUTPUTS)},
+                input_names=list(inputs),
+                output_names=list(outputs),
+                dynamic_axes={**{name: {0: "batch", 1: "length"} for name in inputs}, **outputs},
                 opset_version=_OPSET,
                 dynamo=False,
             )
             onnx.save(with_plain_weights(onnx.load(target)), target)
         except Exception as error:  # the tracer raises errors of any type
-            cause = " ".join(str(error).split())[:300]
-            raise ModelError(
-                f"network of {checkpoint.name!r} ({checkpoint.family}) cannot be written as ONNX: "
-                f"{type(error).__name__}: {cause}"
-            ) from error
+            raise ModelError(f"{what} cannot be written as ONNX: {one_line(error)}") from error
 
 
 def with_plain_weights(model: Any) -> Any:

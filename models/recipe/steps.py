@@ -7,7 +7,6 @@ results from other settings or data, the recipe does not overwrite them. It rais
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput
 
+from ..checkpoints.loading import digest_of
 from ..examples.data import load_dataset, write_examples
 from ..examples.holdout import hold_out
 from ..examples.labelled import Labelled
@@ -305,12 +305,6 @@ def _some(examples: list[Labelled], passages: int) -> list[Labelled]:
     contexts = list(dict.fromkeys(example.context for example in examples))
     chosen = {contexts[number * len(contexts) // passages] for number in range(min(passages, len(contexts)))}
     return [example for example in examples if example.context in chosen]
-
-
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _first_difference(known: Any, wanted: Any, where: str = "") -> str:

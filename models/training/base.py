@@ -8,16 +8,15 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ..checkpoints.loading import one_line, quiet_transformers, require_packages
 from ..checkpoints.reader_checkpoint import is_reader, write_reader_checkpoint
 from ..checkpoints.stored_tokenizer import use_stored
 from .settings import TrainingSettings
@@ -61,9 +60,7 @@ class Machine:
 
 def require_train_extra() -> None:
     """Raise ModelError, which says what to install, if a package that training needs is missing."""
-    missing = [name for name in _EXTRA if find_spec(name) is None]
-    if missing:
-        raise ModelError(f"training needs {', '.join(missing)}: pip install 'qa-cluster[train]' -c constraints.txt")
+    require_packages("training", "train", _EXTRA)
 
 
 def choose_machine(device: str, precision: str) -> Machine:
@@ -117,22 +114,6 @@ def _positions(config: Any) -> int:
     return positions - config.pad_token_id - 1 if config.model_type in _OFFSET_POSITIONS else positions
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Suppress the progress bars and warnings of transformers."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
 def versions() -> dict[str, str]:
     """Return the versions of the software that a run's result depends on."""
     found = {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "qa-cluster")}
@@ -143,9 +124,8 @@ def _loading(what: str, source: str, local: bool, load: Callable[[], Any]) -> An
     try:
         return load()
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
-        cause = " ".join(str(error).split())[:300]
         where = "" if local else " (neither a local folder nor reachable on the hub)"
-        raise ModelError(f"cannot load {what} of {source!r}{where}: {type(error).__name__}: {cause}") from error
+        raise ModelError(f"cannot load {what} of {source!r}{where}: {one_line(error)}") from error
 
 
 def _tokenizer(source: str, local: bool) -> Any:

@@ -199,35 +199,6 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
     return (0, 0) if cut_before or cut_after else (first, last)
 
 
-def batches(
-    lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int, seed: list[int]
-) -> list[NDArray[np.int64]]:
-    """Return the batches of one epoch in random order, as arrays of row numbers.
-
-    A batch has windows of similar length: `batch_size` rows, or fewer to keep its padded size within `batch_tokens`.
-    The batches depend only on the lengths and `seed`.
-    """
-    random = np.random.default_rng(seed)
-    shuffled = random.permutation(len(lengths))
-    found: list[NDArray[np.int64]] = []
-    pool = batch_size * 64
-    for first in range(0, len(shuffled), pool):
-        part = shuffled[first : first + pool]
-        found.extend(_cut(part[np.argsort(lengths[part], kind="stable")], lengths, batch_size, batch_tokens))
-    return [found[number] for number in random.permutation(len(found))]
-
-
-def _cut(
-    rows: NDArray[np.int64], lengths: NDArray[np.int64], batch_size: int, batch_tokens: int
-) -> Iterator[NDArray[np.int64]]:
-    first = 0
-    for last in range(1, len(rows) + 1):
-        size = last - first
-        if last == len(rows) or size == batch_size or (size + 1) * lengths[rows[last]] > batch_tokens:
-            yield rows[first:last]
-            first = last
-
-
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
     """Return the rows of each group in ascending order, up to the limit of one step.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from qa_cluster.errors import ModelError
 
 from .base import BaseNetwork, Machine
-from .encoding import batches, group_batches, group_rows
+from .encoding import group_batches, group_rows
 from .objectives.objective import Objective
 from .padding import pad
 from .settings import TrainingSettings
@@ -51,8 +51,8 @@ class StageLoop:
         self._objective = objective
         self._windows = windows = objective.windows
         sizes = {"batch_size": settings.batch_size, "batch_tokens": settings.batch_tokens}
-        self._groups = group_rows(windows, **sizes) if grouped else None
-        self.left_out = len(windows) - sum(map(len, self._groups)) if self._groups else 0
+        self._groups = group_rows(windows, **sizes) if grouped else list(np.arange(len(windows))[:, None])
+        self.left_out = len(windows) - sum(map(len, self._groups))
         self._stage = settings.stages[number]
         whole = math.ceil(self._stage.epochs)
         self._epochs = [self._batches(epoch) for epoch in range(whole)]
@@ -83,11 +83,13 @@ class StageLoop:
         )
 
     def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        sizes = {"batch_size": self._settings.batch_size, "batch_tokens": self._settings.batch_tokens}
-        seed = [self._settings.seed, self._number, epoch]
-        if self._groups is None:
-            return batches(self._windows.lengths, **sizes, seed=seed)
-        return group_batches(self._groups, self._windows.lengths, **sizes, seed=seed)
+        return group_batches(
+            self._groups,
+            self._windows.lengths,
+            batch_size=self._settings.batch_size,
+            batch_tokens=self._settings.batch_tokens,
+            seed=[self._settings.seed, self._number, epoch],
+        )
 
     def _from(self, step: int) -> Iterator[NDArray[np.int64]]:
         for epoch in self._epochs:

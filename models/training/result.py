@@ -9,8 +9,8 @@ from typing import Any
 
 from qa_cluster.errors import ModelError
 
+from ..checkpoints.loading import quiet_transformers
 from ..checkpoints.record import RECORD_FILE
-from .base import quiet_transformers
 from .state import STATE_FILE
 
 

@@ -20,8 +20,9 @@ from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
 from ...checkpoints.encoder_checkpoint import load_encoder
+from ...checkpoints.loading import quiet_transformers
 from ...examples.data import load_dataset
-from ..base import choose_machine, quiet_transformers, require_train_extra, versions
+from ..base import choose_machine, require_train_extra, versions
 from ..loop import change_weights, learning_rate, make_optimizer, run_steps
 from ..progress import Watcher
 from ..result import write_result

@@ -4,7 +4,6 @@ The work is done in parts. Finished parts stay on disk when a run is stopped, an
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ...checkpoints.loading import digest_of
 from ...checkpoints.record import knows_titles
 from ...examples.labelled import Labelled
 from ..base import BaseNetwork, Machine, load_base
@@ -50,10 +50,8 @@ class Teacher:
     def identity(self, settings: TrainingSettings) -> dict[str, Any]:
         """Return the values on which the outputs depend, in addition to the examples."""
         weights = next(self.folder / name for name in _WEIGHTS if (self.folder / name).is_file())
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
         limits = {name: getattr(settings, name) for name in ("max_tokens", "doc_stride", "max_question_tokens")}
-        return {"teacher": digest, "titles": self.titles, **limits}
+        return {"teacher": digest_of(weights), "titles": self.titles, **limits}
 
 
 def teach(
