@@ -2,8 +2,8 @@
 
 *Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). All other
 models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`). The file of a reader is first
-loaded and run within the same limits. Foreign models have separate queues and loader threads, so that they never delay
-a reader.
+loaded and run within the same limits, unless it is bundled with the package. Foreign models have separate queues and
+loader threads, so that they never delay a reader.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QAError
 from qa_cluster.keys import manifest_key, model_key, parse_model_key
+from qa_cluster.reading.bundled import is_bundled
 from qa_cluster.reading.manifest import LENGTH_STEP
 
 from ..shard.failures import GearsError, error_line
@@ -34,7 +35,7 @@ from .model_file import RUNTIME_COPIES, fetch, memory_file, temporary_model_file
 from .served import Batching, BatchTotals, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
-from .workers.isolated import IsolatedModel, IsolatedProcesses, Trial
+from .workers.isolated import IsolatedModel, IsolatedProcesses
 from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
@@ -109,15 +110,16 @@ class ModelStore:
         return self.ready(ref) or self._models.get_blocking(ref)
 
     async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
-        """Compile a model that is being stored."""
-        if self.isolated is None:
-            return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
+        """Compile a model that is being stored. A bundled model runs where readers run."""
+        if self.isolated is None or await self._in_loader(self._is_bundled, ref, size):
+            return await self._readers.load(ref, partial(self._fetch_file, ref, backend, device, size))
         return await self._models.load(ref, partial(self._isolate_stored, ref, backend, device, size))
 
     async def reader(self, ref: int) -> ServedModel:
         """Return the compiled model of a reader.
 
-        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed.
+        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed or
+        the file is bundled with the package.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:
@@ -130,7 +132,7 @@ class ModelStore:
     async def compile_reader(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
         """Compile a reader's model that is not in a key of this shard. As in `reader`, a separate process tries the
         file first."""
-        if self.isolated is not None:
+        if self.isolated is not None and not is_bundled(len(blob), [blob]):
             await self._models.load(ref, lambda: self._isolate(ref, backend, device, lambda: memory_file([blob])))
         found = await self._readers.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
         if self.isolated is not None:
@@ -138,14 +140,21 @@ class ModelStore:
         return found
 
     async def _try_first(self, ref: int) -> None:
-        """Load and run a file in a separate process, if no earlier trial has succeeded."""
-        trial = await asyncio.get_running_loop().run_in_executor(self.foreign_loader, self._trial, ref)
-        if not trial.passed:
+        """Load and run a file in a separate process, if necessary."""
+        if await self._in_loader(self._needs_trial, ref):
             await self._models.get(ref)
 
-    def _trial(self, ref: int) -> Trial:
+    async def _in_loader(self, question: Callable[..., bool], *args: int) -> bool:
+        return await asyncio.get_running_loop().run_in_executor(self.foreign_loader, question, *args)
+
+    def _needs_trial(self, ref: int) -> bool:
         assert self.isolated is not None
-        return self.isolated.trials.of(ref)
+        if self.isolated.trials.of(ref).passed:
+            return False
+        return not self._is_bundled(ref, self._host.links.link().execute("QA.MODEL", ref)[2])
+
+    def _is_bundled(self, ref: int, size: int) -> bool:
+        return is_bundled(size, fetch(self._host.links.link(), ref, size))
 
     def queue_of(self, model: ServedModel) -> Batcher:
         """Return the queue of the model's device."""

@@ -1,4 +1,5 @@
-"""Finds the bundled models, and unpacks folders whose ONNX file is compressed. It does not load a model runtime.
+"""Finds and recognizes the bundled models, and unpacks folders whose ONNX file is compressed. It does not load a model
+runtime.
 
 A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps if each weight is a code of a few bits
 (`models/quantization/rounding.py`). The manifest describes the uncompressed ONNX file.
@@ -7,9 +8,12 @@ A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from shutil import copyfile
@@ -31,6 +35,26 @@ def bundled_reader() -> Path:
 def bundled_encoder() -> Path:
     """Return the folder of the encoder that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "encoder"
+
+
+def is_bundled(size: int, parts: Iterable[bytes]) -> bool:
+    """Return whether an ONNX file of `size` bytes is the model of the bundled reader or encoder, by its SHA-256.
+
+    `parts`, the content of the file, is read only if the size is the size of a bundled model.
+    """
+    known = _bundled_sha256().get(size)
+    if known is None:
+        return False
+    computed = hashlib.sha256()
+    for part in parts:
+        computed.update(part)
+    return computed.hexdigest() == known
+
+
+@cache
+def _bundled_sha256() -> dict[int, str]:
+    manifests = [json.loads((folder / MANIFEST_FILE).read_text()) for folder in (bundled_reader(), bundled_encoder())]
+    return {manifest["model_bytes"]: manifest["model_sha256"] for manifest in manifests}
 
 
 @contextmanager

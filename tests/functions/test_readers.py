@@ -13,12 +13,14 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts.calls import ScriptCall
 from tests.functions.running_shards import SECONDS, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model
 from tests.harness.polling import eventually
+from tests.harness.processes import descendants
 from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
 
@@ -262,3 +264,16 @@ def test_mismatched_parts_of_a_reader_are_not_loaded(shards: TinyShards) -> None
                 time.sleep(0.1)
     finally:
         shards.on(node, "DEL", *names)
+
+
+def test_only_a_bundled_model_is_loaded_without_a_process_of_its_own(shards: TinyShards) -> None:
+    key = f"stored:{{{tag('both')}}}"
+    node = shards.node_of(key)
+    bundled = (bundled_encoder() / "encoder.onnx").read_bytes()
+    place = len(bundled) // 2  # in the weights
+    changed = bundled[:place] + bytes([bundled[place] ^ 1]) + bundled[place + 1 :]
+    for blob, expected in ((bundled, 0), (changed, 1)):
+        before = set(descendants(node.pid))
+        shards.on(node, "AI.MODELSTORE", key, "ONNX", "CPU", "BLOB", blob)
+        assert len(set(descendants(node.pid)) - before) == expected
+        shards.on(node, "DEL", key)
