@@ -20,42 +20,14 @@ from starlette.routing import Router
 from qa_cluster.errors import QueueFull
 from qa_cluster.routing.on_behalf import work_for
 
+from .admission import resources
 from .admission.auditing import note
 from .admission.guard import Guard
 from .admission.hosts import Hosts
 from .admission.origins import Origins, preflight
-from .admission.resources import (
-    BATCH,
-    BATCH_CANCEL,
-    BATCH_CONTENT,
-    BATCH_FILE,
-    BATCH_FILES,
-    BATCHES,
-    COLLECTION,
-    COLLECTIONS,
-    COUNT,
-    DOCUMENT,
-    DOCUMENTS,
-    FEEDBACK,
-    FIELDS,
-    INFERENCE_INDEX,
-    INFERENCE_MODEL,
-    INFERENCE_OPEN,
-    INFERENCE_OTHER,
-    MODEL,
-    PINS,
-    QUESTIONS,
-    RESULT,
-    SEARCHES,
-    SYNONYMS,
-    UNANSWERED,
-    UNBOUNDED_PATHS,
-    UPLOAD,
-    Resource,
-    resource_of,
-)
+from .admission.resources import Resource
 from .http.error_map import problem
-from .http.messages import ClientGone, Receive, Scope, Send, header, send_response
+from .http.messages import METHODS, ClientGone, Receive, Scope, Send, header, send_response
 from .http.metering import Meter
 from .http.openai_errors import PREFIX as OPENAI_PREFIX
 from .http.openai_errors import openai_response
@@ -76,7 +48,6 @@ from .routes.uploads import UploadRoute
 from .service.lifespan import ServiceOptions, ServiceState
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class CompanionListener(Protocol):
@@ -106,21 +77,21 @@ class Application:
         listing, collections = DocumentListRoute(self.state), CollectionRoute(self.state)
         files, batches = BatchFilesRoute(self.state), BatchesRoute(self.state)
         self._routes: dict[Resource, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
-            QUESTIONS: self._questions,
-            RESULT: submissions,
-            SEARCHES: SearchRoute(self.state),
-            DOCUMENTS: listing,
-            COUNT: listing,
-            DOCUMENT: DocumentRoute(self.state),
-            UPLOAD: UploadRoute(self.state),
-            COLLECTIONS: collections,
-            COLLECTION: collections,
-            FIELDS: collections,
-            MODEL: ModelRoute(self.state),
-            **dict.fromkeys((BATCH_FILES, BATCH_FILE, BATCH_CONTENT), files),
-            **dict.fromkeys((BATCHES, BATCH, BATCH_CANCEL), batches),
-            **dict.fromkeys((*INFERENCE_OPEN.values(), INFERENCE_INDEX, INFERENCE_MODEL, INFERENCE_OTHER), inference),
-            **dict.fromkeys((PINS, SYNONYMS, FEEDBACK, UNANSWERED), GuidanceRoute(self.state)),
+            resources.QUESTIONS: self._questions,
+            resources.RESULT: submissions,
+            resources.SEARCHES: SearchRoute(self.state),
+            resources.DOCUMENTS: listing,
+            resources.COUNT: listing,
+            resources.DOCUMENT: DocumentRoute(self.state),
+            resources.UPLOAD: UploadRoute(self.state),
+            resources.COLLECTIONS: collections,
+            resources.COLLECTION: collections,
+            resources.FIELDS: collections,
+            resources.MODEL: ModelRoute(self.state),
+            **dict.fromkeys(resources.FILE_ROUTES, files),
+            **dict.fromkeys(resources.BATCH_ROUTES, batches),
+            **dict.fromkeys(resources.INFERENCE_ROUTES, inference),
+            **dict.fromkeys(resources.GUIDANCE_ROUTES, GuidanceRoute(self.state)),
         }
         self._others = Router(
             routes=[
@@ -180,7 +151,7 @@ class Application:
                 metrics.requests.inc("/qa", "GET", str(status))
                 metrics.seconds.observe(perf_counter() - begun, "/qa")
                 return
-        resource = resource_of(scope)
+        resource = resources.resource_of(scope)
         metrics.active += 1
         responder = Responder(send, request_id)
         try:
@@ -188,10 +159,12 @@ class Application:
         finally:
             metrics.active -= 1
             note(self.state.audit, scope, resource, responder.status, request_id)
-            metrics.requests.inc(resource.name, method if method in _METHODS else "other", str(responder.status))
+            metrics.requests.inc(resource.name, method if method in METHODS else "other", str(responder.status))
             metrics.seconds.observe(perf_counter() - begun, resource.name)
 
-    async def _guarded(self, scope: Scope, receive: Receive, responder: Responder, resource: Resource) -> None:
+    async def _guarded(
+        self, scope: Scope, receive: Receive, responder: Responder, resource: resources.Resource
+    ) -> None:
         """Serve a request. An exception becomes a problem document."""
         request_id = responder.request_id
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
@@ -227,7 +200,7 @@ class Application:
                 await responder.meter.end()
 
     def _check_capacity(self, scope: Scope, limit: int) -> None:
-        if self.state.metrics.active > limit and scope["path"] not in UNBOUNDED_PATHS:
+        if self.state.metrics.active > limit and scope["path"] not in resources.UNBOUNDED_PATHS:
             self.state.metrics.refused.inc()
             raise QueueFull(
                 f"the service is at its limit of {self.state.options.max_requests} concurrent requests"

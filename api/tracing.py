@@ -32,13 +32,12 @@ from qa_cluster.errors import QAError, ReplyError
 from qa_cluster.tracing import Fact, TracedStep, recording
 
 from .admission.resources import UNBOUNDED_PATHS, resource_of
-from .http.messages import Receive, Scope, Send
+from .http.messages import METHODS, Receive, Scope, Send
 from .service.lifespan import ServiceState
 from .span_queue import SpanQueue
 
 TRACES_PATH = "/v1/traces"
 QUESTION = "qa.question"
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -164,7 +163,7 @@ class Traced:
         epoch_ns = time_ns() - round(perf_counter() * 1e9)
         begun = perf_counter()
         parent = _PROPAGATOR.extract(scope["headers"], getter=_HEADERS)
-        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
         route = resource_of(scope).name
         span = self._tracer.start_span(
             f"{method} {route}",

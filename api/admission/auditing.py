@@ -5,7 +5,7 @@ from __future__ import annotations
 from qa_cluster.access.audit import AuditLog
 from qa_cluster.access.records import ApiKey
 
-from ..http.messages import Scope
+from ..http.messages import Scope, raw_path
 from .resources import Resource
 
 MAX_PATH = 2048
@@ -22,13 +22,12 @@ def note(log: AuditLog, scope: Scope, resource: Resource, status: int, request_i
     key: ApiKey | None = state.get("key")
     who = {"key": key.id, "name": key.name} if key is not None and key.id else {"key": None}
     client = scope.get("client")
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
     log.note(
         event,
         who,
         "unknown" if not client else str(client[0])[:MAX_CLIENT],
         status=status,
-        path=raw.partition(b"?")[0][:MAX_PATH].decode("latin-1"),
+        path=raw_path(scope)[:MAX_PATH].decode("latin-1"),
         request_id=request_id,
         **state.get("about", {}),
     )

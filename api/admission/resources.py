@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE
 
 from ..http.error_map import RawHeaders
-from ..http.messages import Scope
+from ..http.messages import READ, Scope
 from ..inference.responses import error_response
 from ..routes.batches import BATCHES as BATCHES_PATH
 from ..routes.batches import FILES as FILES_PATH
@@ -30,7 +30,6 @@ from ..routes.submissions import PREFIX as RESULTS_PREFIX
 from ..routes.uploads import PATH as UPLOAD_PATH
 from ..routes.uploads import uploads
 
-_READ = ("GET", "HEAD")
 # A function that converts status, headers and body of a problem document to the form that a route's clients expect.
 ErrorForm = Callable[[int, RawHeaders, bytes], tuple[int, RawHeaders, bytes]]
 
@@ -58,7 +57,7 @@ class Resource:
 
     def scopes(self, method: str) -> tuple[str, ...]:
         """Return the scopes for this method. A key must have one of them."""
-        return self.reads if method in _READ else self.writes
+        return self.reads if method in READ else self.writes
 
 
 QUESTIONS = Resource("/qa", (ASK,), (ASK,))
@@ -97,6 +96,11 @@ INFERENCE_INDEX = Resource(INDEX_PATH, (ASK,), (ASK,), error_form=error_response
 INFERENCE_MODEL = Resource("/v2/models/{id}", (ASK,), (ASK,), error_form=error_response)
 INFERENCE_OTHER = Resource("/v2", error_form=error_response)
 OTHER = Resource("other")
+# Resources that share a route.
+FILE_ROUTES = (BATCH_FILES, BATCH_FILE, BATCH_CONTENT)
+BATCH_ROUTES = (BATCHES, BATCH, BATCH_CANCEL)
+GUIDANCE_ROUTES = (PINS, SYNONYMS, FEEDBACK, UNANSWERED)
+INFERENCE_ROUTES = (*INFERENCE_OPEN.values(), INFERENCE_INDEX, INFERENCE_MODEL, INFERENCE_OTHER)
 
 # The page with its files, and the API description.
 FILE_PATHS = frozenset({"/openapi.json", "/docs", *PAGE_PATHS})
@@ -106,7 +110,7 @@ OPEN_PATHS = FILE_PATHS | PROBE_PATHS | INFERENCE_OPEN.keys()
 UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
 _BY_PATH = {
-    **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS, PINS, SYNONYMS, FEEDBACK, UNANSWERED)},
+    **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS, *GUIDANCE_ROUTES)},
     LIST_PATH.decode(): DOCUMENTS,
     COLLECTIONS_PATH: COLLECTIONS,
     FILES_PATH: BATCH_FILES,

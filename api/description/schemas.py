@@ -42,6 +42,7 @@ from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES, check_integ
 from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
+from qa_cluster.off_loop import off_loop
 from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, MAX_PAGE
 from qa_cluster.options.questions import (
     CACHE_MODES,
@@ -60,6 +61,8 @@ from qa_cluster.sources.formats import FORMATS
 from qa_cluster.types import Synonyms
 
 from ..http.error_map import HttpProblem
+from ..http.messages import READ, Receive, Scope, read_body, require_json, require_method
+from ..service.lifespan import ServiceOptions
 
 MAX_SHORT_CHARS = 4096
 # The name of a collection, or * for all.
@@ -578,6 +581,21 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
         if name not in by_name
     ]
     return _checked({name: document[name] for name in document if name in by_name}, fields, errors, "pointer")
+
+
+async def read_values(
+    scope: Scope, receive: Receive, options: ServiceOptions, parameters: Sequence[Field], fields: Sequence[Field]
+) -> dict[str, Any]:
+    """Return the values of a question or a search: the `parameters` of a GET, or the `fields` in the body of a POST."""
+    require_method(scope, *READ, "POST")
+    if scope["method"] in READ:
+        return parse_query(scope["query_string"], parameters)
+    if scope["query_string"]:
+        path = scope["path"]
+        raise HttpProblem("validation", f"POST {path} takes its fields in the body, not in the query string")
+    require_json(scope)
+    body = await read_body(scope, receive, options)
+    return await off_loop(len(body), parse_body, body, fields)
 
 
 def load_json(body: bytes) -> Any:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import orjson
 
 from qa_cluster.access.records import SCOPES, ApiKey
+from qa_cluster.errors import InputTooLong, InvalidInput
 
 from ..service.lifespan import ServiceOptions
 from .error_map import HttpProblem, RawHeaders
@@ -16,6 +20,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
+READ = ("GET", "HEAD")
+METHODS = frozenset({*READ, "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 # The key object of a request without a key. It has all rights.
 ANONYMOUS = ApiKey("", "", "", SCOPES)
 _Result = TypeVar("_Result")
@@ -32,6 +38,32 @@ def header(scope: Scope, name: bytes) -> bytes | None:
             found: bytes = value
             return found
     return None
+
+
+def raw_path(scope: Scope) -> bytes:
+    """Return the path of the request, still percent-encoded."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0]
+
+
+def decoded(raw: bytes, what: str, place: str = "") -> str:
+    """Decode a part of the path; InvalidInput names it as `what` if it is not percent-encoded UTF-8."""
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the {what} in the path is not percent-encoded UTF-8", place=place) from error
+
+
+def require_method(scope: Scope, *methods: str) -> None:
+    """Raise HttpProblem if the request has a method other than `methods`."""
+    if scope["method"] not in methods:
+        raise method_not_allowed(scope, ", ".join(methods))
+
+
+def method_not_allowed(scope: Scope, allowed: str) -> HttpProblem:
+    """Return the error for a request with a method other than `allowed`."""
+    detail = f"{scope['path'][:200]} supports {allowed}, not {scope['method']}"
+    return HttpProblem("method-not-allowed", detail, headers=[(b"allow", allowed.encode())])
 
 
 def about(scope: Scope, **what: object) -> None:
@@ -60,10 +92,21 @@ def permit_key(key: ApiKey, collection: str) -> None:
 
 def require_json(scope: Scope) -> None:
     """Raise HttpProblem if the media type of the request is not JSON."""
-    given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
-    if given != JSON and not (given.startswith(b"application/") and given.endswith(b"+json")):
+    require_media_type(scope, JSON)
+
+
+def require_media_type(scope: Scope, *types: bytes, missing: bytes = b"") -> None:
+    """Raise HttpProblem if the body has a media type other than `types`. ``application/..+json`` counts as JSON.
+
+    Args:
+        missing: the media type of a request without a `Content-Type`.
+    """
+    given = (header(scope, b"content-type") or missing).partition(b";")[0].strip().lower()
+    is_json = given.startswith(b"application/") and given.endswith(b"+json")
+    if given not in types and not (is_json and JSON in types):
         shown = given.decode("latin-1")[:80] or "none"
-        raise HttpProblem("unsupported-media-type", f"content-type must be application/json, got {shown}")
+        wanted = b" or ".join(types).decode()
+        raise HttpProblem("unsupported-media-type", f"content-type must be {wanted}, got {shown}")
 
 
 async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> bytes:
@@ -113,6 +156,26 @@ async def send_response(send: Send, status: int, headers: RawHeaders, body: byte
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, content: Any, status: int = 200, headers: RawHeaders | None = None) -> None:
+    """Send JSON that caches must not store. `content` is a JSON-ready value, or bytes that are JSON."""
+    body = content if isinstance(content, bytes) else orjson.dumps(content)
+    usual = [(b"content-type", JSON), (b"cache-control", b"no-store")]
+    await send_response(send, status, [*usual, *(headers or [])], body)
+
+
+def check_size(body: bytes, limit: int, what: str = "response", advice: str = "") -> None:
+    """Raise InputTooLong if the body of a response exceeds the setting `answer_max_bytes`."""
+    if len(body) > limit:
+        raise InputTooLong(f"the {what} has {len(body)} bytes, the limit is {limit} (answer_max_bytes){advice}")
+
+
+def has_version(scope: Scope, etag: str) -> bool:
+    """Return whether the client already has this version of the response (``If-None-Match``)."""
+    wanted = header(scope, b"if-none-match")
+    tags = () if wanted is None else wanted.decode("latin-1").split(",")
+    return any(tag.strip().removeprefix("W/") in (etag.removeprefix("W/"), "*") for tag in tags)
 
 
 async def while_connected(

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from .error_map import HttpProblem
-from .messages import ClientGone, Receive, Scope, header
+from .messages import ClientGone, Receive, Scope, header, require_media_type
 
 MEDIA_TYPE = b"multipart/form-data"
 PIECE_BYTES = 256 * 1024
@@ -37,10 +37,7 @@ class _Parser(MultiPartParser):
 
 def require_multipart(scope: Scope) -> None:
     """Raise HttpProblem if the media type of the request is not multipart/form-data."""
-    given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
-    if given != MEDIA_TYPE:
-        shown = given.decode("latin-1")[:80] or "none"
-        raise HttpProblem("unsupported-media-type", f"content-type must be {MEDIA_TYPE.decode()}, got {shown}")
+    require_media_type(scope, MEDIA_TYPE)
 
 
 async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> list[tuple[str, bytes]]:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from qa_cluster.errors import DeadlineExceeded, InvalidInput
 
 from .error_map import HttpProblem, RawHeaders
-from .messages import Scope, Send
+from .messages import Scope, Send, method_not_allowed
 from .metering import Meter
 
 # The fields of the bodies of PUT and PATCH, which write documents.
@@ -52,12 +52,7 @@ def as_problem(error: Exception, scope: Scope) -> Exception:
     """Replace an exception of Starlette or asyncio, or an InvalidInput, by the exception for the problem document."""
     if isinstance(error, HTTPException):
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "GET")
-            return HttpProblem(
-                "method-not-allowed",
-                f"{scope['path']} supports {allowed}, not {scope['method']}",
-                headers=[(b"allow", allowed.encode())],
-            )
+            return method_not_allowed(scope, (error.headers or {}).get("Allow", "GET"))
         return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import orjson
-
 from qa_cluster.access.records import ASK, SEARCH, ApiKey
 from qa_cluster.batches.records import QA, BatchFile, BatchRequest, owner_of
 from qa_cluster.batches.store import BatchStore
@@ -18,7 +16,7 @@ from qa_cluster.errors import InvalidInput
 from ..description.batches import batch_fields, batch_list_parameters, file_list_parameters
 from ..description.schemas import parse_body, parse_query
 from ..http.error_map import HttpProblem
-from ..http.messages import JSON, Receive, Scope, Send, about, read_body, require_json, send_response
+from ..http.messages import READ, Receive, Scope, Send, about, method_not_allowed, read_body, require_json, send_json
 from ..http.multipart import require_multipart
 from ..service.lifespan import ServiceState
 from .batch_upload import receive_file
@@ -41,22 +39,10 @@ class _Route:
     def _store(self) -> BatchStore:
         return BatchStore(self._state.engine.shards, self._state.options.batches)
 
-    async def _reply(self, send: Send, value: dict[str, Any]) -> None:
-        headers = [(b"content-type", JSON), (b"cache-control", b"no-store")]
-        await send_response(send, 200, headers, orjson.dumps(value))
-
 
 def _owner(scope: Scope) -> str:
     key: ApiKey = scope["state"]["key"]
     return owner_of(key.id)
-
-
-def _not_allowed(scope: Scope, allowed: str) -> HttpProblem:
-    return HttpProblem(
-        "method-not-allowed",
-        f"{scope['path'][:200]} supports {allowed}, not {scope['method']}",
-        headers=[(b"allow", allowed.encode())],
-    )
 
 
 class BatchFilesRoute(_Route):
@@ -71,23 +57,23 @@ class BatchFilesRoute(_Route):
                 require_multipart(scope)
                 file = await receive_file(scope, receive, store, owner, self._state.options.upload_timeout_ms)
                 about(scope, file=file.id, bytes=file.bytes)
-                await self._reply(send, file.to_dict())
-            elif method in ("GET", "HEAD"):
-                await self._reply(send, await self._list(scope, store))
+                await send_json(send, file.to_dict())
+            elif method in READ:
+                await send_json(send, await self._list(scope, store))
             else:
-                raise _not_allowed(scope, "GET, HEAD, POST")
+                raise method_not_allowed(scope, "GET, HEAD, POST")
             return
         file_id, what = part_of(path)
-        if method in ("GET", "HEAD") and what == "content":
+        if method in READ and what == "content":
             await self._content(send, store, owner, await store.file(owner, file_id))
-        elif method in ("GET", "HEAD") and not what:
-            await self._reply(send, (await store.file(owner, file_id)).to_dict())
+        elif method in READ and not what:
+            await send_json(send, (await store.file(owner, file_id)).to_dict())
         elif method == "DELETE" and not what:
             await store.delete_file(owner, file_id)
             about(scope, file=file_id)
-            await self._reply(send, {"id": file_id, "object": "file", "deleted": True})
+            await send_json(send, {"id": file_id, "object": "file", "deleted": True})
         else:
-            raise _not_allowed(scope, "GET, HEAD" if what else "GET, HEAD, DELETE")
+            raise method_not_allowed(scope, "GET, HEAD" if what else "GET, HEAD, DELETE")
 
     async def _list(self, scope: Scope, store: BatchStore) -> dict[str, Any]:
         values = parse_query(scope["query_string"], file_list_parameters())
@@ -131,23 +117,23 @@ class BatchesRoute(_Route):
             if method == "POST":
                 batch = await store.create(owner, await self._request(scope, receive))
                 about(scope, batch=batch.id, file=batch.request.input_file_id)
-                await self._reply(send, batch.to_dict())
-            elif method in ("GET", "HEAD"):
+                await send_json(send, batch.to_dict())
+            elif method in READ:
                 values = parse_query(scope["query_string"], batch_list_parameters())
                 found, more = await store.batches(owner, after=values.get("after", ""), limit=values.get("limit", 20))
-                await self._reply(send, _page([each.to_dict() for each in found], more))
+                await send_json(send, _page([each.to_dict() for each in found], more))
             else:
-                raise _not_allowed(scope, "GET, HEAD, POST")
+                raise method_not_allowed(scope, "GET, HEAD, POST")
             return
         batch_id, what = part_of(path)
         if method == "POST" and what == "cancel":
             batch = await store.cancel(owner, batch_id)
             about(scope, batch=batch.id)
-            await self._reply(send, batch.to_dict())
-        elif method in ("GET", "HEAD") and not what:
-            await self._reply(send, (await store.batch(owner, batch_id)).to_dict())
+            await send_json(send, batch.to_dict())
+        elif method in READ and not what:
+            await send_json(send, (await store.batch(owner, batch_id)).to_dict())
         else:
-            raise _not_allowed(scope, "POST" if what else "GET, HEAD")
+            raise method_not_allowed(scope, "POST" if what else "GET, HEAD")
 
     async def _request(self, scope: Scope, receive: Receive) -> BatchRequest:
         require_json(scope)

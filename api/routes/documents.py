@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import orjson
 
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.metadata_updates import update_all
 from qa_cluster.documents.metadata_change import MetadataChange
-from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.off_loop import off_loop
 from qa_cluster.options.documents import DocumentChoice
-from qa_cluster.types import Document
+from qa_cluster.types import Document, WriteResult
 from qa_cluster.vectors.prepared import PreparedVectors
 
 from ..description.schemas import (
@@ -34,15 +32,21 @@ from ..description.schemas import (
 from ..http.error_map import HttpProblem, RawHeaders
 from ..http.messages import (
     JSON,
+    READ,
     Receive,
     Scope,
     Send,
     about,
+    check_size,
     condition,
-    header,
+    decoded,
+    has_version,
     permit,
+    raw_path,
     read_body,
     require_json,
+    require_method,
+    send_json,
     send_response,
 )
 from ..service.lifespan import ServiceState
@@ -54,7 +58,6 @@ LIST_PATH = PREFIX.removesuffix(b"/")
 _COUNT_PATH = PREFIX + b"count"
 # The approximate number of bytes that an entry adds to the JSON, without its title.
 _ENTRY_BYTES = 256
-_ALLOW = [(b"allow", b"GET, HEAD, PUT, PATCH, DELETE")]
 
 
 class DocumentListRoute:
@@ -68,21 +71,15 @@ class DocumentListRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """List, count, delete or update documents."""
+        require_method(scope, *READ, "PATCH", "DELETE")
         if scope["method"] == "DELETE":
-            body = orjson.dumps(await self._delete_matching(scope))
+            await send_json(send, await self._delete_matching(scope))
         elif scope["method"] == "PATCH":
-            body = orjson.dumps(await self._update_matching(scope, receive))
-        elif scope["method"] in ("GET", "HEAD"):
+            await send_json(send, await self._update_matching(scope, receive))
+        else:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 body = await (self._count(scope) if counts(scope) else self._list(scope))
-        else:
-            raise HttpProblem(
-                "method-not-allowed",
-                f"{scope['path']} supports GET, HEAD, PATCH, DELETE, not {scope['method']}",
-                headers=[(b"allow", b"GET, HEAD, PATCH, DELETE")],
-            )
-        headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
-        await send_response(send, 200, headers, body)
+            await send_json(send, body)
 
     async def _list(self, scope: Scope) -> bytes:
         values = parse_query(scope["query_string"], list_parameters())
@@ -90,8 +87,7 @@ class DocumentListRoute:
         page = await self._state.engine.listing.page(**values, choice=choice)
         limit = self._state.options.limits.answer_max_bytes
         body = await off_loop(sum(_ENTRY_BYTES + len(entry.title) for entry in page.documents), page.to_json)
-        if len(body) > limit:
-            raise InputTooLong(f"the page has {len(body)} bytes, the limit is {limit} (answer_max_bytes): lower limit")
+        check_size(body, limit, "page", ": lower limit")
         return body
 
     async def _count(self, scope: Scope) -> bytes:
@@ -144,7 +140,7 @@ def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
 
 def counts(scope: Scope) -> bool:
     """Return whether a request asks for the number of documents. A percent-encoded path names a document."""
-    return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
+    return raw_path(scope) == _COUNT_PATH and scope["method"] in READ
 
 
 class DocumentRoute:
@@ -162,23 +158,18 @@ class DocumentRoute:
         """Dispatch by method."""
         document_id = _document_id(scope)
         method = scope["method"]
+        require_method(scope, *READ, "PUT", "PATCH", "DELETE")
         if method == "PUT":
             await self._put(scope, receive, send, document_id)
             return
         if method == "PATCH":
             await self._patch(scope, receive, send, document_id)
             return
-        if method not in ("GET", "HEAD", "DELETE"):
-            raise HttpProblem(
-                "method-not-allowed",
-                f"a document supports GET, HEAD, PUT, PATCH, DELETE, not {method}",
-                headers=list(_ALLOW),
-            )
         parameters = parse_query(scope["query_string"], document_parameters())
         collection = parameters.get("collection", DEFAULT_COLLECTION)
         permit(scope, collection)
         async with asyncio.timeout(self._timeout_ms / 1000):
-            if method in ("GET", "HEAD"):
+            if method in READ:
                 await self._get(scope, send, document_id, collection)
             else:
                 await self._delete(scope, send, document_id, collection)
@@ -204,9 +195,7 @@ class DocumentRoute:
             timeout=timeout_ms / 1000,
             vectors=vectors,
         )
-        about(scope, version=written.version, changed=written.changed)
-        headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
-        await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
+        await _send_written(scope, send, written)
 
     async def _patch(self, scope: Scope, receive: Receive, send: Send, document_id: str) -> None:
         parameters = parse_query(scope["query_string"], self._metadata_parameters)
@@ -222,16 +211,13 @@ class DocumentRoute:
             timeout=parameters.get("timeout_ms", self._timeout_ms) / 1000,
         )
         self._state.metrics.document_writes.inc("update")
-        about(scope, version=written.version, changed=written.changed)
-        headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
-        await send_response(send, 200, headers, orjson.dumps(written.to_dict()))
+        await _send_written(scope, send, written)
 
     async def _get(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         document = await self._state.engine.documents.get(document_id, collection)
-        etag = b'"%b"' % document.version.encode()
-        headers: RawHeaders = [(b"etag", etag), (b"cache-control", b"private, no-cache")]
-        wanted = header(scope, b"if-none-match")
-        if wanted is not None and any(tag.strip() in (etag, b"W/" + etag, b"*") for tag in wanted.split(b",")):
+        etag = f'"{document.version}"'
+        headers: RawHeaders = [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache")]
+        if has_version(scope, etag):
             await send_response(send, 304, headers, b"")
             return
         headers.append((b"content-type", JSON))
@@ -246,17 +232,15 @@ class DocumentRoute:
         await send_response(send, 204, [], b"")
 
 
+async def _send_written(scope: Scope, send: Send, written: WriteResult) -> None:
+    about(scope, version=written.version, changed=written.changed)
+    headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
+    await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
+
+
 def _document_id(scope: Scope) -> str:
     """Return the document id from the raw path. In the decoded path, a ``%2F`` in an id would look like a separator."""
-    raw = _raw_path(scope)
+    raw = raw_path(scope)
     if not raw.startswith(PREFIX):
         raise HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
-    try:
-        return unquote_to_bytes(raw.removeprefix(PREFIX)).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput("the document id in the path is not percent-encoded UTF-8", place="id") from error
-
-
-def _raw_path(scope: Scope) -> bytes:
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.partition(b"?")[0]
+    return decoded(raw.removeprefix(PREFIX), "document id", "id")

@@ -10,19 +10,31 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote_to_bytes
-
-import orjson
 
 from qa_cluster.asking.questions import MAX_MODEL_BYTES
-from qa_cluster.errors import InputTooLong, InvalidInput, NotFound
+from qa_cluster.errors import InputTooLong, NotFound
 from qa_cluster.manifest_fields import ENCODER_KIND
 from qa_cluster.off_loop import off_loop
 from qa_cluster.types import LoadedModel
 
 from ..description.schemas import load_json
-from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import JSON, Receive, Scope, Send, header, read_body, send_response, while_connected
+from ..http.error_map import HttpProblem
+from ..http.messages import (
+    JSON,
+    READ,
+    Receive,
+    Scope,
+    Send,
+    decoded,
+    header,
+    raw_path,
+    read_body,
+    require_media_type,
+    require_method,
+    send_json,
+    send_response,
+    while_connected,
+)
 from ..inference.requests import parse_inference
 from ..inference.responses import (
     HEADER_LENGTH,
@@ -42,7 +54,6 @@ LIVE_PATH, READY_PATH, INDEX_PATH = "/v2/health/live", "/v2/health/ready", "/v2/
 PREFIX = "/v2/"
 MODELS_PREFIX = "/v2/models/"
 _VERSIONS = "/versions/"
-_READ = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +83,17 @@ class InferenceRoute:
         """Serve a request."""
         path: str = scope["path"]
         if path == SERVER_PATH:
-            _require_method(scope, *_READ)
-            await _send_json(send, self._server)
+            require_method(scope, *READ)
+            await send_json(send, self._server)
         elif path == LIVE_PATH:
-            _require_method(scope, *_READ)
-            await _send_json(send, {"live": True})
+            require_method(scope, *READ)
+            await send_json(send, {"live": True})
         elif path == READY_PATH:
-            _require_method(scope, *_READ)
+            require_method(scope, *READ)
             ready = (await self._readiness.verdict())["ready"]
-            await _send_json(send, {"ready": ready}, ready=ready)
+            await _send_ready(send, {"ready": ready})
         elif path == INDEX_PATH:
-            _require_method(scope, "POST")
+            require_method(scope, "POST")
             await self._index(scope, receive, send)
         elif path.startswith(MODELS_PREFIX):
             await self._model(scope, receive, send)
@@ -96,24 +107,24 @@ class InferenceRoute:
         if not isinstance(only_ready, bool):
             raise HttpProblem("validation", 'the body must be empty or a JSON object such as {"ready": true}')
         entries = [index_entry(model) for model in await self._state.engine.models() if model.kind != ENCODER_KIND]
-        await _send_json(send, [entry for entry in entries if not only_ready or entry["state"] == READY])
+        await send_json(send, [entry for entry in entries if not only_ready or entry["state"] == READY])
 
     async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = _target_of(scope)
         if target.action == "infer":
-            _require_method(scope, "POST")
+            require_method(scope, "POST")
             await self._infer(target, scope, receive, send)
             return
-        _require_method(scope, *_READ)
+        require_method(scope, *READ)
         found = [model for model in await self._state.engine.models() if target.matches(model)]
         if not found:
             of = f" version {target.version[:200]!r}" if target.version else ""
             raise NotFound(f"model {target.model[:200]!r}{of} is not loaded: POST {INDEX_PATH} lists the loaded models")
         if target.action:
             ready = any(model.warm for model in found)
-            await _send_json(send, {"name": target.model, "ready": ready}, ready=ready)
+            await _send_ready(send, {"name": target.model, "ready": ready})
         else:
-            await _send_json(send, model_metadata(target.model, found))
+            await send_json(send, model_metadata(target.model, found))
 
     async def _infer(self, target: _Target, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()
@@ -149,8 +160,7 @@ def _target_of(scope: Scope) -> _Target:
     """Return the model in the path. Slashes in its id may be plain or encoded; the other parts of the path must be
     plain.
     """
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    text = raw.partition(b"?")[0].decode("latin-1")
+    text = raw_path(scope).decode("latin-1")
     if not text.startswith(MODELS_PREFIX):
         raise HttpProblem("route-not-found", f"the path must start with {MODELS_PREFIX}, without percent-encoding")
     text = text.removeprefix(MODELS_PREFIX)
@@ -160,7 +170,7 @@ def _target_of(scope: Scope) -> _Target:
     model, found, revision = text.rpartition(_VERSIONS)
     if not found:
         model, revision = text, ""
-    model, revision = _decoded(model), _decoded(revision)
+    model, revision = (decoded(part.encode("latin-1"), "model") for part in (model, revision))
     if not model or (found and not revision):
         what = "version" if model else "model"
         raise HttpProblem(
@@ -171,23 +181,11 @@ def _target_of(scope: Scope) -> _Target:
     return _Target(model, revision, action)
 
 
-def _decoded(text: str) -> str:
-    try:
-        return unquote_to_bytes(text.encode("latin-1")).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput("the model in the path is not percent-encoded UTF-8") from error
-
-
 def _check_media_type(scope: Scope) -> None:
     """Raise HttpProblem for a media type or a compression that the service does not support. Both headers may be
     missing.
     """
-    given = (header(scope, b"content-type") or JSON).partition(b";")[0].strip().lower()
-    if given not in (JSON, OCTETS) and not (given.startswith(b"application/") and given.endswith(b"+json")):
-        raise HttpProblem(
-            "unsupported-media-type",
-            f"content-type must be application/json or application/octet-stream, got {given.decode('latin-1')[:80]}",
-        )
+    require_media_type(scope, JSON, OCTETS, missing=JSON)
     encoding = (header(scope, b"content-encoding") or b"identity").strip().lower()
     if encoding != b"identity":
         raise HttpProblem(
@@ -197,18 +195,9 @@ def _check_media_type(scope: Scope) -> None:
         )
 
 
-def _require_method(scope: Scope, *methods: str) -> None:
-    if scope["method"] not in methods:
-        allowed = ", ".join(methods)
-        raise HttpProblem(
-            "method-not-allowed",
-            f"{scope['path'][:200]} supports {allowed}, not {scope['method']}",
-            headers=[(b"allow", allowed.encode())],
-        )
-
-
-async def _send_json(send: Send, content: Any, *, ready: bool = True) -> None:
-    headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
-    if not ready:
-        headers.append((b"retry-after", b"1"))
-    await send_response(send, 200 if ready else 503, headers, orjson.dumps(content))
+async def _send_ready(send: Send, content: dict[str, Any]) -> None:
+    """Send the state of the service or of a model; status 503 if it is not ready."""
+    if content["ready"]:
+        await send_json(send, content)
+    else:
+        await send_json(send, content, 503, [(b"retry-after", b"1")])

@@ -7,18 +7,27 @@ of models, is in `status.py`.
 from __future__ import annotations
 
 from time import perf_counter
-from urllib.parse import quote, unquote_to_bytes
-
-import orjson
+from urllib.parse import quote
 
 from qa_cluster.asking.questions import MAX_MODEL_BYTES
-from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.errors import InputTooLong
 from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
 from qa_cluster.off_loop import off_loop
 
 from ..description.schemas import load_json, parse_query, pipeline_parameters
 from ..http.error_map import HttpProblem
-from ..http.messages import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
+from ..http.messages import (
+    Receive,
+    Scope,
+    Send,
+    decoded,
+    raw_path,
+    read_body,
+    require_json,
+    require_method,
+    send_json,
+    while_connected,
+)
 from ..service.lifespan import ServiceState
 
 PREFIX = b"/models/"
@@ -39,10 +48,7 @@ class ModelRoute:
         """Answer the questions in the body from their contexts."""
         begun = perf_counter()
         model = _model(scope)
-        if scope["method"] != "POST":
-            raise HttpProblem(
-                "method-not-allowed", f"a model supports POST, not {scope['method']}", headers=[(b"allow", b"POST")]
-            )
+        require_method(scope, "POST")
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
         request = await self._request(await read_body(scope, receive, self._state.options))
@@ -51,13 +57,8 @@ class ModelRoute:
         name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)
         self._state.metrics.pipeline_pairs.inc(by=len(results))
         taken = (perf_counter() - begun) * 1000
-        headers = [
-            (b"content-type", JSON),
-            (b"cache-control", b"no-store"),
-            (b"server-timing", b"total;dur=%.3f" % taken),
-            (b"x-model", quote(name, safe="/@:+").encode()),
-        ]
-        await send_response(send, 200, headers, orjson.dumps(results[0] if request.single else results))
+        headers = [(b"server-timing", b"total;dur=%.3f" % taken), (b"x-model", quote(name, safe="/@:+").encode())]
+        await send_json(send, results[0] if request.single else results, headers=headers)
 
     async def _request(self, body: bytes) -> PipelineRequest:
         try:
@@ -68,12 +69,7 @@ class ModelRoute:
 
 
 def _model(scope: Scope) -> str:
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    encoded = raw.partition(b"?")[0].removeprefix(PREFIX)
-    try:
-        model = unquote_to_bytes(encoded).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput("the model id in the path is not percent-encoded UTF-8") from error
+    model = decoded(raw_path(scope).removeprefix(PREFIX), "model id")
     if not model:
         raise HttpProblem(
             "route-not-found", "the path has no model id: use /models/default for the default model, or /models/{id}"

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..http.messages import has_version
 from .branding import Logo
 
 PAGE_HEADERS = {
@@ -79,8 +80,7 @@ class StaticFile:
     def respond(self, request: Request) -> Response:
         """Return the file, or 304 if the client already has this version."""
         headers = {**self.headers, "etag": f'"{self.version}"'}
-        wanted = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-        if headers["etag"] in wanted or "*" in wanted:
+        if has_version(request.scope, headers["etag"]):
             return Response(status_code=304, headers=headers)
         return Response(self.body, media_type=self.media_type, headers=headers)
 

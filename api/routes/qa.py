@@ -12,25 +12,13 @@ from qa_cluster.access.records import ApiKey
 from qa_cluster.asking.answers.answering import milliseconds
 from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.asker import Outcome
-from qa_cluster.off_loop import off_loop
 from qa_cluster.tracing import current
 from qa_cluster.types import CacheUse, Timings, answer_json
 
-from ..description.schemas import ask_fields, ask_options, parse_body, parse_query
+from ..description.schemas import ask_fields, ask_options, read_values
 from ..http.aliases import Alias, Aliases
 from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import (
-    JSON,
-    Receive,
-    Scope,
-    Send,
-    header,
-    permit,
-    read_body,
-    require_json,
-    send_response,
-    while_connected,
-)
+from ..http.messages import JSON, Receive, Scope, Send, has_version, header, permit, send_response, while_connected
 from ..service.lifespan import ServiceState
 from .submissions import SubmissionRoute, prefers_async
 
@@ -69,7 +57,7 @@ class QuestionRoute:
             (b"server-timing", b"cache;dur=%.3f, total;dur=%.3f" % (taken, taken)),
             (b"x-request-id", request_id.encode()),
         ]
-        if _matches(scope, found.etag):
+        if has_version(scope, found.etag):
             await send_response(send, 304, headers, b"")
             return 304
         headers.append((b"content-type", JSON))
@@ -81,18 +69,7 @@ class QuestionRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for which `near` returned None."""
         method = scope["method"]
-        if method in ("GET", "HEAD"):
-            values = parse_query(scope["query_string"], self._fields)
-        elif method == "POST":
-            if scope["query_string"]:
-                raise HttpProblem("validation", "POST /qa takes its fields in the body, not in the query string")
-            require_json(scope)
-            body = await read_body(scope, receive, self._state.options)
-            values = await off_loop(len(body), parse_body, body, self._fields)
-        else:
-            raise HttpProblem(
-                "method-not-allowed", f"/qa has GET and POST, not {method}", headers=[(b"allow", b"GET, HEAD, POST")]
-            )
+        values = await read_values(scope, receive, self._state.options, self._fields, self._fields)
         options = ask_options(values, self._state.options.coverage)
         permit(scope, options.collection)
         if method != "HEAD" and self._state.options.async_results_max and prefers_async(scope):
@@ -112,7 +89,7 @@ class QuestionRoute:
         self._state.metrics.question(use, timings, outcome.answerable)
         self._state.metrics.partial.inc("qa", by=outcome.partial)
         headers = [*_cache_headers(outcome.etag, use), (b"server-timing", _server_timing(timings))]
-        if scope["method"] != "POST" and _matches(scope, outcome.etag):
+        if scope["method"] != "POST" and has_version(scope, outcome.etag):
             await send_response(send, 304, headers, b"")
             return
         headers.append((b"content-type", JSON))
@@ -133,14 +110,6 @@ def _cache_headers(etag: str, use: CacheUse) -> RawHeaders:
         stored = b"; stored" if use.ttl_s else b""
         status = b"qa-cluster; fwd=%b%b" % (b"miss" if use.status == "miss" else b"bypass", stored)
     return [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache"), (b"cache-status", status)]
-
-
-def _matches(scope: Scope, etag: str) -> bool:
-    wanted = header(scope, b"if-none-match")
-    if wanted is None:
-        return False
-    opaque = etag.removeprefix("W/")
-    return any(tag.strip().removeprefix("W/") in (opaque, "*") for tag in wanted.decode("latin-1").split(","))
 
 
 def _server_timing(timings: Timings) -> bytes:

@@ -13,7 +13,7 @@ from qa_cluster.asking.questions import check_question
 
 from ..description.schemas import ask_options
 from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import JSON, Receive, Scope, Send, send_response
+from ..http.messages import READ, Receive, Scope, Send, require_method, send_json, send_response
 from ..service.lifespan import ServiceState
 from .background import BackgroundAnswers
 
@@ -56,18 +56,12 @@ class SubmissionRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve or delete a result."""
         name = scope["path"].removeprefix(PREFIX)
-        method = scope["method"]
-        if method == "DELETE":
+        require_method(scope, *READ, "DELETE")
+        if scope["method"] == "DELETE":
             if not await self._background.remove(_key(scope), name):
                 raise _missing(name)
             await send_response(send, 204, [], b"")
             return
-        if method not in ("GET", "HEAD"):
-            raise HttpProblem(
-                "method-not-allowed",
-                f"a result supports GET and DELETE, not {method}",
-                headers=[(b"allow", b"GET, HEAD, DELETE")],
-            )
         found = await self._background.poll(_key(scope), name)
         if found.state == MISSING:
             raise _missing(name)
@@ -82,12 +76,7 @@ class SubmissionRoute:
 async def _pending(send: Send, name: str, expires: float, detail: str, headers: RawHeaders) -> None:
     """Send 202 for a question that has no result yet. `detail` is its last error."""
     pending = {"object": SUBMISSION, "id": name, "state": "pending", "expires": int(expires), "detail": detail}
-    headers += [
-        (b"content-type", JSON),
-        (b"cache-control", b"no-store"),
-        (b"retry-after", b"%d" % POLL_SECONDS),
-    ]
-    await send_response(send, 202, headers, orjson.dumps(pending))
+    await send_json(send, pending, 202, [*headers, (b"retry-after", b"%d" % POLL_SECONDS)])
 
 
 def _missing(name: str) -> HttpProblem:

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from qa_cluster.documents.addresses import STYLES, PageAddresses
 from qa_cluster.documents.corpus import read_given
 from qa_cluster.documents.files import without_gz
@@ -22,8 +20,8 @@ from qa_cluster.sources.process.extractor import Extractor
 from qa_cluster.types import Document, UploadedFile
 
 from ..description.schemas import parse_query, upload_parameters
-from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import JSON, Receive, Scope, Send, about, permit, send_response, while_connected
+from ..http.error_map import HttpProblem
+from ..http.messages import Receive, Scope, Send, about, permit, raw_path, send_json, while_connected
 from ..http.multipart import UploadLimits, read_files, require_multipart
 from ..service.lifespan import ServiceState
 from .document_writes import sentences_of, write_document
@@ -36,8 +34,7 @@ _MAX_NAMED = 100
 
 def uploads(scope: Scope) -> bool:
     """Return whether a request uploads files. With other methods, the path names the document `upload`."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return scope["method"] == "POST" and raw.partition(b"?")[0] == PATH
+    return scope["method"] == "POST" and raw_path(scope) == PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +97,7 @@ class UploadRoute:
         about(scope, files=len(found), stored=len(stored), documents=stored[:_MAX_NAMED])
         if not stored:
             raise upload.failure(found)
-        body = {"object": "list", "data": [file.to_dict() for file in found], "stored": len(stored)}
-        headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
-        await send_response(send, 200, headers, orjson.dumps(body))
+        await send_json(send, {"object": "list", "data": [file.to_dict() for file in found], "stored": len(stored)})
 
 
 class _Upload:

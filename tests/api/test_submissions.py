@@ -99,7 +99,7 @@ async def test_a_submitted_question_is_polled_until_it_is_answered(cluster: Scri
         assert answered.json()["answers"][0]["answer"] == "Ada"
         assert (await client.get(path)).content == answered.content
         assert (await client.head(path)).status_code == 200
-        assert_problem(await client.post(path), 405, "method-not-allowed", "GET and DELETE")
+        assert_problem(await client.post(path), 405, "method-not-allowed", "GET, HEAD, DELETE")
         metrics = (await client.get("/metrics")).text
         assert 'qa_http_requests_total{route="/qa",method="POST",status="202"} 1' in metrics
         assert 'qa_http_requests_total{route="/qa/results/{id}",method="GET",status="200"}' in metrics

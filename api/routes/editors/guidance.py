@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Feedback, Pin, Synonyms
 
@@ -23,15 +22,26 @@ from ...description.schemas import (
     pin_removal_parameters,
     synonyms_fields,
 )
-from ...http.error_map import HttpProblem, RawHeaders
-from ...http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response
+from ...http.messages import (
+    READ,
+    Receive,
+    Scope,
+    Send,
+    check_size,
+    permit,
+    read_body,
+    require_json,
+    require_method,
+    send_json,
+    send_response,
+)
 from ...service.lifespan import ServiceState
 
 _METHODS = {
-    "/pins": "GET, HEAD, PUT, DELETE",
-    "/synonyms": "GET, HEAD, PUT, DELETE",
-    "/feedback": "GET, HEAD, POST",
-    "/unanswered": "GET, HEAD",
+    "/pins": (*READ, "PUT", "DELETE"),
+    "/synonyms": (*READ, "PUT", "DELETE"),
+    "/feedback": (*READ, "POST"),
+    "/unanswered": READ,
 }
 _BODIES: dict[str, Callable[[], tuple[Field, ...]]] = {
     "/pins": pin_fields,
@@ -49,12 +59,7 @@ class GuidanceRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch by path and method."""
         path, method = scope["path"], scope["method"]
-        if method not in _METHODS[path].split(", "):
-            raise HttpProblem(
-                "method-not-allowed",
-                f"{path} supports {_METHODS[path]}, not {method}",
-                headers=[(b"allow", _METHODS[path].encode())],
-            )
+        require_method(scope, *_METHODS[path])
         if method in ("PUT", "POST"):
             parse_query(scope["query_string"], ())
             require_json(scope)
@@ -69,14 +74,12 @@ class GuidanceRoute:
         permit(scope, collection)
         async with asyncio.timeout(self._state.options.limits.timeout_ms / 1000):
             status, found = await self._served(path, method, collection, values)
-        body = b"" if found is None else orjson.dumps(found)
-        limit = self._state.options.limits.answer_max_bytes
-        if len(body) > limit:
-            raise InputTooLong(f"the response has {len(body)} bytes, the limit is {limit} (answer_max_bytes)")
-        headers: RawHeaders = [(b"cache-control", b"no-store")]
-        if found is not None:
-            headers.append((b"content-type", JSON))
-        await send_response(send, status, headers, body)
+        if found is None:
+            await send_response(send, status, [(b"cache-control", b"no-store")], b"")
+            return
+        body = orjson.dumps(found)
+        check_size(body, self._state.options.limits.answer_max_bytes)
+        await send_json(send, body, status)
 
     async def _served(
         self, path: str, method: str, collection: str, values: dict[str, Any]
@@ -109,7 +112,7 @@ async def _pins(
 async def _synonyms(
     engine: Engine, method: str, collection: str, values: dict[str, Any]
 ) -> tuple[int, dict[str, Any] | None]:
-    if method in ("GET", "HEAD"):
+    if method in READ:
         return 200, (await engine.guidance.synonyms(collection)).to_dict()
     synonyms = Synonyms() if method == "DELETE" else Synonyms(**values | {"groups": tuple(values["groups"])})
     await engine.guidance.set_synonyms(synonyms, collection)
