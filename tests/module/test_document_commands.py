@@ -38,21 +38,22 @@ USERS = {
 }
 
 
-@pytest.fixture
-def server(server_binary: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server(shared_binary: Path) -> Iterator[Server]:
     """A server with an idle worker. Its files contain every acknowledged write."""
-    with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as running:
-        with running.client() as client:
-            client.hset(keys.collections_key(TAG), "books", "ready")
-            for name, rules in USERS.items():
-                client.execute_command("ACL", "SETUSER", name, "reset", "on", ">pw", "-@all", *rules)
+    with Server(shared_binary, DURABLE, worker=fake_worker("functions", "--bare")) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def client(server: Server) -> Iterator[redis.Redis]:
     with server.client() as connection:
+        connection.flushall()
+        connection.hset(keys.collections_key(TAG), "books", "ready")
+        for name, rules in USERS.items():
+            connection.execute_command("ACL", "SETUSER", name, "reset", "on", ">pw", "-@all", *rules)
         yield connection
+        connection.execute_command("CONFIG", "SET", "maxmemory", 0, "qa.whole-answers-bytes", 16 << 20)
 
 
 def run(server: Server, user: str, *command: Any) -> Any:
@@ -322,17 +323,8 @@ def mutated(seed: int) -> Iterator[str]:
 @pytest.mark.hostile
 def test_metadata_that_some_parser_refuses_are_refused_at_the_write(server: Server, client: redis.Redis) -> None:
     """A fixed fault: `1e999` was stored, and every request that read the document failed."""
-    chosen = [
-        '{"a":1e999}',
-        '{"a":-1e999}',
-        '{"a":NaN}',
-        '{"a":Infinity}',
-        "{}",
-        '{"a":1e308}',
-        "{",
-        '{"a":01}',
-        '{"a":"\\ud800"}',
-    ]
+    chosen = ['{"a":1e999}', '{"a":-1e999}', '{"a":NaN}', '{"a":Infinity}', "{}", '{"a":1e308}', "{", '{"a":01}']
+    chosen.append('{"a":"\\ud800"}')
     seen = {True: 0, False: 0}
     with server.client(username="puts", password="pw") as connection:
         for text in [*chosen, *mutated(37)]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +24,25 @@ HASH = keys.pending_key(TAG)
 DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
 
 
-@pytest.fixture
-def noting(server_binary: Path) -> Iterator[Server]:
+@contextmanager
+def started(binary: Path, **more: object) -> Iterator[Server]:
     """A server with an idle worker. Its files contain every acknowledged change."""
-    with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as server:
+    with Server(binary, DURABLE | more, worker=fake_worker("functions", "--bare")) as server:
         if server.field("text_notes") == "off":
             pytest.skip("Redis 7.0 cannot write in the transaction of a change")
         yield server
 
 
-@pytest.fixture
-def noting_cluster(server_binary: Path) -> Iterator[Server]:
-    """A cluster of one server with an idle worker."""
-    settings = {**DURABLE, "cluster-enabled": "yes"}
-    with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
-        if server.field("text_notes") == "off":
-            pytest.skip("Redis 7.0 cannot write in the transaction of a change")
-        with server.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, keys.SLOTS - 1)
-            eventually(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
+@pytest.fixture(scope="module")
+def noting(shared_binary: Path) -> Iterator[Server]:
+    with started(shared_binary) as server:
         yield server
 
 
 @pytest.fixture
 def client(noting: Server) -> Iterator[redis.Redis]:
     with noting.client() as connection:
+        connection.flushall()
         yield connection
 
 
@@ -110,9 +104,7 @@ def test_an_expired_text_is_noted(client: redis.Redis) -> None:
     eventually(lambda: notes(client).get("d", 0) >= 2)  # EXPIRE is a change too
 
 
-def test_a_worker_removes_a_note_only_if_it_knows_the_latest_change(
-    client: redis.Redis,
-) -> None:
+def test_a_worker_removes_a_note_only_if_it_knows_the_latest_change(client: redis.Redis) -> None:
     client.set(KEY, "One.")
     assert notes(client) == {"d": 1, "": 1}
     client.set(KEY, "Two.")
@@ -152,25 +144,47 @@ def test_other_keys_are_not_noted(noting: Server, client: redis.Redis) -> None:
     assert client.keys("pending:*") == []
 
 
-def test_module_and_keys_have_the_same_rule(client: redis.Redis) -> None:
+Notes = dict[str, dict[bytes, int]]
+
+
+def note(expected: Notes, tag: str, name: bytes) -> None:
+    """Count a change of this document in the notes of its partition."""
+    counts = expected.setdefault(tag, {b"": 0})
+    counts[name] = counts.get(name, 0) + 1
+    counts[b""] += 1
+
+
+def set_all(server: Server, names: list[bytes]) -> Notes:
+    """Sets all keys; returns the notes of all partitions."""
+    with server.client(decode_responses=False) as client:
+        pipeline = client.pipeline(transaction=False)
+        for name in names:
+            pipeline.set(name, "x")
+        pipeline.execute()
+        found = {name: client.hgetall(name) for name in client.keys("pending:*")}
+    prefix = keys.pending_key("").partition("{")[0] + "{"
+    return {
+        name.decode().removeprefix(prefix).removesuffix("}"): {each: int(count) for each, count in counts.items()}
+        for name, counts in found.items()
+    }
+
+
+def test_module_and_keys_have_the_same_rule(noting: Server, client: redis.Redis) -> None:
     """For random keys of relevant pieces, the module notes exactly the keys that belong to a document by the rule."""
     chance = random.Random(11)
     pieces = ["{", "}", "{}", ":", ":{", "a", "06S", "%", "%25", "%7B", "%7b", "ü", " ", "b%/", "default%/", "\0"]
-    seen = 0
-    for _ in range(2000):
-        end = chance.choice([":{06S}", ":{06S}", ":{06S}", ":{ü}", ""])
-        key = "paragraphs:" + "".join(chance.choice(pieces) for _ in range(chance.randint(0, 4))) + end
-        client.flushall()
-        client.set(key, "x")
-        found = {name: client.hgetall(name) for name in client.keys("pending:*")}
-        named = keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX)
-        if named is None or not named[0]:
-            assert found == {}, key
-            continue
-        name, tag = named
-        assert found == {keys.pending_key(tag): {str(name): "1", "": "1"}}, key
-        seen += 1
-    assert seen > 300
+    ends = [":{06S}", ":{06S}", ":{06S}", ":{ü}", ""]
+    texts = [
+        "paragraphs:" + "".join(chance.choices(pieces, k=chance.randint(0, 4))) + chance.choice(ends)
+        for _ in range(4000)
+    ]
+    expected: Notes = {}
+    for text in texts:
+        named = keys.parse_tagged(text, keys.PARAGRAPHS_PREFIX)
+        if named and named[0]:
+            note(expected, named[1], str(named[0]).encode())
+    assert set_all(noting, [text.encode() for text in texts]) == expected
+    assert 600 < sum(counts[b""] for counts in expected.values()) < 3400
 
 
 @pytest.mark.parametrize("length", [64, 65])
@@ -180,34 +194,32 @@ def test_the_length_of_a_collection_name_is_limited(client: redis.Redis, length:
     assert client.exists(HASH) == (keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) is not None) == (length == 64)
 
 
-def test_keys_that_are_not_utf8_are_not_noted(client: redis.Redis) -> None:
+def test_keys_that_are_not_utf8_are_not_noted(noting: Server, client: redis.Redis) -> None:
     """No worker could remove such a note. The keys are random bytes near the limits of the rule."""
     chance = random.Random(12)
     edges = bytes.fromhex("00417f80818f909fa0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
-    seen = {True: 0, False: 0}
-    for _ in range(3000):
-        name = bytes(chance.choice(edges) for _ in range(chance.randint(1, 4)))
-        if chance.random() < 0.3:
-            name = chr(chance.choice([0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF])).encode()
-        try:
-            valid = bool(name.decode())
-        except UnicodeDecodeError:
-            valid = False
-        client.flushall()
-        client.set(b"paragraphs:" + name + b":{06S}", "x")
-        assert client.exists(HASH) == valid, name
-        seen[valid] += 1
-    assert min(seen.values()) > 500
+    points = [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
+    names = [bytes(chance.choices(edges, k=chance.randint(1, 4))) for _ in range(12_000)]
+    names += [chr(point).encode() for point in points]
+    expected: Notes = {}
+    for name in names:
+        with suppress(UnicodeDecodeError):
+            if name.decode():
+                note(expected, TAG, name)
+    assert set_all(noting, [b"paragraphs:" + name + b":{06S}" for name in names]) == expected
+    assert 500 < expected[TAG][b""] < 11_000
 
 
-def test_a_text_that_expires_while_the_cluster_is_down_is_noted(noting_cluster: Server) -> None:
-    with noting_cluster.client() as client:
+def test_a_text_that_expires_while_the_cluster_is_down_is_noted(server_binary: Path) -> None:
+    with started(server_binary, **{"cluster-enabled": "yes"}) as server, server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, keys.SLOTS - 1)
+        eventually(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
         put(client, "d", "Text.")
         client.pexpire(KEY, 3000)
         client.delete(HASH)
         other = keys.slot(KEY) ^ 1
         client.execute_command("CLUSTER", "DELSLOTS", other)
-        eventually(lambda: noting_cluster.info("keyspace")["db0"]["expires"] == 0)
+        eventually(lambda: server.info("keyspace")["db0"]["expires"] == 0)
         assert "cluster_state:fail" in str(client.execute_command("CLUSTER", "INFO"))
         client.execute_command("CLUSTER", "ADDSLOTS", other)
         eventually(lambda: client.exists(HASH) == 1, 20, ignore=redis.RedisError)
@@ -236,15 +248,16 @@ def test_a_note_reaches_the_replica_with_its_change(noting: Server, client: redi
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("value", ["SET", "RPUSH", "SADD"])
-def test_a_damaged_key_of_notes_is_replaced(noting: Server, client: redis.Redis, value: str) -> None:
-    layout = keys.layout_key(TAG)
-    client.hset(layout, mapping={"layout": "2 shard", "splitter": "1"})
-    client.execute_command(value, HASH, "x")
-    client.set(KEY, "Text.")
-    assert notes(client) == {"d": 1, "": 1}
-    assert client.hgetall(layout) == {"splitter": "1"}, "the next sweep scans the partition"
-    assert re.search(rf"removed the key {re.escape(HASH)}: its value had a wrong type", noting.output())
+def test_a_damaged_key_of_notes_is_replaced(noting: Server, client: redis.Redis) -> None:
+    layout, removed = keys.layout_key(TAG), f"removed the key {HASH}: its value had a wrong type"
+    for number, write in enumerate(("SET", "RPUSH", "SADD"), start=1):
+        client.delete(HASH)
+        client.hset(layout, mapping={"layout": "2 shard", "splitter": "1"})
+        client.execute_command(write, HASH, "x")
+        client.set(KEY, "Text.")
+        assert notes(client) == {"d": 1, "": 1}
+        assert client.hgetall(layout) == {"splitter": "1"}, "the next sweep scans the partition"
+        assert noting.output().count(removed) == number
     noting.stop(signal.SIGKILL)
     noting.start()
     with noting.client() as again:
