@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,61 +19,35 @@ def trigger(server: Server, *args: str, **options: Any) -> Any:
         return client.execute_command("RG.TRIGGER", *args)
 
 
-def test_trigger_round_trip(server: Server) -> None:
-    assert trigger(server, "echo", "a", "b c", "ü") == ["a", "b c", "ü"]
-
-
-def test_unknown_trigger(server: Server) -> None:
-    with pytest.raises(redis.ResponseError, match=r"^subcommand not found$"):
-        trigger(server, "nobody")
-
-
-def test_error_of_a_function_is_the_reply(server: Server) -> None:
+def test_the_reply_of_a_function_is_the_reply_of_the_command(shared: Server) -> None:
+    assert trigger(shared, "echo", "a", "b c", "ü") == ["a", "b c", "ü"]
+    values = {"+OK": "OK", ":7": 7, "$-1": None, "*0": [], "*1\r\n*1\r\n:1": [[1]]}
+    for resp, expected in values.items():
+        assert trigger(shared, "do", "raw", f"{resp}\r\n") == expected
     with pytest.raises(redis.ResponseError, match=r"^BROKEN very$"):
-        trigger(server, "do", "error", "BROKEN very")
+        trigger(shared, "do", "error", "BROKEN very")
+    with pytest.raises(redis.ResponseError, match=r"^subcommand not found$"):
+        trigger(shared, "nobody")
 
 
-@pytest.mark.parametrize(
-    ("resp", "expected"),
-    [("+OK\r\n", "OK"), (":7\r\n", 7), ("$-1\r\n", None), ("*0\r\n", []), ("*1\r\n*1\r\n:1\r\n", [[1]])],
-)
-def test_any_resp_value_can_be_a_reply(server: Server, resp: str, expected: object) -> None:
-    assert trigger(server, "do", "raw", resp) == expected
+OF_ANOTHER_KIND = ["TIMEDOUT", "TENSORS 1 INT8 1 1 x", "DAG 0 0", "DAG 1 OK 1 1  0"]
+INVALID = ["", "x", "+OK", ":x\r\n", "$5\r\nab\r\n", "*2\r\n:1\r\n", ":1\r\n:2\r\n", "*1\r\n" * 17 + ":1\r\n"]
 
 
-@pytest.mark.parametrize(
-    "status",
-    [["TIMEDOUT"], ["TENSORS", "1", "INT8", "1", "1", "x"], ["DAG", "0", "0"], ["DAG", "1", "OK", "1", "1", "", "0"]],
-)
-def test_a_reply_for_another_kind_of_job(server: Server, status: list[str]) -> None:
-    with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid reply$"):
-        trigger(server, "do", "status", *status)
+def test_an_invalid_reply_fails_one_job(shared: Server) -> None:
+    restarts = shared.field("worker_restarts")
+    wrong = [["status", *status.split(" ")] for status in OF_ANOTHER_KIND] + [["raw", resp] for resp in INVALID]
+    for words in wrong:
+        with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid reply$"):
+            trigger(shared, "do", *words)
+        assert trigger(shared, "echo", "x") == ["x"]
+    assert shared.field("worker_restarts") == restarts
 
 
-@pytest.mark.parametrize(
-    "resp", ["", "x", "+OK", ":x\r\n", "$5\r\nab\r\n", "*2\r\n:1\r\n", ":1\r\n:2\r\n", "*1\r\n" * 17 + ":1\r\n"]
-)
-def test_an_invalid_reply_fails_one_job(server: Server, resp: str) -> None:
-    with pytest.raises(redis.ResponseError, match="PROTOCOL worker sent an invalid reply"):
-        trigger(server, "do", "raw", resp)
-    assert trigger(server, "echo", "x") == ["x"]
-    assert server.field("worker_restarts") == 0
-
-
-def test_script_and_options(server: Server) -> None:
-    with server.client() as client:
-        reply = client.execute_command(
-            "RG.PYEXECUTE", "code", "ID", "i", "DESCRIPTION", "d", "UNBLOCKING", "UPGRADE", "REQUIREMENTS", "a", "b"
-        )
-        assert reply == ["code", "1", "i", "d", "1", "", "a", "b"]
-        with pytest.raises(redis.ResponseError, match=r"^ID is missing$"):
-            client.execute_command("RG.PYEXECUTE", "code", "ID")
-        with pytest.raises(redis.ResponseError, match="Unknown arguments were given: bogus"):
-            client.execute_command("RG.PYEXECUTE", "code", "bogus")
-
-
-def test_worker_command(server: Server) -> None:
-    with server.client() as client:
+def test_scripts_and_commands_reach_the_worker(shared: Server) -> None:
+    with shared.client() as client:
+        options = ["ID", "i", "DESCRIPTION", "d", "UNBLOCKING", "UPGRADE", "REQUIREMENTS", "a", "b"]
+        assert client.execute_command("RG.PYEXECUTE", "code", *options) == ["code", "1", "i", "d", "1", "", "a", "b"]
         assert client.execute_command("RG.GETRESULTS", "x-1") == ["RG.GETRESULTS", "x-1"]
 
 
@@ -84,33 +56,6 @@ def test_no_worker_configured(server_binary: Path) -> None:
         with pytest.raises(redis.ResponseError, match="NOWORKER"):
             client.execute_command("RG.PYEXECUTE", "x")
         assert server.field("worker_state") == "stopped"
-
-
-def test_multi_and_lua_are_refused(server: Server) -> None:
-    with server.client() as client:
-        pipeline = client.pipeline(transaction=True)
-        pipeline.execute_command("RG.TRIGGER", "echo", "a")
-        pipeline.execute_command("RG.PYEXECUTE", "a")
-        replies = pipeline.execute(raise_on_error=False)
-        assert "can not run a non-sync execution inside a MULTI/LUA" in str(replies[0])
-        assert "Can not run gears inside a multi exec" in str(replies[1])
-        with pytest.raises(redis.ResponseError, match="can not run a non-sync execution"):
-            client.eval("return redis.call('RG.TRIGGER', 'echo', 'a')", 0)
-
-
-def test_full_queue_is_an_immediate_error(server_binary: Path) -> None:
-    settings = {"qa.max-queue": 4, "qa.worker-start-ms": 60000}
-    with Server(server_binary, settings, worker="sleep 60") as server:
-        eventually(lambda: server.field("worker_state") == "starting")
-        waiting = [Pending(server, "RG.PYEXECUTE", "x") for _ in range(4)]
-        eventually(lambda: server.field("queued_clients") == 4)
-        with server.client() as client, pytest.raises(redis.ResponseError) as error:
-            client.execute_command("RG.PYEXECUTE", "x")
-        assert str(error.value) == "OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
-        for client_that_leaves in waiting:
-            client_that_leaves.hang_up()
-        eventually(lambda: server.field("queued_clients") == 0)
-        assert server.field("jobs_script")["client_gone"] == 4
 
 
 def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
@@ -174,19 +119,3 @@ def test_jobs_of_a_dead_worker_and_later_jobs_are_all_done(server_binary: Path) 
         for number, pending in enumerate(waiting):
             assert pending.reply().endswith(f"{number}\r\n".encode())
             pending.hang_up()
-
-
-def test_ping_while_the_worker_is_busy(server: Server) -> None:
-    with ExitStack() as stack:
-        for _ in range(8):
-            stack.enter_context(Pending(server, "RG.TRIGGER", "do", "hang"))
-        eventually(lambda: server.field("in_flight") == 8)
-        with server.client() as client:
-            assert all(client.ping() for _ in range(100))
-        assert server.field("in_flight") == 8
-
-
-def test_remote_control(server: Server) -> None:
-    with server.client() as client:
-        reply = client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["SET", "a", "1"], ["GET", "a"]]}))
-        assert json.loads(reply) == ["OK", "1"]

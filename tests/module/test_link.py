@@ -12,36 +12,9 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 from tests.module.registrations import run
 
-INTERNAL = [
-    "READY",
-    "NEXT 1 0",
-    "DONE 1 OK",
-    "BEAT rss_bytes 1",
-    "INDEXING 0",
-    "SESSIONS",
-    "REGISTER s d c p 0",
-    "REGISTRATIONS 0",
-    "UNREGISTER r",
-    "UNREGISTERED r",
-    "PAUSE r 1",
-    "SEND n p",
-    "ATOMIC 10",
-    "MODELREF m",
-    "MODEL 1",
-    "SCRIPTREF s",
-    "SCRIPT 1",
-]
 
-
-@pytest.mark.parametrize("command", INTERNAL)
-def test_internal_commands_are_for_links(server: Server, command: str) -> None:
-    name, *args = command.split()
-    with server.client() as client, pytest.raises(redis.exceptions.NoPermissionError, match="internal to the worker"):
-        client.execute_command(f"QA.{name}", *args)
-
-
-def test_hello_needs_the_token_and_the_version(server: Server) -> None:
-    with server.client() as client:
+def test_hello_needs_the_token_and_the_version(shared: Server) -> None:
+    with shared.client() as client:
         with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
             client.execute_command("QA.HELLO", "9", "0" * 64)
         with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 8, module speaks 9"):
@@ -62,16 +35,16 @@ def test_password_and_acl_do_not_exclude_the_worker(server_binary: Path) -> None
             assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
 
 
-def test_worker_is_not_an_administrator(server: Server) -> None:
-    replies = run(server, ["CONFIG", "GET", "port"], ["ACL", "WHOAMI"], ["FLUSHALL"], ["SET", "a", "1"])
+def test_worker_is_not_an_administrator(shared: Server) -> None:
+    replies = run(shared, ["CONFIG", "GET", "port"], ["ACL", "WHOAMI"], ["FLUSHALL"], ["SET", "a", "1"])
     assert str(replies[0]).startswith("-NOPERM")
     assert replies[1] == "qa-worker"
     assert replies[3] == "OK"
 
 
-def test_bad_arguments(server: Server) -> None:
+def test_bad_arguments(shared: Server) -> None:
     replies = run(
-        server,
+        shared,
         ["QA.NEXT", "-1", "0"],
         ["QA.NEXT", "1", "-1"],
         ["QA.NEXT", "1", "0", "-1", "0"],
@@ -87,7 +60,7 @@ def test_bad_arguments(server: Server) -> None:
     assert replies[6] == "-NOJOB no such job: 999999"
 
 
-def test_a_beat_has_named_values(server: Server) -> None:
+def test_a_beat_has_named_values(shared: Server) -> None:
     beats: list[list[object]] = [
         ["QA.BEAT", "functions_stuck", "3"],
         ["QA.BEAT", "inference_ready", "2"],  # a missing name keeps its value
@@ -96,37 +69,14 @@ def test_a_beat_has_named_values(server: Server) -> None:
         ["QA.BEAT", "inference_ready"],
         ["QA.BEAT"],
     ]
-    taken, other, unknown, negative, *halves = run(server, *beats)
+    taken, other, unknown, negative, *halves = run(shared, *beats)
     assert (taken, other) == ("OK", "OK")
     assert unknown == "-ERR QA.BEAT has no value of this name: no_such"
     assert negative == "-ERR batches of QA.BEAT must be a non-negative integer, got -1"
     assert all("wrong number of arguments" in half for half in halves)
-    assert server.fields("worker_functions_stuck", "inference_ready") == (3, 2)  # a refused beat changes nothing
+    assert shared.fields("worker_functions_stuck", "inference_ready") == (3, 2)  # a refused beat changes nothing
 
 
-def test_a_full_worker_may_ask_for_messages_only(server: Server) -> None:
-    assert run(server, ["QA.NEXT", "0", "0"]) == [None]
-
-
-def test_a_worker_without_capacity_for_user_functions_gets_none(server: Server) -> None:
-    assert run(server, ["QA.NEXT", "8", "0", "0", "0"]) == [None]
-
-
-def test_token_is_not_in_the_log(server: Server) -> None:
-    assert "token" not in server.output()
-
-
-def test_users_without_admin_cannot_run_scripts(server: Server) -> None:
-    with server.client() as client:
-        client.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-@admin")
-    with server.client(username="plain", password="pw") as client:
-        for command in (
-            ["RG.PYEXECUTE", "x"],
-            ["RG.UNREGISTER", "id-echo"],
-            ["RG.CONFIGSET", "a", "b"],
-            ["RG.REFRESHCLUSTER"],
-            ["RG.DROPEXECUTION", "1"],
-        ):
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                client.execute_command(*command)
-        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
+def test_a_worker_without_capacity_gets_no_job(shared: Server) -> None:
+    """It may still ask for messages."""
+    assert run(shared, ["QA.NEXT", "0", "0"], ["QA.NEXT", "8", "0", "0", "0"]) == [None, None]
