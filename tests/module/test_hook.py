@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import select
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -16,49 +16,48 @@ import redis
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.programs import ROOT
-from tests.harness.servers import Pending, Server
+from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import fake_worker
+from tests.module.registrations import dump, run
 
 
-def test_miss_is_answered_by_the_function(server: Server) -> None:
-    with server.client() as client:
+@contextmanager
+def counted(server: Server) -> Iterator[dict[str, int]]:
+    """How much the counters of the hook grow within the block."""
+    names = ("hook_hits", "hook_misses", "hook_inferences")
+    before, grown = server.fields(*names), dict[str, int]()
+    yield grown
+    for name, old, new in zip(names, before, server.fields(*names), strict=True):
+        grown[name.removeprefix("hook_")] = new - old
+
+
+def test_a_miss_is_answered_by_the_function_and_a_hit_is_a_plain_read(shared: Server) -> None:
+    overridden = shared.field("jobs_event")["overridden"]
+    with shared.client() as client, counted(shared) as grown:
         assert client.get("hook:x: a 'quoted' ü {tag}") == "answer of hook:x: a 'quoted' ü {tag}"
-    assert server.field("hook_misses") == 1
-    assert server.field("hook_inferences") == 1
-    assert server.field("jobs_event")["overridden"] == 1
-
-
-def test_hit_is_a_plain_read(server: Server) -> None:
-    with server.client() as client:
         client.set("hook:x", "stored")
         assert client.get("hook:x") == "stored"
         assert client.get("other") is None
-    assert server.field("hook_misses") == 0
-    assert server.field("hook_hits") == 1
+        client.delete("hook:x")
+    assert grown == {"hits": 1, "misses": 1, "inferences": 1}
+    assert shared.field("jobs_event")["overridden"] == overridden + 1
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_captured_reply_when_the_function_gives_none(server: Server, protocol: int) -> None:
-    with server.client(protocol=protocol) as client:
-        assert client.get("hook:none:x") is None
-        assert client.get("hook:skip:x") is None
-        assert client.get("hook:error:x") is None
-        client.set("hook:there", "1")
-        assert client.mget("hook:there", "hook:none:y") == ["1", None]
-        registrations = {entry[1]: entry for entry in raw_registrations(server)}
-    data = registrations["id-hook"][7]
-    fields = dict(zip(data[::2], data[1::2], strict=True))
-    assert (fields["numTriggered"], fields["numSuccess"], fields["numFailures"]) == (3, 2, 1)
-    assert fields["lastError"] == "ERR broken"
+def test_captured_reply_when_the_function_gives_none(shared: Server) -> None:
+    for protocol in (2, 3):
+        execute(shared, "RG.CLEARREGISTRATIONSSTATS")
+        with shared.client(protocol=protocol) as client:
+            for word in ("none", "skip", "error"):
+                assert client.get(f"hook:{word}:x") is None
+            client.set("hook:there", "1")
+            assert client.mget("hook:there", "hook:none:y") == ["1", None]
+        fields = dump(shared)["id-hook"]["RegistrationData"]
+        assert (fields["numTriggered"], fields["numSuccess"], fields["numFailures"]) == (3, 2, 1)
+        assert fields["lastError"] == "ERR broken"
 
 
-def raw_registrations(server: Server) -> list[list[Any]]:
-    with server.client(protocol=2) as client:
-        return list(client.execute_command("RG.DUMPREGISTRATIONS"))
-
-
-def test_transaction_and_script_get_the_captured_reply(server: Server) -> None:
-    with server.client() as client:
+def test_transaction_and_script_get_the_captured_reply(shared: Server) -> None:
+    with shared.client() as client:
         pipeline = client.pipeline(transaction=True)
         pipeline.get("hook:multi")
         assert pipeline.execute() == [None]
@@ -68,10 +67,14 @@ def test_transaction_and_script_get_the_captured_reply(server: Server) -> None:
         assert set(client.lrange("seen", 0, -1)) == {"id-hook keymiss hook:multi", "id-hook keymiss hook:lua"}
 
 
-def test_other_database_is_not_hooked(server: Server) -> None:
-    with server.client(db=1) as client:
-        assert client.get("hook:x") is None
-    assert server.field("hook_misses") == 0
+def test_reads_in_another_database_and_reads_of_the_worker_are_not_hooked(shared: Server) -> None:
+    script = ["EVAL", "return redis.call('get', KEYS[1])", "1"]
+    with shared.client(db=1) as elsewhere, shared.client() as client, counted(shared) as grown:
+        assert elsewhere.get("hook:x") is None
+        client.set("hook:there", "1")
+        assert run(shared, ["GET", "hook:x"], [*script, "hook:x"], [*script, "hook:there"]) == [None, None, "1"]
+    assert grown["misses"] == 0
+    assert shared.field("in_flight") == 0
 
 
 def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
@@ -82,41 +85,11 @@ def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
         assert server.field("jobs_event")["deadline"] == 1
 
 
-def test_a_client_gets_its_answer_although_a_worker_dies_once(server: Server) -> None:
-    with server.client() as client:
-        assert client.get("hook:die-once:x") == "answer of hook:die-once:x"
-    assert server.field("worker_restarts") == 1
-
-
-def test_a_worker_that_dies_twice_is_reported(server: Server) -> None:
-    with (
-        server.client() as client,
-        pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"),
-    ):
-        client.get("hook:die:x")
-
-
-def test_a_client_that_disconnects_drops_its_job(server: Server) -> None:
-    with Pending(server, "GET", "hook:hang:x"):
-        eventually(lambda: server.field("in_flight") == 1)
-    eventually(lambda: server.field("in_flight") == 0)
-
-
-def test_read_of_the_worker_itself_is_not_hooked(server: Server) -> None:
-    with server.client() as client:
-        reply = client.execute_command("RG.PYEXECUTE", '{"run": [["GET", "hook:x"]]}')
-        assert reply == "[null]"
-    assert server.field("hook_misses") == 0
-    assert server.field("in_flight") == 0
-
-
-def test_script_of_the_worker_is_not_hooked(server: Server) -> None:
-    script = ["EVAL", "return redis.call('get', KEYS[1])", "1"]
-    with server.client() as client:
-        client.set("hook:there", "1")
-        orders = json.dumps({"run": [[*script, "hook:x"], [*script, "hook:there"]]})
-        assert client.execute_command("RG.PYEXECUTE", orders) == '[null, "1"]'
-    assert server.field("hook_misses") == 0
+def test_a_worker_that_dies_twice_is_reported(shared: Server) -> None:
+    with shared.client() as client:
+        with pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"):
+            client.get("hook:die:x")
+        shared.wait_ready()
 
 
 def test_read_of_another_module_is_answered_without_waiting(server_binary: Path, tmp_path: Path) -> None:
@@ -139,51 +112,47 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
         assert client.ping()
 
 
-def test_a_command_wrapped_in_itself(server: Server) -> None:
+def test_a_command_wrapped_in_itself(shared: Server) -> None:
     """The command must not report its keys recursively: 20,000 words would overflow the stack of the server."""
-    with server.client() as client:
+    with shared.client() as client:
         client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")
-    with server.client(username="asks", password="pw") as client:
+    with shared.client(username="asks", password="pw") as client:
         with pytest.raises(redis.ResponseError, match="runs only commands that a function hooks"):
             client.execute_command(*["RG.INNERHOOK"] * 20000, "GET", "hook:x")
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.execute_command("RG.INNERHOOK", "GET", "secret")
 
 
-def test_innerhook_runs_only_hooked_commands(server: Server) -> None:
-    with server.client() as client:
-        client.set("hook:x", "1")
+def test_innerhook_runs_only_hooked_commands(shared: Server) -> None:
+    with shared.client() as client:
+        client.set("hook:set", "1")
         with pytest.raises(redis.ResponseError, match="runs only commands that a function hooks"):
-            client.execute_command("RG.INNERHOOK", "DEL", "hook:x")
-        assert client.get("hook:x") == "1"
+            client.execute_command("RG.INNERHOOK", "DEL", "hook:set")
+        assert client.get("hook:set") == "1"
         with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
             client.execute_command("RG.INNERHOOK", "GET")
         with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
-            client.execute_command("GET", "hook:x", "hook:y")
+            client.execute_command("GET", "hook:set", "hook:y")
 
 
-def test_rights_are_those_of_the_caller(server: Server) -> None:
-    with server.client() as client:
+def test_rights_are_those_of_the_caller(shared: Server) -> None:
+    with shared.client() as client:
         rules = ["on", ">pw", "resetkeys", "%R~hook:*", "-@all", "+@read"]
-        if server.binary.name == "redis-server":
+        if shared.binary.name == "redis-server":
             rules.append("+rg.innerhook")  # on this server the commands of modules are in no category
         client.execute_command("ACL", "SETUSER", "reader", *rules)
         client.execute_command("ACL", "SETUSER", "noget", "on", ">pw", "~*", "-@all", "+ping", "+rg.innerhook", "+mget")
         client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~other*", "+@all")
-    with server.client(username="reader", password="pw") as client:
+    with shared.client(username="reader", password="pw") as client:
         assert client.get("hook:x") == "answer of hook:x"
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.get("hidden")
-    with (
-        server.client(username="noget", password="pw") as client,
-        pytest.raises(redis.exceptions.NoPermissionError),
-    ):
-        client.get("hook:x")
-    with (
-        server.client(username="elsewhere", password="pw") as client,
-        pytest.raises(redis.exceptions.NoPermissionError),
-    ):
-        client.get("hook:x")
+    for user in ("noget", "elsewhere"):
+        with (
+            shared.client(username=user, password="pw") as client,
+            pytest.raises(redis.exceptions.NoPermissionError),
+        ):
+            client.get("hook:x")
 
 
 def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
