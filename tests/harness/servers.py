@@ -210,6 +210,15 @@ class Server:
         self.wait_started()
         return self
 
+    def failed_start(self) -> tuple[int, str]:
+        """Starts the server, which must end by itself. Returns its exit status and its output; removes its folder."""
+        self.launch()
+        try:
+            assert self.process is not None
+            return self.process.wait(START_SECONDS), self.output()
+        finally:
+            self.__exit__(None, None, None)
+
     def _answers(self) -> bool:
         with self.client() as client:
             try:
