@@ -71,7 +71,7 @@ def test_an_administrator_can_add_variables(shared_binary: Path) -> None:
             assert client.config_get("qa.worker-environment") == settings
 
 
-@pytest.mark.parametrize("names", ["A,,B", "A,", ",A", "A B", "1A", "A=1", "A*", "LD-PRELOAD"])
+@pytest.mark.parametrize("names", ["A,,B", "A,", "A B", "1A"])
 def test_an_invalid_list_of_names_prevents_the_start(shared_binary: Path, names: str) -> None:
     server = Server(shared_binary, {"qa.worker-environment": names}, worker=fake_worker("functions"))
     status, output = server.failed_start()

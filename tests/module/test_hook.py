@@ -156,7 +156,7 @@ def test_rights_are_those_of_the_caller(shared: Server) -> None:
 
 
 def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=fake_worker("functions")) as cluster:
+    with Cluster(server_binary, worker=fake_worker("functions"), size=2) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
         with cluster.client() as client:

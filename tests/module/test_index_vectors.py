@@ -208,8 +208,8 @@ def test_errors_name_the_value_and_the_limit(shared_ai: redis.Redis, words: list
 def test_a_hostile_size_allocates_nothing(shared_ai: redis.Redis) -> None:
     twins = Twins(shared_ai)
     twins.put(("d", {}, [Sentence({"a": 1}, 1)] * 3))
-    error = refusal(shared_ai, "QA.INDEX.EMBED", twins.key, "d", DIGEST, 4096, 0, 2**32 - 1, bytes(500 << 20))
-    assert error == f"the passages have {500 << 20} bytes, they must have 1048576 at most"
+    error = refusal(shared_ai, "QA.INDEX.EMBED", twins.key, "d", DIGEST, 4096, 0, 2**32 - 1, bytes(16 << 20))
+    assert error == f"the passages have {16 << 20} bytes, they must have 1048576 at most"
     for words in (["digest", 0, 1], [DIGEST, -1, 1], [DIGEST, 0, 0], [DIGEST, 0, 1001]):
         refusal(shared_ai, "QA.INDEX.UNEMBEDDED", twins.key, *words)
     assert "WRONGTYPE" in refusal(shared_ai, "QA.INDEX.EMBED", shared_ai.set("s", 1) and "s", "d", DIGEST, 4, 0, 0, b"")
@@ -313,7 +313,6 @@ ONE = Vector(1.0, (1, 2, 3, 4)).packed()
         (["VECTOR", DIGEST, 1, 1.5, ONE], "the cosine of missing vectors must be a number from -1 to 1"),
         (["VECTOR", DIGEST, 1, 0, ONE[:4]], "the vector has 4 bytes, it must have 5 to 4100"),
         (["VECTOR", DIGEST, 1, 0, bytes(4101)], "the vector has 4101 bytes, it must have 5 to 4100"),
-        (["VECTOR", DIGEST, 1, 0, bytes(512 << 20)], "the vector has 536870912 bytes, it must have 5 to 4100"),
         (["VECTOR", DIGEST, 1, 0, b"\0\0\xc0\x7f" + ONE], "the vector has the scale nan, it must be a finite number"),
         (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\x7f" + ONE], "the vector has the scale inf, it must be a finite number"),
         (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\xbf" + ONE], "the vector has the scale -1, it must be a finite number"),

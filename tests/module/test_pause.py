@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server
 from tests.harness.workers import fake_worker
-from tests.module.registrations import wait_for_bus
 
 
 def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -> None:
@@ -48,21 +46,6 @@ def test_worker_is_not_killed_during_a_pause(server_binary: Path, mode: str) -> 
         client.config_set("qa.job-timeout-ms", 30_000)
         assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
         assert server.field("worker_killed") == 0
-
-
-def test_unregistering_over_the_bus_waits_for_the_end_of_the_pause(server_binary: Path) -> None:
-    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker("functions"), size=2) as cluster:
-        first, second = cluster.nodes
-        first.wait_ready()
-        second.wait_ready()
-        wait_for_bus(cluster)
-        with first.client() as client, second.client() as other:
-            other.execute_command("CLIENT", "PAUSE", 20000, "WRITE")
-            assert client.execute_command("RG.UNREGISTER", "id-do") == "OK"
-            time.sleep(0.3)
-            assert "id-do" in str(other.execute_command("RG.DUMPREGISTRATIONS"))
-            other.execute_command("CLIENT", "UNPAUSE")
-            eventually(lambda: "id-do" not in str(other.execute_command("RG.DUMPREGISTRATIONS")))
 
 
 def test_end_of_a_worker_that_indexes_is_not_counted_in_a_pause(server_binary: Path) -> None:
