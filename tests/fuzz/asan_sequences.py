@@ -23,17 +23,15 @@ import random
 import secrets
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import redis
 
-from tests.fuzz.checks import check_alive
+from tests.fuzz.checks import check_alive, keep_log
 from tests.fuzz.client import Client, Finding
 from tests.fuzz.damage import damaged, payloads
 from tests.fuzz.fuzz_commands import SETTINGS, binary_of
@@ -150,7 +148,9 @@ class Sequences:
             for shard in self.shards:
                 self.check(shard)
         except (Finding, AssertionError, OSError, EOFError, redis.RedisError) as error:
-            raise Finding(f"seed {self.seed}, round {number}: {error}; see {self.keep_log()}") from error
+            servers = [server for shard in self.shards for server in shard.servers]
+            where = keep_log(f"sequences-{self.seed}", self.log, servers)
+            raise Finding(f"seed {self.seed}, round {number}: {error}; see {where}") from error
 
     def send(self, shard: Shard, commands: list[Command], client: Client | None = None) -> None:
         """Send commands to a primary. The replies are read later, or never."""
@@ -192,11 +192,9 @@ class Sequences:
         calls = [
             self.generator.wait(chance) if chance.random() < 0.4 else self.generator.command(chance) for _ in range(6)
         ]
-        made = [tagged(command, shard.tag) for command in (["READONLY"], *calls)]
-        self.log.extend(f"replica: {command!r}"[:1000] for command in made)
         client = Client(shard.replica.socket, random.Random(0))
         shard.clients.append(client)
-        client.send(made)
+        self.send(shard, [["READONLY"], *calls], client)
 
     def blocked(self, shard: Shard) -> list[int]:
         """The ids of the blocked clients of a primary."""
@@ -306,13 +304,11 @@ class Sequences:
         for server in shard.servers:
             eventually(lambda server=server: _loaded(server), PATIENCE_SECONDS, ignore=redis.RedisError)  # type: ignore[misc]
             check_alive(server)
-        told = self._rest(shard)
         until = time.monotonic() + PATIENCE_SECONDS
-        while told and time.monotonic() < until:
+        while told := self._rest(shard):
+            if time.monotonic() > until:
+                raise Finding(told)
             time.sleep(0.1)
-            told = self._rest(shard)
-        if told:
-            raise Finding(told)
 
     def _rest(self, shard: Shard) -> str:
         """The remaining jobs, clients and differences of an idle shard, as text; empty if nothing remains."""
@@ -343,18 +339,6 @@ class Sequences:
             keys = sorted(client.keys("*"))
             digests = client.execute_command("DEBUG", "DIGEST-VALUE", *keys) if keys else []
             return {repr(key): digest for key, digest in zip(keys, digests, strict=True)}
-
-    def keep_log(self) -> Path:
-        """Write a file with the last commands and the servers' logs."""
-        where = Path(tempfile.gettempdir()) / f"qa-sequences-{self.seed}-{time.time_ns()}.log"
-        parts = list(self.log)
-        for shard in self.shards:
-            for server in shard.servers:
-                parts.append(f"---- server {server.port}")
-                files = (server.log, server.directory / "stderr.log")
-                parts += [path.read_text(errors="replace") for path in files if path.exists()]
-        where.write_text("\n".join(parts))
-        return where
 
 
 def _loaded(server: Server) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +123,18 @@ def rest_of(server: Server) -> Rest:
         processes=min(processes),
         models=int(fields.get("qa_models", 0)),
     )
+
+
+def keep_log(name: str, lines: Iterable[str], servers: Iterable[Server]) -> Path:
+    """Writes a file with the last commands and the servers' logs, for a finding."""
+    where = Path(tempfile.gettempdir()) / f"qa-{name}-{time.time_ns()}.log"
+    parts = list(lines)
+    for server in servers:
+        parts.append(f"---- server {server.port}")
+        files = (server.log, server.directory / "stderr.log")
+        parts += [path.read_text(errors="replace") for path in files if path.exists()]
+    where.write_text("\n".join(parts))
+    return where
 
 
 def own_threads(process: Path) -> int:

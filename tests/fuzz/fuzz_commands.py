@@ -20,10 +20,10 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+from tests.fuzz.checks import keep_log
 from tests.fuzz.client import Finding
 from tests.fuzz.damage import Files
 from tests.fuzz.fuzzer import Fuzzer
@@ -77,31 +77,16 @@ def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
             if process is None or process.returncode != 0:
                 raise Finding(f"the server ended with {process and process.returncode}")
         except Exception as error:
-            where = keep_log(fuzzer, server)
+            where = keep_log(f"fuzz-{seed}-{part}", fuzzer.log, [server])
             raise Finding(f"seed {seed}, part {part}: {error}; the last commands and the log are in {where}") from error
         return jobs
-
-
-def keep_log(fuzzer: Fuzzer, server: Server) -> Path:
-    """Writes a file with the commands and the log of a finding."""
-    where = Path(tempfile.gettempdir()) / f"qa-fuzz-{fuzzer.seed}-{fuzzer.part}-{time.time_ns()}.log"
-    logs = [path.read_text(errors="replace") for path in (server.log, server.directory / "stderr.log") if path.exists()]
-    where.write_text("\n".join([*fuzzer.log, "---- server", *logs]))
-    return where
 
 
 def fuzz_parts(options: argparse.Namespace) -> None:
     """Runs several servers in parallel, each in its own process."""
     share = -(-options.cases // options.parts)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.fuzz.fuzz_commands",
-        "--server",
-        options.server,
-        "--seed",
-        str(options.seed),
-    ]
+    command = [sys.executable, "-m", "tests.fuzz.fuzz_commands", "--server", options.server]
+    command += ["--seed", str(options.seed)]
     running = [
         subprocess.Popen([*command, "--cases", str(share), "--part", str(part), "--files", "0"])
         for part in range(options.parts)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
 
-from tests.fuzz.words import INDEXES, Command, junk
-
-Maker = Callable[[random.Random], Command]
+from tests.fuzz.words import INDEXES, Command, Maker, Word, drawn, junk
 
 
 def varint(number: int) -> bytes:
@@ -44,6 +41,7 @@ FILTERS = [
     b"!e\1y",
 ]
 DOCUMENTS = ["a", "b", "c", "d" * 300]
+QUESTIONS = [f"q{number}" for number in range(20)]
 
 
 def index_put(chance: random.Random) -> Command:
@@ -51,6 +49,11 @@ def index_put(chance: random.Random) -> Command:
     for _ in range(chance.choice([1, 1, 2, 5])):
         made += [chance.choice(DOCUMENTS), chance.choice(FIELDS), packed_sentences(chance)]
     return made
+
+
+def some_fields(chance: random.Random) -> Word:
+    """The fields of a document, which may be wrong."""
+    return chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance)
 
 
 def filtered(chance: random.Random) -> Command:
@@ -90,7 +93,7 @@ def index_watch(chance: random.Random) -> Command:
         chance.choice([0, 0.5, 3, "nan", "-inf"]),
     ]
     numbers += [chance.choice([0, 10, 2**53]), 0, chance.choice([0, 5, 2**53 - 1])]
-    name: Command = [chance.choice([f"q{chance.randrange(20)}", "", junk(chance)])]
+    name: Command = [chance.choice([chance.choice(QUESTIONS), "", junk(chance)])]
     words: Command = [
         *filtered(chance),
         *with_vector(chance),
@@ -173,117 +176,50 @@ def put_document(chance: random.Random) -> Command:
 
 ANSWERS = ["answer:{t}:a", "answer:b:{t}:a", "answer:{t}", "answer:{}:a", "answer:{u}:a"]
 
-INDEX_MAKERS: list[tuple[str, Maker]] = [
-    ("QA.INDEX.PUT", index_put),
-    ("QA.INDEX.RANK", index_rank),
-    ("QA.INDEX.LOAD", index_load),
-    ("QA.INDEX.WATCH", index_watch),
-    (
-        "QA.INDEX.BEGIN",
-        lambda chance: ["QA.INDEX.BEGIN", chance.choice(INDEXES), chance.choice(DOCUMENTS), chance.choice(FIELDS)],
-    ),
-    ("QA.INDEX.ADD", index_part),
-    ("QA.INDEX.COMMIT", index_part),
-    ("QA.INDEX.ABORT", index_part),
-    (
-        "QA.INDEX.WATCHED",
-        lambda chance: ["QA.INDEX.WATCHED", chance.choice(INDEXES), f"q{chance.randrange(20)}"],
-    ),
-    ("QA.INDEX.EMBED", index_embed),
-    (
-        "QA.INDEX.UNEMBEDDED",
-        lambda chance: [
-            "QA.INDEX.UNEMBEDDED",
-            chance.choice(INDEXES),
-            chance.choice([*DIGESTS, b""]),
-            chance.choice([0, 1, 50, 2**62]),
-            chance.choice([0, 1, 1000, 1001]),
-        ],
-    ),
-    ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *chance.choices(DOCUMENTS, k=3)]),
-    ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), "TERMS", 2, "a", "none"]),
-    (
-        "QA.INDEX.COMPLETE",
-        lambda chance: [
-            "QA.INDEX.COMPLETE",
-            chance.choice(INDEXES),
-            chance.choice(["a", "b", "", "x" * 257]),
-            chance.choice([0, 1, 8, 100, 101, -1]),
-        ],
-    ),
-    (
-        "QA.INDEX.LIST",
-        lambda chance: [
-            "QA.INDEX.LIST",
-            chance.choice(INDEXES),
-            chance.choice([0, 1, 50, 2**62]),
-            chance.choice([0, 1, 1000, 1001]),
-            *filtered(chance),
-        ],
-    ),
-    (
+PARAGRAPHS = [f"paragraphs:{name}:{{t}}" for name in ("a", "b%/c", "%zz")]
+CURSORS: list[Word] = [0, 1, 50, 2**62]
+COUNTS: list[Word] = [0, 1, 1000, 1001]
+
+INDEX_SHAPES: dict[str, Maker] = {
+    "QA.INDEX.PUT": index_put,
+    "QA.INDEX.RANK": index_rank,
+    "QA.INDEX.LOAD": index_load,
+    "QA.INDEX.WATCH": index_watch,
+    "QA.INDEX.BEGIN": drawn("QA.INDEX.BEGIN", INDEXES, DOCUMENTS, FIELDS),
+    "QA.INDEX.ADD": index_part,
+    "QA.INDEX.COMMIT": index_part,
+    "QA.INDEX.ABORT": index_part,
+    "QA.INDEX.WATCHED": drawn("QA.INDEX.WATCHED", INDEXES, QUESTIONS),
+    "QA.INDEX.EMBED": index_embed,
+    "QA.INDEX.UNEMBEDDED": drawn("QA.INDEX.UNEMBEDDED", INDEXES, [*DIGESTS, b""], CURSORS, COUNTS),
+    "QA.INDEX.DEL": drawn("QA.INDEX.DEL", INDEXES, DOCUMENTS, DOCUMENTS, DOCUMENTS),
+    "QA.INDEX.STATS": drawn("QA.INDEX.STATS", INDEXES, "TERMS", 2, "a", "none"),
+    "QA.INDEX.COMPLETE": drawn("QA.INDEX.COMPLETE", INDEXES, ["a", "b", "", "x" * 257], [0, 1, 8, 100, 101, -1]),
+    "QA.INDEX.LIST": drawn("QA.INDEX.LIST", INDEXES, CURSORS, COUNTS, filtered),
+    "QA.INDEX.FIELDS": drawn(
         "QA.INDEX.FIELDS",
-        lambda chance: [
-            "QA.INDEX.FIELDS",
-            chance.choice(INDEXES),
-            *chance.choice(
-                [("SCAN", 0, 10), ("SCAN", 2**40, 1), ("SCAN", 1, 0), ("NAMES", "y", "", "x" * 300), ("", 0)]
-            ),
-        ],
+        INDEXES,
+        [["SCAN", 0, 10], ["SCAN", 2**40, 1], ["SCAN", 1, 0], ["NAMES", "y", "", "x" * 300], ["", 0]],
     ),
-    (
-        "QA.INDEX.VALUES",
-        lambda chance: [
-            "QA.INDEX.VALUES",
-            chance.choice(INDEXES),
-            chance.choice([0, 0, 1, 7, 2**63 - 1, -1]),
-            chance.choice(["y", "y", "x", "", "z" * 256]),
-            *filtered(chance),
-        ],
+    "QA.INDEX.VALUES": drawn(
+        "QA.INDEX.VALUES", INDEXES, [0, 0, 1, 7, 2**63 - 1, -1], ["y", "y", "x", "", "z" * 256], filtered
     ),
-    (
-        "QA.INDEX.CHANGE",
-        lambda chance: [
-            "QA.INDEX.CHANGE",
-            chance.choice(INDEXES),
-            chance.choice(DOCUMENTS),
-            chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance),
-        ],
-    ),
-    (
+    "QA.INDEX.CHANGE": drawn("QA.INDEX.CHANGE", INDEXES, DOCUMENTS, some_fields),
+    "QA.SETMETADATA": drawn(
         "QA.SETMETADATA",
-        lambda chance: [
-            "QA.SETMETADATA",
-            f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}",
-            chance.choice(["*", "", "0" * 16]),
-            chance.choice(["{}", '{"a":1}', "[", "{" * 40, "\xff"]),
-            chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance),
-        ],
+        PARAGRAPHS,
+        ["*", "", "0" * 16],
+        ["{}", '{"a":1}', "[", "{" * 40, "\xff"],
+        some_fields,
     ),
-    (
-        "QA.EMBEDDOCUMENT",
-        lambda chance: [
-            "QA.EMBEDDOCUMENT",
-            f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}",
-            chance.choice(["", "0" * 16]),
-            "1",
-            *index_embed(chance)[3:],
-        ],
+    "QA.EMBEDDOCUMENT": drawn(
+        "QA.EMBEDDOCUMENT", PARAGRAPHS, ["", "0" * 16], "1", lambda chance: index_embed(chance)[3:]
     ),
-    ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
-    ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
-    ("QA.PUTDOCUMENT", put_document),
-    (
-        "QA.DELDOCUMENT",
-        lambda chance: ["QA.DELDOCUMENT", f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}", "*"],
-    ),
-    (
-        "QA.PUTANSWER",
-        lambda chance: ["QA.PUTANSWER", chance.choice(ANSWERS), junk(chance), chance.choice([0, 9, "x"])],
-    ),
-    (
-        "QA.DELCOLLECTION",
-        lambda chance: ["QA.DELCOLLECTION", chance.choice(["collections:{t}", "collections:{}"]), "b"],
-    ),
-    ("QA.DELANSWER", lambda chance: ["QA.DELANSWER", *chance.choices(ANSWERS, k=2)]),
-]
+    "QA.INDEX.GET": drawn("QA.INDEX.GET", INDEXES, DOCUMENTS),
+    "QA.INDEX.INFO": drawn("QA.INDEX.INFO", INDEXES),
+    "QA.PUTDOCUMENT": put_document,
+    "QA.DELDOCUMENT": drawn("QA.DELDOCUMENT", PARAGRAPHS, "*"),
+    "QA.PUTANSWER": drawn("QA.PUTANSWER", ANSWERS, junk, [0, 9, "x"]),
+    "QA.DELCOLLECTION": drawn("QA.DELCOLLECTION", ["collections:{t}", "collections:{}"], "b"),
+    "QA.DELANSWER": drawn("QA.DELANSWER", ANSWERS, ANSWERS),
+}

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from tests.harness.programs import ROOT
 
-CASES = 12000
-SEED = 3
+FUZZ = ("tests.fuzz.fuzz_commands", "--server", "redis", "--seed", "3", "--cases", "12000", "--files", "0")
 SECONDS = 280
 
 
@@ -30,6 +29,7 @@ class Mistake:
     file: str
     before: str
     after: str
+    problem: str = ""  # words that the reported problem must contain
 
 
 MISTAKES = [
@@ -70,6 +70,7 @@ def build(mistakes: Sequence[Mistake], folder: Path, target: str) -> Path:
     """A copy of the module with these mistakes."""
     native = folder / "native"
     shutil.copytree(ROOT / "native", native, ignore=shutil.ignore_patterns("build"))
+    (folder / "qa_cluster").symlink_to(ROOT / "qa_cluster")  # the build reads its scripts
     for mistake in mistakes:
         (path,) = native.rglob(mistake.file)
         text = path.read_text()
@@ -88,23 +89,33 @@ def sanitized(module: Path) -> Mapping[str, str]:
     return {**os.environ, "QA_TEST_MODULE": str(module), "QA_TEST_PRELOAD": library.strip()}
 
 
-def found(mistake: Mistake) -> bool:
-    """Whether the fuzzer finds the mistake; prints its output."""
+def _found(mistake: Mistake, command: Sequence[str], target: str, seconds: float) -> bool:
     with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
-        module = build([mistake], Path(folder), "qa-asan.so")
-        command = [sys.executable, "-m", "tests.fuzz.fuzz_commands", "--server", "redis", "--seed", str(SEED)]
-        command += ["--cases", str(CASES), "--files", "0"]
+        module = build([mistake], Path(folder), target)
         done = subprocess.run(
-            command, env=sanitized(module), capture_output=True, text=True, check=False, timeout=SECONDS, cwd=ROOT
+            [sys.executable, "-m", *command],
+            env=sanitized(module) if "asan" in target else {**os.environ, "QA_TEST_MODULE": str(module)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            cwd=ROOT,
         )
-    said = next((line for line in (done.stdout + done.stderr).splitlines() if line.startswith("FOUND")), "nothing")
-    red = done.returncode == 1 and said != "nothing"
-    print(f"{'found' if red else 'NOT FOUND'}: {mistake.name}\n    {said[:300]}", flush=True)
+    problems = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("FOUND", "PROBLEM"))]
+    named = [line for line in problems if mistake.problem in line]
+    red = bool(named) and done.returncode == 1
+    print(f"{'found' if red else 'NOT FOUND'}: {mistake.name}")
+    print("\n".join(f"    {line[:300]}" for line in (named or problems)[:3]) or done.stderr[-500:], flush=True)
     return red
 
 
-def prove() -> int:
-    """Fuzzes with each mistake; returns the exit status."""
-    missed = [mistake.name for mistake in MISTAKES if not found(mistake)]
-    print(f"planted: {len(MISTAKES) - len(missed)} of {len(MISTAKES)} mistakes were found")
+def prove(
+    mistakes: Sequence[Mistake] = MISTAKES,
+    command: Sequence[str] = FUZZ,
+    target: str = "qa-asan.so",
+    seconds: float = SECONDS,
+) -> int:
+    """Runs a program on builds with one mistake each, which it must report; returns the exit status."""
+    missed = [mistake.name for mistake in mistakes if not _found(mistake, command, target, seconds)]
+    print(f"planted: {len(mistakes) - len(missed)} of {len(mistakes)} mistakes were found")
     return 1 if missed else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from tests.fuzz.index_shapes import INDEX_MAKERS, Maker
+from tests.fuzz.index_shapes import INDEX_SHAPES
 from tests.fuzz.words import (
     FUNCTIONS,
     KEYS,
@@ -21,13 +21,16 @@ from tests.fuzz.words import (
     TRIGGERS,
     TYPES,
     Command,
+    Maker,
     Word,
+    drawn,
     junk,
     word,
     words,
 )
 
 SIZES = {"FLOAT": 4, "DOUBLE": 8, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "UINT8": 1, "UINT16": 2, "BOOL": 1}
+BLOBS: list[Word] = [*range(401)]  # numbers of stored models and scripts
 SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
 
 
@@ -149,8 +152,9 @@ def dagexecute(chance: random.Random) -> Command:
     return made
 
 
-def info(chance: random.Random) -> Command:
-    return ["AI.INFO", chance.choice(OURS), *chance.choice([[], ["RESETSTAT"]])]
+def dag(name: str) -> Maker:
+    """A command with the arguments of AI.DAGEXECUTE."""
+    return lambda chance: [name, *dagexecute(chance)[1:]]
 
 
 def ai_config(chance: random.Random) -> Command:
@@ -160,24 +164,15 @@ def ai_config(chance: random.Random) -> Command:
 
 
 def pyexecute(chance: random.Random) -> Command:
-    options: list[Command] = [
-        ["UNBLOCKING"],
-        ["ID", "a"],
-        ["DESCRIPTION", "d"],
-        ["UPGRADE"],
-        ["NO_RUN"],
-        ["REPLACE_WITH", "b"],
-    ]
+    options: list[Command] = [["UNBLOCKING"], ["ID", "a"], ["DESCRIPTION", "d"], ["UPGRADE"], ["NO_RUN"]]
+    options.append(["REPLACE_WITH", "b"])
     chosen = [argument for option in chance.sample(options, chance.randint(0, 3)) for argument in option]
     return ["RG.PYEXECUTE", junk(chance), *chosen, *chance.choice([[], ["REQUIREMENTS", "redis", "numpy"]])]
 
 
-def trigger(chance: random.Random) -> Command:
-    return ["RG.TRIGGER", chance.choice(TRIGGERS), *words(chance, 2)]
-
-
-def triggeronkey(chance: random.Random) -> Command:
-    return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:11]), *words(chance, 2)]
+def few(chance: random.Random) -> Command:
+    """At most two random arguments."""
+    return words(chance, 2)
 
 
 def registration_id(chance: random.Random) -> str:
@@ -271,89 +266,64 @@ def stream(chance: random.Random) -> Command:
     return ["QA.STREAM", f"id-{chance.randint(0, 3)}", status, *outcome]
 
 
-MAKERS: list[tuple[str, Maker]] = [
-    *INDEX_MAKERS,
-    ("AI.TENSORSET", tensorset),
-    ("AI.TENSORGET", tensorget),
-    ("AI.MODELSTORE", modelstore),
-    ("AI.MODELSET", lambda chance: ["AI.MODELSET", *modelstore(chance)[1:]]),
-    ("AI.MODELGET", lambda chance: ["AI.MODELGET", chance.choice(MODELS), *chance.choice([[], ["META"], ["BLOB"]])]),
-    ("AI.MODELDEL", lambda chance: ["AI.MODELDEL", chance.choice(MODELS)]),
-    ("AI._MODELSCAN", lambda chance: ["AI._MODELSCAN"]),
-    ("AI.MODELEXECUTE", modelexecute),
-    ("AI.MODELRUN", modelrun),
-    ("AI.SCRIPTSTORE", scriptstore),
-    ("AI.SCRIPTSET", scriptset),
-    (
-        "AI.SCRIPTGET",
-        lambda chance: ["AI.SCRIPTGET", chance.choice(SCRIPTS), *chance.choice([[], ["META"], ["SOURCE"]])],
-    ),
-    ("AI.SCRIPTDEL", lambda chance: ["AI.SCRIPTDEL", chance.choice(SCRIPTS)]),
-    ("AI._SCRIPTSCAN", lambda chance: ["AI._SCRIPTSCAN"]),
-    ("AI.SCRIPTEXECUTE", scriptexecute),
-    ("AI.SCRIPTRUN", scriptrun),
-    ("AI.DAGEXECUTE", dagexecute),
-    ("AI.DAGEXECUTE_RO", lambda chance: ["AI.DAGEXECUTE_RO", *dagexecute(chance)[1:]]),
-    ("AI.DAGRUN", lambda chance: ["AI.DAGRUN", *dagexecute(chance)[1:]]),
-    ("AI.DAGRUN_RO", lambda chance: ["AI.DAGRUN_RO", *dagexecute(chance)[1:]]),
-    ("AI.INFO", info),
-    ("AI.CONFIG", ai_config),
-    ("RG.PYEXECUTE", pyexecute),
-    ("RG.TRIGGER", trigger),
-    ("RG.TRIGGERONKEY", triggeronkey),
-    ("RG.UNREGISTER", of_id("RG.UNREGISTER", ["ABORTPENDING"])),
-    ("RG.PAUSEREGISTRATIONS", of_id("RG.PAUSEREGISTRATIONS")),
-    ("RG.UNPAUSEREGISTRATIONS", of_id("RG.UNPAUSEREGISTRATIONS")),
-    ("RG.GETRESULTS", of_id("RG.GETRESULTS")),
-    ("RG.GETRESULTSBLOCKING", of_id("RG.GETRESULTSBLOCKING")),
-    ("RG.GETEXECUTION", of_id("RG.GETEXECUTION", ["SHARD"], ["CLUSTER"])),
-    ("RG.DROPEXECUTION", of_id("RG.DROPEXECUTION")),
-    ("RG.ABORTEXECUTION", of_id("RG.ABORTEXECUTION")),
-    ("RG.CONFIGGET", config("RG.CONFIGGET")),
-    ("RG.CONFIGSET", config("RG.CONFIGSET")),
-    (
-        "RG.PYDUMPSESSIONS",
-        lambda chance: ["RG.PYDUMPSESSIONS", *chance.choice([[], ["VERBOSE", "SOURCES"], ["SESSIONS", "a"]])],
-    ),
-    (
-        "RG.INNERHOOK",
-        lambda chance: ["RG.INNERHOOK", chance.choice(["GET", "MGET", "SET", "RG.INNERHOOK"]), *words(chance, 2)],
-    ),
-    (
-        "RG.FROMPRIMARY",
-        lambda chance: ["RG.FROMPRIMARY", chance.choice(["GET", "CONFIG", "ACL", "EVAL", ""]), *words(chance, 2)],
-    ),
-    ("QA.DONE", done),
-    ("QA.REGISTER", register),
-    ("QA.REGISTRATIONS", lambda chance: ["QA.REGISTRATIONS", chance.choice([0, 1, -1, 2**62, word(chance)])]),
-    (
-        "QA.UNREGISTER",
-        lambda chance: ["QA.UNREGISTER", *[registration_id(chance) for _ in range(chance.randint(1, 9))]],
-    ),
-    ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
-    ("QA.PAUSE", pause),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 9, "0" * 64]),
-    ("QA.BEAT", beat),
-    ("QA.INDEXING", indexing),
-    ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
-    ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),
-    ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:11])]),
-    ("QA.MODEL", lambda chance: ["QA.MODEL", chance.randint(0, 400)]),
-    (
-        "QA.MODELPART",
-        lambda chance: [
-            "QA.MODELPART",
-            chance.randint(0, 400),
-            chance.randint(-1, 5),
-            chance.choice([0, 1, 4 << 20, 2**62]),
-        ],
-    ),
-    ("QA.SCRIPT", lambda chance: ["QA.SCRIPT", chance.randint(0, 400)]),
-    ("QA.SEND", lambda chance: ["QA.SEND", chance.choice(["0" * 40, "f" * 40, "x"]), junk(chance)]),
-    ("QA.AS", as_user),
-    ("QA.STREAM", stream),
-]
-SHAPES = dict(MAKERS)
+SHAPES: dict[str, Maker] = {
+    **INDEX_SHAPES,
+    "AI.TENSORSET": tensorset,
+    "AI.TENSORGET": tensorget,
+    "AI.MODELSTORE": modelstore,
+    "AI.MODELSET": lambda chance: ["AI.MODELSET", *modelstore(chance)[1:]],
+    "AI.MODELGET": drawn("AI.MODELGET", MODELS, [[], ["META"], ["BLOB"]]),
+    "AI.MODELDEL": drawn("AI.MODELDEL", MODELS),
+    "AI._MODELSCAN": drawn("AI._MODELSCAN"),
+    "AI.MODELEXECUTE": modelexecute,
+    "AI.MODELRUN": modelrun,
+    "AI.SCRIPTSTORE": scriptstore,
+    "AI.SCRIPTSET": scriptset,
+    "AI.SCRIPTGET": drawn("AI.SCRIPTGET", SCRIPTS, [[], ["META"], ["SOURCE"]]),
+    "AI.SCRIPTDEL": drawn("AI.SCRIPTDEL", SCRIPTS),
+    "AI._SCRIPTSCAN": drawn("AI._SCRIPTSCAN"),
+    "AI.SCRIPTEXECUTE": scriptexecute,
+    "AI.SCRIPTRUN": scriptrun,
+    "AI.DAGEXECUTE": dagexecute,
+    **{name: dag(name) for name in ("AI.DAGEXECUTE_RO", "AI.DAGRUN", "AI.DAGRUN_RO")},
+    "AI.INFO": drawn("AI.INFO", OURS, [[], ["RESETSTAT"]]),
+    "AI.CONFIG": ai_config,
+    "RG.PYEXECUTE": pyexecute,
+    "RG.TRIGGER": drawn("RG.TRIGGER", TRIGGERS, few),
+    "RG.TRIGGERONKEY": drawn("RG.TRIGGERONKEY", TRIGGERS, KEYS[:11], few),
+    "RG.UNREGISTER": of_id("RG.UNREGISTER", ["ABORTPENDING"]),
+    "RG.GETEXECUTION": of_id("RG.GETEXECUTION", ["SHARD"], ["CLUSTER"]),
+    **{
+        name: of_id(name)
+        for name in (
+            *("RG.PAUSEREGISTRATIONS", "RG.UNPAUSEREGISTRATIONS", "RG.GETRESULTS", "RG.GETRESULTSBLOCKING"),
+            *("RG.DROPEXECUTION", "RG.ABORTEXECUTION"),
+        )
+    },
+    "RG.CONFIGGET": config("RG.CONFIGGET"),
+    "RG.CONFIGSET": config("RG.CONFIGSET"),
+    "RG.PYDUMPSESSIONS": drawn("RG.PYDUMPSESSIONS", [[], ["VERBOSE", "SOURCES"], ["SESSIONS", "a"]]),
+    "RG.INNERHOOK": drawn("RG.INNERHOOK", ["GET", "MGET", "SET", "RG.INNERHOOK"], few),
+    "RG.FROMPRIMARY": drawn("RG.FROMPRIMARY", ["GET", "CONFIG", "ACL", "EVAL", ""], few),
+    "QA.DONE": done,
+    "QA.REGISTER": register,
+    "QA.REGISTRATIONS": drawn("QA.REGISTRATIONS", [0, 1, -1, 2**62, "x"]),
+    "QA.UNREGISTER": lambda chance: ["QA.UNREGISTER", *[registration_id(chance) for _ in range(chance.randint(1, 9))]],
+    "QA.UNREGISTERED": drawn("QA.UNREGISTERED", *[registration_id] * 3),
+    "QA.PAUSE": pause,
+    "QA.HELLO": drawn("QA.HELLO", 9, "0" * 64),
+    "QA.BEAT": beat,
+    "QA.INDEXING": indexing,
+    "QA.NEXT": drawn("QA.NEXT", [0, 1, 8, 1024], [0, 1, 20]),
+    "QA.MODELREF": drawn("QA.MODELREF", KEYS[:11]),
+    "QA.SCRIPTREF": drawn("QA.SCRIPTREF", KEYS[:11]),
+    "QA.MODEL": drawn("QA.MODEL", BLOBS),
+    "QA.MODELPART": drawn("QA.MODELPART", BLOBS, [-1, 0, 1, 2, 5], [0, 1, 4 << 20, 2**62]),
+    "QA.SCRIPT": drawn("QA.SCRIPT", BLOBS),
+    "QA.SEND": drawn("QA.SEND", ["0" * 40, "f" * 40, "x"], junk),
+    "QA.AS": as_user,
+    "QA.STREAM": stream,
+}
 
 
 def bare(name: str) -> Maker:

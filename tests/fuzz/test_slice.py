@@ -20,12 +20,7 @@ def test_slice(name: str) -> None:
     if find_binary(name) is None:
         pytest.skip(f"no {name} server on this machine")
     jobs = Counter[str]()
-    for seed in (
-        7,
-        8,
-        9,
-        10,
-    ):  # other kinds of jobs occur by chance, depending on the load of the machine
+    for seed in range(7, 11):  # other kinds of jobs occur by chance, depending on the load of the machine
         jobs.update(fuzz(2500, seed, name))
         if all(jobs[kind] for kind in WANTED):
             break

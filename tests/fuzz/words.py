@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Word = str | bytes | int
 Command = list[Word]
+Maker = Callable[[random.Random], Command]
+# A word, a list of which one is drawn, or a function that draws.
+Part = Word | Sequence[object] | Callable[[random.Random], Word | Command]
 
 TENSORS = ["t1", "t2"]
 MODELS = ["m1", "m2"]
@@ -83,6 +86,21 @@ def word(chance: random.Random) -> Word:
 def words(chance: random.Random, most: int = 6) -> Command:
     """Some random arguments."""
     return [word(chance) for _ in range(chance.randint(0, most))]
+
+
+def drawn(name: str, *parts: Part) -> Maker:
+    """A maker of a command, whose parts are drawn one after the other. A drawn part may be several arguments."""
+
+    def make(chance: random.Random) -> Command:
+        made: Command = [name]
+        for part in parts:
+            found: object = part(chance) if callable(part) else part
+            if isinstance(found, list) and not callable(part):
+                found = chance.choice(found)
+            made += found if isinstance(found, list) else [found]
+        return made
+
+    return make
 
 
 def encode(parts: Sequence[Word]) -> bytes:

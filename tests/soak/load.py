@@ -105,17 +105,8 @@ class Load:
 
     def start(self) -> None:
         """Starts all threads."""
-        bodies: list[Callable[[random.Random], Callable[[], None]]] = [
-            self.asker,
-            self.asker,
-            self.writer,
-            self.runner,
-            self.caller,
-            self.registrar,
-            self.sluggard,
-            self.sleeper,
-            self.streamer,
-        ]
+        bodies: list[Callable[[random.Random], Callable[[], None]]] = [self.asker, self.asker, self.writer, self.runner]
+        bodies += [self.caller, self.registrar, self.sluggard, self.sleeper, self.streamer]
         for number, body in enumerate(bodies):
             chance = random.Random(f"{self.seed} load {number}")
             thread = threading.Thread(target=self._loop, args=(body, chance), daemon=True)
@@ -153,10 +144,7 @@ class Load:
             if not result.index.partial and (not found or found[0].answer != answer):
                 raise Wrong(f"{question!r}: {found and found[0].answer!r}, right is {answer!r}")
 
-        return lambda: self._note("question", ask)
-
-    def _note(self, kind: str, call: Callable[[], None]) -> None:
-        self.verdicts.attempt(kind, call)
+        return lambda: self.verdicts.attempt("question", ask)
 
     def writer(self, chance: random.Random) -> Callable[[], None]:
         """Writes, asks and deletes documents. A failed write may have succeeded on the shard."""
@@ -188,7 +176,7 @@ class Load:
         def turn() -> None:
             name, roll = chance.choice(sorted(stands)), chance.random()
             kind, call = ("write", write) if roll < 0.25 else ("delete", delete) if roll < 0.35 else ("read back", ask)
-            self._note(kind, lambda: call(name))
+            self.verdicts.attempt(kind, lambda: call(name))
 
         return turn
 
@@ -209,7 +197,7 @@ class Load:
             if found != [2.0 * value for value in values]:
                 raise Wrong(f"{values} + {values} = {found}")
 
-        return lambda: self._note("model", run)
+        return lambda: self.verdicts.attempt("model", run)
 
     def caller(self, chance: random.Random) -> Callable[[], None]:
         """Calls a trigger, and starts runs over the whole cluster."""
@@ -230,7 +218,7 @@ class Load:
                 raise Wrong(f"count of {SHARDS} shards: {results}")
 
         def turn() -> None:
-            self._note("run", count) if chance.random() < 0.1 else self._note("trigger", trigger)
+            self.verdicts.attempt("run", count) if chance.random() < 0.1 else self.verdicts.attempt("trigger", trigger)
 
         return turn
 
@@ -245,7 +233,7 @@ class Load:
             if found != [number]:
                 raise Wrong(f"sleep of {number}: {found}")
 
-        return lambda: self._note("slow trigger", sleep)
+        return lambda: self.verdicts.attempt("slow trigger", sleep)
 
     def streamer(self, chance: random.Random) -> Callable[[], None]:
         """Adds entries to streams whose function is slow, and waits until the function has processed all entries."""
@@ -267,7 +255,7 @@ class Load:
                 ) from None
             client.execute_command("SREM", seen, number)
 
-        return lambda: self._note("slow stream", add)
+        return lambda: self.verdicts.attempt("slow stream", add)
 
     def registrar(self, chance: random.Random) -> Callable[[], None]:
         """Registers and unregisters functions."""
@@ -277,8 +265,8 @@ class Load:
             name = f"soak.{chance.randrange(3)}"
             time.sleep(0.3)
             words = ["RG.PYEXECUTE", REGISTER.format(name=name), "ID", name, "UPGRADE"]
-            self._note("register", lambda: registered(client.execute_command(*words)))
-            self._note("unregister", lambda: unregister(client, name))
+            self.verdicts.attempt("register", lambda: registered(client.execute_command(*words)))
+            self.verdicts.attempt("unregister", lambda: unregister(client, name))
 
         return turn
 
@@ -291,7 +279,7 @@ class Load:
                 connected.sendall(encode(["RG.TRIGGER", "soak.echo", "x" * 1000]) * 20)
                 time.sleep(chance.choice([0, 0.05, 1]))
 
-        return lambda: self._note("left alone", turn)
+        return lambda: self.verdicts.attempt("left alone", turn)
 
 
 def registered(reply: object) -> None:
