@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -255,21 +254,15 @@ class Restoring:
         )
 
     def _present_sessions(self) -> dict[str, StoredFunctions]:
-        with ExitStack() as stack:
-            return {name: stored for name, (stored, _) in functions.sessions_on(self._first(stack)).items()}
-
-    def _first(self, stack: ExitStack) -> redis.Redis:
-        shards = shards_of(self._settings, self._settings.cluster_url)
-        for _, client in shards:
-            stack.enter_context(client)
-        return shards[0][1]
+        with shards_of(self._settings, self._settings.cluster_url) as shards:
+            return {name: stored for name, (stored, _) in functions.sessions_on(shards[0][1]).items()}
 
     def _restore_functions(self) -> None:
         if not self._sessions:
             return
         self._on_step(f"registering the functions of {console.counted(len(self._sessions), 'script')}")
-        with ExitStack() as stack:
-            client = self._first(stack)
+        with shards_of(self._settings, self._settings.cluster_url) as shards:
+            client = shards[0][1]
             try:
                 sessions = functions.sessions_on(client)
                 for stored in self._sessions:

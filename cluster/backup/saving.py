@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,10 +102,7 @@ def _check_shards(settings: Settings) -> None:
 
 
 def _save_functions(settings: Settings, folder: BackupFolder) -> None:
-    with ExitStack() as stack:
-        shards = shards_of(settings, settings.cluster_url)
-        for _, client in shards:
-            stack.enter_context(client)
+    with shards_of(settings, settings.cluster_url) as shards:
         try:
             found = functions.sessions_on(shards[0][1])
         except redis.exceptions.ResponseError as error:

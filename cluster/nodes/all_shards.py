@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -93,8 +92,7 @@ def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
 
     A permanent error or a signal is raised after the work on all shards has ended.
     """
-    with ExitStack() as stack:
-        shards = [(node, stack.enter_context(client)) for node, client in shards_of(operation.settings, operation.url)]
+    with shards_of(operation.settings, operation.url) as shards:
         results = at_once(shards, partial(_attempt, work), operation.on_step)
         return {node.address: problem for (node, _), problem in zip(shards, results, strict=True) if problem}
 

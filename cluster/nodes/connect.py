@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from socket import socket
@@ -183,8 +185,9 @@ def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
         return redis.RedisCluster.from_url(f"redis://{host_and_port(seed)}", **login(settings, url))
 
 
-def shards_of(settings: Settings, url: str) -> list[ShardClient]:
-    """Return the primaries of the cluster in the order of their slots, each with a client."""
+@contextmanager
+def shards_of(settings: Settings, url: str) -> Iterator[list[ShardClient]]:
+    """Yield the primaries of the cluster in the order of their slots, each with a client."""
     with seed_client(settings, url) as seed:
         try:
             found = primaries(nodes_of(seed))
@@ -192,4 +195,7 @@ def shards_of(settings: Settings, url: str) -> list[ShardClient]:
             raise ClusterError(f"the server at {host_and_port(seed)} is not part of a cluster: {error}") from error
     if not found:
         raise ClusterError("the cluster has no primary that owns slots: form it with `qa-cluster up --form`")
-    return [(node, server_client(settings, url, Address(node.host, node.port))) for node in found]
+    with ExitStack() as stack:
+        yield [
+            (node, stack.enter_context(server_client(settings, url, Address(node.host, node.port)))) for node in found
+        ]

@@ -164,8 +164,7 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
 def reindexing(settings: Settings, url: str) -> str:
     """Return `ClusterReport.reindexing` without inspecting everything else; empty if a shard does not answer."""
     try:
-        with ExitStack() as stack:
-            shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
+        with shards_of(settings, url) as shards:
             partitions = _partitions(shards)
             tags = keys.partition_tags(partitions) if partitions else ()
             earlier = sum(at_once(shards, lambda node, client: _earlier(client, _own(node, tags))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +47,7 @@ def prepare(
             one for its vectors.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
-    with ExitStack() as stack:
-        shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, settings.cluster_url)]
+    with shards_of(settings, settings.cluster_url) as shards:
         watched = [(keys.progress_key(node.tag), client) for node, client in shards]
         before = [_progress(key, client).get("started") for key, client in watched]
         reply = command(shards[0][1], "RG.PYEXECUTE", _SCRIPT.format(force=force, collection=collection))

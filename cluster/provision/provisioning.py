@@ -6,7 +6,6 @@ The set-up is idempotent and adds only what is missing. For example, shards can 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -43,8 +42,7 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
     report = inspect_cluster(settings, url)
     reader = None
     if not all(shard.has_reader for shard in report.shards):
-        with ExitStack() as stack:
-            shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
+        with shards_of(settings, url) as shards:
             having = {shard.node_id for shard in report.shards if shard.has_reader}
             source = next(((node, client) for node, client in shards if node.id in having), None)
             folder = Path(settings.reader) if settings.reader else bundled_reader()
@@ -71,10 +69,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
     """Set the number of partitions, store `reader` (if given) on shards without a reader, and register functions."""
     patience_seconds = settings.start_timeout_ms / 1000
     deadline = time.monotonic() + patience_seconds
-    with ExitStack() as stack:
-        shards = shards_of(settings, url)
-        for _, client in shards:
-            stack.enter_context(client)
+    with shards_of(settings, url) as shards:
         try:
             _need_module(shards)
             on_step("setting the number of partitions")

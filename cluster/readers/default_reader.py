@@ -8,8 +8,6 @@ Otherwise, another command has set the default, and this command fails.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import redis
 
 from qa_cluster.errors import ClusterError
@@ -76,9 +74,8 @@ def _layout(node: Node) -> _Layout:
 def _defaults(operation: ClusterOperation) -> str:
     """Describe the default reader of each shard, as one line."""
     holders: dict[str, list[str]] = {}
-    with ExitStack() as stack:
-        for node, client in shards_of(operation.settings, operation.url):
-            stack.enter_context(client)
+    with shards_of(operation.settings, operation.url) as shards:
+        for node, client in shards:
             try:
                 name = shard_readers.default_on(node, client) or "none"
             except redis.exceptions.RedisError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -58,8 +57,7 @@ class ShardBench:
 def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnStep) -> list[ShardBench]:
     """Measure one shard after the other."""
     results = []
-    with ExitStack() as stack:
-        shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
+    with shards_of(settings, url) as shards:
         for node, client in shards:
             on_step(f"measuring {name} on {node.address}")
             try:

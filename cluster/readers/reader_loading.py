@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 import redis
 
@@ -141,9 +140,8 @@ def spread(operation: ClusterOperation) -> None:
 
 def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
     """Return the files of a reader from the first shard that stores it; None if only workers have it in memory now."""
-    with ExitStack() as stack:
-        for node, client in shards_of(operation.settings, operation.url):
-            stack.enter_context(client)
+    with shards_of(operation.settings, operation.url) as shards:
+        for node, client in shards:
             key_name = _key_name(node, client, name)
             if not key_name or shard_readers.manifest_name(client, node.tag, name) == name:
                 return shard_readers.read_from(node, client, key_name)

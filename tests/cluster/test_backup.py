@@ -11,9 +11,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,229 +21,16 @@ import httpx
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.backup.lines import read_lines
-from qa_cluster.cluster.nodes.connect import cluster_client, shards_of
-from qa_cluster.cluster.nodes.node import command
-from qa_cluster.cluster.servers.local import with_cluster
-from qa_cluster.config import Settings
-from qa_cluster.documents.stored import RECORD_FIELDS
+from qa_cluster.cluster.nodes.connect import host_and_port
 from qa_cluster.errors import NotFound
-from qa_cluster.types import Feedback, Pin, Synonyms
-from tests.cluster.test_commands import Qa
+from tests.cluster.sites import MANY, Site, incomplete, lists, same
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.system import PATIENT
-from tests.harness.tiny_readers import tiny_reader
 
 pytestmark = pytest.mark.timeout(600)
 
-MANY = 150
-MARKDOWN = "# Lakes\n\nZürich lies on a lake. 🦆 Ducks swim there.\n\n## Rivers\n\nThe Nile flows north.\n"
-QUESTIONS = (
-    ("Who wrote the first program?", "default"),
-    ("Where does the Nile flow?", "books"),
-    # The other sentences have equal scores, so their order depends on the order of writing.
-    ("What is number 77?", "many"),
-)
-SCRIPT = """
-GB('CommandReader').map(lambda r: 'hello ' + r[1]).register(trigger='hello')
-GB('StreamReader').foreach(lambda r: None).register(prefix='numbers')
-GB('ShardsIDReader').foreach(lambda r: execute('SET', 'ran:{' + hashtag() + '}', '1')).run()
-"""
 OTHER_SCRIPT = "GB('CommandReader').map(lambda r: 'other').register(trigger='hello')"
-
-
-class Site(Qa):
-    """A cluster in a folder. Its default reader is in a different folder."""
-
-    def __init__(self, folder: Path, server: str, shards: int) -> None:
-        super().__init__(folder, server)
-        tiny_reader(folder / "plain", "plain", last=True)
-        self.shards = shards
-
-    def up(self, *options: str) -> None:
-        self("--set", f"shards={self.shards}", "--set", "reader=plain", "up", *options)
-
-    @property
-    def settings(self) -> Settings:
-        chosen = replace(PATIENT, data_dir=self.folder / ".qa-cluster", start_timeout_ms=120_000)
-        secret = chosen.data_dir / "password"
-        if secret.exists():
-            chosen = replace(chosen, cluster_password=secret.read_text().strip())
-        return with_cluster(chosen)
-
-    def client(self) -> ClusterClient:
-        return ClusterClient(self.settings)
-
-    def everything(self) -> dict[str, Any]:
-        """The text and the record of every document, by its name."""
-        found: dict[str, Any] = {}
-        client: Any = cluster_client(self.settings, self.settings.cluster_url)
-        with client:
-            for key in client.scan_iter(match="paragraphs:*", count=1000):
-                parsed = keys.parse_tagged(key.decode(), keys.PARAGRAPHS_PREFIX)
-                assert parsed is not None
-                fields = [name for name in RECORD_FIELDS if name not in ("tokenized", "splitter", "analyzer")]
-                found[parsed[0]] = (client.get(key), client.hmget(keys.document_key(*parsed), *fields, "source"))
-        return found
-
-    def answers(self) -> list[Any]:
-        with self.client() as client:
-            found = [
-                client.ask(question, collection=where, cache="off", retriever_k=1) for question, where in QUESTIONS
-            ]
-            for result in found:
-                for answer in result.answers:
-                    text = client.get_document(answer.document_id, collection=where_of(result.question)).text
-                    assert text[answer.start : answer.end] == answer.answer
-        return [
-            [
-                (a.answer, a.start, a.end, a.document_id, a.document_version, a.metadata, a.section)
-                for a in result.answers
-            ]
-            for result in found
-        ]
-
-    def trigger(self, *words: str) -> Any:
-        settings = self.settings
-        shards = shards_of(settings, settings.cluster_url)
-        try:
-            return command(shards[-1][1], "RG.TRIGGER", *words)
-        finally:
-            for _, client in shards:
-                client.close()
-
-    def embedded(self) -> bool:
-        """Whether every document has its vectors, which a ranking by meaning needs."""
-        settings = self.settings
-        shards = shards_of(settings, settings.cluster_url)
-        try:
-            return not any(int(client.info("qa")["qa_unembedded_documents"]) for _, client in shards)
-        finally:
-            for _, client in shards:
-                client.close()
-
-    def calls(self, name: str) -> int:
-        """The number of calls of a command on all shards."""
-        settings = self.settings
-        shards = shards_of(settings, settings.cluster_url)
-        try:
-            return sum(
-                int(client.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)) for _, client in shards
-            )
-        finally:
-            for _, client in shards:
-                client.close()
-
-    def ran(self) -> int:
-        """The number of shards on which the script has run."""
-        settings = self.settings
-        client: Any = cluster_client(settings, settings.cluster_url)
-        with client:
-            return len(list(client.scan_iter(match="ran:*", count=1000)))
-
-    def registrations(self) -> list[tuple[str, str]]:
-        settings = self.settings
-        shards = shards_of(settings, settings.cluster_url)
-        try:
-            rows = [pairs(row) for row in command(shards[0][1], "RG.DUMPREGISTRATIONS")]
-        finally:
-            for _, client in shards:
-                client.close()
-        data = [(row["reader"], pairs(row["RegistrationData"])) for row in rows if '"qa-functions"' not in row["PD"]]
-        return sorted((reader, entry.get("status", "")) for reader, entry in data)
-
-
-def pairs(row: Any) -> dict[str, Any]:
-    flat = [part for pair in row.items() for part in pair] if isinstance(row, dict) else row
-    plain = [part.decode() if isinstance(part, bytes) else part for part in flat]
-    return dict(zip(plain[::2], plain[1::2], strict=True))
-
-
-def where_of(question: str) -> str:
-    return next(where for asked, where in QUESTIONS if asked == question)
-
-
-def site(tmp: pytest.TempPathFactory, name: str, server: str, shards: int) -> Iterator[Site]:
-    if server and shutil.which(server) is None:
-        pytest.skip(f"{server} is not installed")
-    made = Site(tmp.mktemp(name), server, shards)
-    try:
-        made.up(*(["--generate-password"] if name == "source" else []))
-        if name == "source":
-            fill(made)
-        yield made
-    finally:
-        made("down")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three shards of Valkey with a password and all kinds of contents."""
-    yield from site(tmp_path_factory, "source", "", 3)
-
-
-@pytest.fixture(scope="module")
-def redis_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    yield from site(tmp_path_factory, "redis", "redis-server", 1)
-
-
-@pytest.fixture(scope="module")
-def valkey_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    yield from site(tmp_path_factory, "valkey", "", 2)
-
-
-def fill(qa: Site) -> None:
-    tiny_reader(qa.folder / "mine", "org/mine", last=False)
-    tiny_reader(qa.folder / "beside", "beside", last=True, weights=bytes(64))
-    qa("model", "load", "mine", "--context-tokens", "48")
-    qa("model", "load", "beside", "--beside")
-    for name in ("books", "many", "empty"):
-        qa("collections", "create", name)
-    (qa.folder / "lakes.md").write_text(MARKDOWN)
-    qa("ingest", "lakes.md", "--prefix", "site/", "--collection", "books")
-    with qa.client() as client:
-        client.put_document(
-            "ada {1} 50%", "Ada Lovelace wrote the first program in 1843.\r\n\x00End. ", "A “title”",
-            {"year": 1843, "big": 2**62, "ratio": 1.0, "tags": ["a", None, "ü"], "nested": {"z": 1, "a": True}},
-        )  # fmt: skip
-        client.put_document("blank", "", "A title without a text")
-        client.put_pin(Pin("Who pins?", "An editor."), collection="books")
-        client.set_synonyms(Synonyms(("car, automobile",), 0.7))
-        for number in range(3):
-            client.send_feedback(Feedback(f"Number {number}?", "right"), collection="books")
-        lines = [{"id": f"n{number}", "text": f"Number {number} is a number."} for number in range(MANY)]
-        (qa.folder / "many.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    qa("ingest", "many.jsonl", "--collection", "many")
-    settings = qa.settings
-    stock: Any = cluster_client(settings, settings.cluster_url)
-    with stock:
-        tag = keys.partition_of("stock", 12)
-        stock.set(keys.paragraphs_key("stock", tag), "A stock client wrote this.")
-        eventually(lambda: stock.hget(keys.document_key("stock", tag), "tokenized"))
-    shards = shards_of(settings, settings.cluster_url)
-    first = shards[0][1]
-    assert (
-        command(first, "RG.PYEXECUTE", SCRIPT, "ID", "mine", "DESCRIPTION", "my own", "REQUIREMENTS", "redis") == b"OK"
-    )
-    (stream,) = [pairs(row)["id"] for row in command(first, "RG.DUMPREGISTRATIONS") if b"StreamReader" in row]
-    command(first, "RG.PAUSEREGISTRATIONS", stream)
-    for _, client in shards:
-        client.close()
-    for name, scope in (("shop", "ask"), ("gone", "search"), ("later", "ask")):
-        text = qa("keys", "create", name, "--scope", scope, "--concurrent", "7").stdout.strip()
-        (qa.folder / f"{name}.key").write_text(text)
-    qa("keys", "revoke", (qa.folder / "gone.key").read_text().split("_")[1])
-
-
-@pytest.fixture(scope="module")
-def backup(source: Site) -> Path:
-    target = source.folder / "backup"
-    told = source("backup", str(target))
-    assert f"{MANY + 4} documents, 4 collections, 3 models, 1 script with functions, 3 API keys saved" in told.stdout
-    assert "note:" not in told.stderr
-    return target
 
 
 def content(backup: Path) -> bytes:
@@ -264,48 +50,45 @@ def test_a_backup_has_no_password_and_no_key(source: Site, backup: Path) -> None
     assert found["collections"] == ["books", "empty", "many"]
 
 
-def same(source: Site, target: Site) -> None:
-    """Check that a restored cluster has the contents and the answers of the original cluster."""
-    assert target.everything() == source.everything()
-    for cluster in (source, target):
-        eventually(cluster.embedded)
-    assert target.answers() == source.answers()
-    readers = [
-        sorted(
-            (row["name"], row["default"], row["context_tokens"])
-            for row in json.loads(qa("model", "list", "--json").stdout)
-        )
-        for qa in (target, source)
-    ]
-    assert [row for row in readers[0] if not row[0].startswith("plain@")] == readers[1]
-    listed = [json.loads(qa("keys", "list", "--json").stdout) for qa in (target, source)]
-    assert listed[0] == listed[1]
-    with target.client() as mine, source.client() as theirs:
-        assert {entry.name: entry.documents for entry in mine.collections()} == {
-            entry.name: entry.documents for entry in theirs.collections()
-        }
-        for name in ("default", "books"):
-            assert (mine.pins(name), mine.synonyms(name)) == (theirs.pins(name), theirs.synonyms(name))
-            assert mine.feedback(name) == theirs.feedback(name)
-        assert (len(mine.pins("books")), len(mine.synonyms().groups), len(mine.feedback("books"))) == (1, 1, 3)
-    assert target.registrations() == source.registrations() == [("CommandReader", ""), ("StreamReader", "PAUSED")]
-    assert target.trigger("hello", "world") == [b"hello world"] * target.shards
-    assert (source.ran(), target.ran()) == (3, 0)
+def restored_after_kills(target: Site, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Kill a restore in each of its parts; return the run that is not killed."""
+    names = lists(target)
+    with target.stock() as client:
+        begun: list[Callable[[], Any]] = [
+            lambda: client.get(keys.RESTORING_KEY),
+            lambda: any(client.hlen(name) for name in names),
+            lambda: next(client.scan_iter(match="bert-qa*mine*", count=1000), None),
+            lambda: next(client.scan_iter(match="paragraphs:many%/*", count=1000), None),
+            target.registrations,
+        ]
+        for has_begun in begun:
+            running = target.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            try:
+                eventually(lambda: running.poll() is not None or has_begun(), 120, pause=0.001)  # noqa: B023
+            finally:
+                running.kill()
+                running.communicate()
+    return target(*words)
 
 
-def test_three_shards_of_valkey_become_one_of_redis_and_two_of_valkey(
-    source: Site, backup: Path, redis_site: Site, valkey_site: Site
+def test_three_shards_of_valkey_become_one_of_redis_and_after_kills_two_of_valkey(
+    source: Site, backup: Path, redis_site: Site, valkey_site: Site, tmp_path: Path
 ) -> None:
     told = redis_site("restore", str(backup))
     assert f"{MANY + 4} documents restored ({MANY + 4} new, 0 replaced, 0 unchanged, 0 skipped)" in told.stdout
-    assert "3 collections, 2 models, 1 script with functions, 3 API keys restored" in told.stdout
+    assert "3 collections, 3 models, 1 script with functions, 3 API keys restored" in told.stdout
     same(source, redis_site)
 
     again = redis_site.folder / "again"
     redis_site("backup", str(again))
-    told = valkey_site("restore", str(again), "--json")
-    assert json.loads(told.stdout)["documents"]["new"] == MANY + 4
+    log = tmp_path / "audit.jsonl"
+    told = restored_after_kills(valkey_site, ("--set", f"audit_log={log}", "restore", str(again)))
+    assert "not restored" not in told.stderr
     same(source, valkey_site)
+    assert incomplete(valkey_site) == set()
+    events = [(entry["event"], entry.get("complete")) for entry in map(json.loads, log.read_text().splitlines())]
+    assert events[-2:] == [("restore.begin", None), ("restore", True)]
+    assert ("restore", False) not in events and len(events) >= 4, "a killed restore logs only its start"
 
 
 def test_restoring_again_changes_nothing(source: Site, backup: Path, redis_site: Site) -> None:
@@ -328,10 +111,7 @@ def test_conflicting_contents_are_refused_skipped_or_replaced(backup: Path, redi
         client.put_document("n1", "Number one is mine now.", collection="many")
         client.delete_document("n2", collection="many")
         client.put_document("own", "This was never in the backup.")
-    settings = redis_site.settings
-    shards = shards_of(settings, settings.cluster_url)
-    assert command(shards[0][1], "RG.PYEXECUTE", OTHER_SCRIPT, "ID", "mine", "UPGRADE") == b"OK"
-    shards[0][1].close()
+    assert redis_site.on_first("RG.PYEXECUTE", OTHER_SCRIPT, "ID", "mine", "UPGRADE") == b"OK"
     redis_site("keys", "revoke", later)
     redis_site("model", "load", str(backup.parent / "mine"), "--context-tokens", "16", "--keep-old")
 
@@ -345,11 +125,11 @@ def test_conflicting_contents_are_refused_skipped_or_replaced(backup: Path, redi
     kept = redis_site("restore", str(backup), "--on-conflict", "skip")
     assert f"1 document restored (1 new, 0 replaced, {MANY + 2} unchanged, 1 skipped)" in kept.stdout
     assert "functions mine" in kept.stderr and "reader org/mine@" in kept.stderr
-    assert redis_site.trigger("hello", "world") == [b"other"]
+    assert redis_site.on_first("RG.TRIGGER", "hello", "world") == [b"other"]
 
     told = redis_site("restore", str(backup), "--on-conflict", "replace")
     assert f"1 document restored (0 new, 1 replaced, {MANY + 3} unchanged, 0 skipped)" in told.stdout
-    assert redis_site.trigger("hello", "world") == [b"hello world"]
+    assert redis_site.on_first("RG.TRIGGER", "hello", "world") == [b"hello world"]
     rows = json.loads(redis_site("model", "list", "--json").stdout)
     assert next(row["context_tokens"] for row in rows if row["id"] == "org/mine") == 48
     states = {key["id"]: key["state"] for key in json.loads(redis_site("keys", "list", "--json").stdout)["data"]}
@@ -545,14 +325,12 @@ def test_an_interrupted_backup_leaves_nothing(source: Site, tmp_path: Path) -> N
 
 
 def test_without_a_shard_there_is_no_backup_and_no_restore(backup: Path, valkey_site: Site, tmp_path: Path) -> None:
-    settings = valkey_site.settings
-    shards = shards_of(settings, settings.cluster_url)
     before = valkey_site.everything()
-    os.kill(int(shards[1][1].info("server")["process_id"]), signal.SIGKILL)
-    for _, client in shards:
-        client.close()
+    with valkey_site.shards() as shards:
+        os.kill(int(shards[1].info("server")["process_id"]), signal.SIGKILL)
+        address = host_and_port(shards[1])
     for words in (["backup", str(tmp_path / "backup")], ["restore", str(backup), "--on-conflict", "replace"]):
-        assert f"shard {shards[1][0].address}: the server does not answer" in valkey_site(*words, code=3).stderr
+        assert f"shard {address}: the server does not answer" in valkey_site(*words, code=3).stderr
     assert list(tmp_path.iterdir()) == []
     valkey_site.up()
     assert valkey_site.everything() == before

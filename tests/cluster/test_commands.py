@@ -1,4 +1,4 @@
-"""The commands of a user on a cluster with module, workers and reader, with every server program."""
+"""The commands of a user on a cluster with module, workers and reader."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,63 +17,16 @@ import pytest
 import redis
 
 from qa_cluster.keys import layout_key
-from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.reading.manifest import MODEL_FILE
 from qa_cluster.security.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import missing_functions
-from tests.harness.commands import run_here
+from tests.cluster.command import READER, TEXT, Qa, WithoutEncoder, needs_reader
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.system import UNHURRIED, WORDS_ONLY
 from tests.harness.workers import FEW_TOKENS
 
-READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
-needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")
 pytestmark = [needs_reader, pytest.mark.timeout(300)]
 
-QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
-TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine. Zürich lies on a lake."
 SECONDS = 120.0
-
-
-def environment(server: str, settings: Mapping[str, str] = UNHURRIED) -> dict[str, str]:
-    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **settings}
-    return {**os.environ, **chosen, "NO_COLOR": "1", "TERM": "dumb"}
-
-
-class Qa:
-    """The command in a folder: a call runs it in this process, and `start` runs it in a new process."""
-
-    usual: Mapping[str, str] = UNHURRIED
-
-    def __init__(self, folder: Path, server: str = "") -> None:
-        self.folder = folder
-        self.server = server
-
-    def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*QA, *arguments], cwd=self.folder, env=environment(self.server, self.usual), text=True, **pipes
-        )
-
-    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = run_here(arguments, self.folder, environment(self.server, self.usual))
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    @property
-    def password(self) -> str:
-        """The password of the folder's cluster, for stock clients."""
-        return (self.folder / ".qa-cluster" / PASSWORD_FILE).read_text().strip()
-
-    def status(self, code: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self("status", "--json", code=code).stdout)
-        return found
-
-
-class WithoutEncoder(Qa):
-    """The command in a folder, with clusters without an encoder. `tests/docs` runs the demo with the encoder."""
-
-    usual = WORDS_ONLY
 
 
 @pytest.fixture
@@ -96,9 +48,9 @@ def plain(tmp_path: Path) -> Iterator[Qa]:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
     """A folder with a running cluster of one document. Tests that do not change the cluster share it."""
-    made = Qa(tmp_path_factory.mktemp("up"))
+    made = WithoutEncoder(tmp_path_factory.mktemp("up"))
     (made.folder / "ada.txt").write_text(TEXT)
-    made("up")
+    made("--set", "shards=2", "up")
     made("ingest", "ada.txt")
     yield made
     made("down")
@@ -118,8 +70,7 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-def test_up_ingest_ask_and_down(qa: Qa, server: str) -> None:
-    qa.server = server
+def test_up_ingest_ask_and_down(qa: Qa) -> None:
     (qa.folder / "ada.txt").write_text(TEXT)
     (qa.folder / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
 
@@ -144,7 +95,7 @@ def test_up_ingest_ask_and_down(qa: Qa, server: str) -> None:
 
 
 def test_status_shows_that_documents_of_an_earlier_version_are_reindexed(up: Qa) -> None:
-    said = "reindexing documents that an earlier version of qa-cluster indexed (1 of 12 partitions remain)"
+    said = "reindexing documents that an earlier version of qa-cluster indexed (1 of 8 partitions remain)"
     assert said not in up("status").stderr
     with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:
         name = next(key for node in client.get_primaries() for key in client.scan_iter("index:*", target_nodes=node))
@@ -174,8 +125,8 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
         return bool(job["state"] == "finished")
 
     eventually(finished, SECONDS)
-    # after the end of the job's process: three shards, the jobs server, and its worker
-    eventually(lambda: len(processes_with(str(up.folder))) == 5, SECONDS)
+    # after the end of the job's process: two shards, the jobs server, and its worker
+    eventually(lambda: len(processes_with(str(up.folder))) == 4, SECONDS)
 
 
 def test_sentences_are_found_by_their_words(up: Qa) -> None:
@@ -199,12 +150,12 @@ def test_a_reader_is_loaded_and_a_lost_reader_is_restored(up: Qa, tmp_path: Path
     def ready() -> list[dict[str, Any]] | None:
         rows = listed()
         found = [(row["kind"], row["default"], row["warm"]) for row in rows]
-        return rows if found == [("reader", True, 3), ("encoder", False, 3)] else None
+        return rows if found == [("reader", True, 2)] else None
 
     # the worker compiles some shapes of the model only after it is ready
     before = eventually(ready, SECONDS)
     assert before is not None
-    assert [row["shards"] for row in before] == [3, 3]
+    assert [row["shards"] for row in before] == [2]
     [shard] = [shard for shard in up.status()["shards"] if shard["documents"]]
     key = f"bert-qa{{{shard['tag']}}}"
     host, port = shard["address"].split(":")
@@ -265,39 +216,31 @@ def test_an_interrupted_ingest_reports_the_stored_documents(plain: Qa) -> None:
     assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
 
 
-def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
-    qa("--set", "shards=1", "up", "--bare", "--no-password")
-    [shard] = qa.status(code=3)["shards"]
-    elsewhere = ("--cluster-url", f"redis://{shard['address']}", "--data-dir", str(qa.folder / "elsewhere"))
-    missing = qa("status", *elsewhere, code=3).stderr
+def test_an_attached_cluster_is_set_up_by_its_address(plain: Qa) -> None:
+    plain("--set", "shards=1", "up", "--bare", "--no-password")
+    [shard] = plain.status(code=3)["shards"]
+    elsewhere = ("--cluster-url", f"redis://{shard['address']}", "--data-dir", str(plain.folder / "elsewhere"))
+    missing = plain("status", *elsewhere, code=3).stderr
     for words in ("no model", "no manifest", "no tokenizer", "no functions", "qa:partitions"):
         assert words in missing
-    qa("up", *elsewhere)
-    qa("status", *elsewhere)
+    plain("up", *elsewhere)
+    plain("status", *elsewhere)
     for name, works in (("qa.read", True), ("paragraphs:*", False)):
         with redis.Redis(port=int(shard["address"].rpartition(":")[2])) as client:
             rows = client.execute_command("RG.DUMPREGISTRATIONS")
             [own] = [row[1] for row in rows if not missing_functions([row], [name])]
             assert client.execute_command("RG.UNREGISTER", own)
         lacking = f"function {name} is not registered: run `qa-cluster up`"
-        assert lacking in qa("status", *elsewhere, code=3).stderr
-        (qa.folder / "a.txt").write_text("Ada wrote it.")
-        ingested = qa("ingest", "a.txt", *elsewhere, "--no-wait", code=0 if works else 3)
+        assert lacking in plain("status", *elsewhere, code=3).stderr
+        (plain.folder / "a.txt").write_text("Ada wrote it.")
+        ingested = plain("ingest", "a.txt", *elsewhere, "--no-wait", code=0 if works else 3)
         assert works or lacking in ingested.stderr
-        qa("up", *elsewhere)
-        qa("status", *elsewhere)
-
-
-def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
-    done = WithoutEncoder(tmp_path)("demo", "--once", "--data-dir", "demo")
-    for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
-        assert words in done.stdout
-    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
-    assert processes_with(str(tmp_path)) == []
+        plain("up", *elsewhere)
+        plain("status", *elsewhere)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_demo_answers_and_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
         # the service uses the next free port, which is not in the range of outgoing connections
         busy = free_port()
@@ -307,9 +250,10 @@ def test_the_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals)
         options = ("--data-dir", "demo", "--port", str(busy), "--set", "shards=1")
         with WithoutEncoder(tmp_path).start("demo", *options, stdout=subprocess.PIPE, stderr=err) as process:
             assert process.stdout is not None
-            for line in process.stdout:
-                if "Ctrl-C" in line:
-                    break
+            shown = "".join(iter(process.stdout.readline, "Ctrl-C stops everything.\n"))
+            for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
+                assert words in shown
+            assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
             # only the shard's command line contains the folder
             eventually(lambda: len(processes_with(str(tmp_path))) == 1, SECONDS)
             process.send_signal(number)

@@ -28,7 +28,7 @@ from qa_cluster.cluster.nodes.node import command
 from qa_cluster.cluster.provision.provisioning import PARTITIONS_PER_SHARD
 from qa_cluster.cluster.servers import model_program
 from qa_cluster.errors import ModelError
-from qa_cluster.evaluation.feedback_export import examples_of, lines_of, squad_of
+from qa_cluster.evaluation.feedback_export import examples_of, squad_of
 from qa_cluster.keys import SentenceRef, partition_of
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
@@ -86,18 +86,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(
-    folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, code: int = 0, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process, but `eval` in a new one, because a shared process would change its figures."""
-    given = {
-        "QA_SERVER": server,
-        "QA_WORKER_THREADS": "1",
-        **CLUSTER,
-        "TMPDIR": str(folder),
-        "NO_COLOR": "1",
-        **settings,
-    }
+    given = {"QA_WORKER_THREADS": "1", **CLUSTER, "TMPDIR": str(folder), "NO_COLOR": "1", **settings}
     if arguments[0] != "eval":
         done = run_here(arguments, folder, given)
     else:
@@ -122,8 +113,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert [entry.name for entry in tmp_path.glob("qa-eval-*")] == []
 
 
-def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> None:
-    done = run(folder, "eval", str(file), "--json", "--out", "figures.json", server=server)
+def test_all_parts_of_a_small_file(folder: Path, file: Path) -> None:
+    done = run(folder, "eval", str(file), "--json", "--out", "figures.json")
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["questions"], report["unanswerable"], report["documents"]) == (6, 0, 3)
     assert (report["questions_cut"], report["context_tokens"]) == (
@@ -172,29 +163,42 @@ def test_a_running_cluster_is_measured_and_not_changed(folder: Path, file: Path,
         with ClusterClient(replace(PATIENT, cluster_url=f"redis://{shard['address']}")) as client:
             for each in FEEDBACK:
                 client.send_feedback(each)
-        assert "4 examples" in run(folder, "questions", "--export", "feedback.json").stdout
-        assert json.loads((folder / "feedback.json").read_text()) == squad_of(examples_of(FEEDBACK))
+        measure_plain_questions(folder)
         changed = tmp_path_factory.mktemp("changed") / file.name
-        changed.write_text(file.read_text().replace("Babbage", "Cabbage"), encoding="utf-8")
-        assert missing in run(folder, "eval", str(changed), "--running", "--no-context", code=3).stderr
+        text = file.read_text().replace("Babbage", "Cabbage").replace("Who designed the engine?", "Who " * 65 + "?")
+        changed.write_text(text, encoding="utf-8")
+        refused = run(folder, "eval", str(changed), "--running", "--no-context", code=3).stderr
+        assert missing in refused and "1 question cut to 64 tokens" in refused
+        measure_feedback(folder)
     finally:
         run(folder, "down")
 
 
-@pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
-def test_an_export_of_feedback_is_measured(folder: Path, server: str) -> None:
-    examples = examples_of(FEEDBACK)
-    (folder / "feedback.json").write_text(json.dumps(squad_of(examples)), encoding="utf-8")
-    (folder / "feedback.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_of(examples)), "utf-8")
-    report: dict[str, Any] = json.loads(run(folder, "eval", "feedback.json", "--json", server=server).stdout)
+def measure_plain_questions(folder: Path) -> None:
+    """Check the figures of plain questions on the running cluster, whose documents also come from texts."""
+    write_plain_questions(folder)
+    run(folder, "ingest", "texts/Ada.txt", "texts/Nile.txt")
+    done = run(folder, "eval", "nine.jsonl", "--running")
+    assert "9 questions, 1 without an answer, on 5 documents" in done.stdout
+    assert "right in the first three" in done.stdout
+    assert "the cluster lacks 1 document that questions name; the first is 'Rome.txt'" in done.stderr
+
+
+def measure_feedback(folder: Path) -> None:
+    """Export the feedback of the running cluster, and check its figures."""
+    for name in ("feedback.json", "feedback.jsonl"):
+        assert "4 examples" in run(folder, "questions", "--export", name).stdout
+    assert json.loads((folder / "feedback.json").read_text()) == squad_of(examples_of(FEEDBACK))
+    run(folder, "ingest", "feedback.json")
+    report: dict[str, Any] = json.loads(run(folder, "eval", "feedback.json", "--running", "--json").stdout)
     assert (report["questions"], report["unanswerable"], report["documents"]) == (4, 2, 2)
     assert [one["name"] for one in report["system"]["runs"]] == ["all 8", "in waves"]
-    lines = run(folder, "eval", "feedback.jsonl", "--no-ranking", "--no-system", "--json", server=server).stdout
+    lines = run(folder, "eval", "feedback.jsonl", "--no-ranking", "--no-system", "--json").stdout
     assert json.loads(lines)["context_given"]["f1"] == report["context_given"]["f1"]
 
 
-@pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
-def test_plain_questions_are_measured_on_a_folder_and_on_a_running_cluster(folder: Path, server: str) -> None:
+def write_plain_questions(folder: Path) -> None:
+    """Write the texts, and a file with nine plain questions about them."""
     (folder / "texts").mkdir()
     for title, text in FACTS.items():
         (folder / "texts" / f"{title}.txt").write_text(text, encoding="utf-8")
@@ -205,15 +209,17 @@ def test_plain_questions_are_measured_on_a_folder_and_on_a_running_cluster(folde
     rows.append({"question": "Where does the Nile flow north?", "pattern": r"\bEgypt$", "style": "again"})
     rows.append({"question": "Who wrote the first program?", "answers": ["Ada Lovelace"], "document": "Rome.txt"})
     rows.append({"question": "Which colour has the moon of Jupiter?", "answers": []})
-    lines = [json.dumps(row) + "\n" for row in rows]
-    (folder / "nine.jsonl").write_text("".join(lines), encoding="utf-8")
-    (folder / "plain.jsonl").write_text("".join(lines * 7), encoding="utf-8")  # enough questions for a fit
+    (folder / "nine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_plain_questions_are_measured_on_a_folder_and_fit_a_reader(folder: Path) -> None:
+    write_plain_questions(folder)
+    (folder / "plain.jsonl").write_text((folder / "nine.jsonl").read_text() * 7)  # enough questions for a fit
     shutil.copytree(READER, folder / "fitted")
     done = run(
         folder,
         *("eval", "plain.jsonl", "--documents", "texts", "--by", "style", "--json", "--out", "plain.json"),
         *("--reader", "fitted", "--fit"),
-        server=server,
     )
     report: dict[str, Any] = json.loads(done.stdout)
     figures = report["plain"]["figures"]
@@ -238,15 +244,6 @@ def test_plain_questions_are_measured_on_a_folder_and_on_a_running_cluster(folde
     assert figures["right_first"]["value"] >= 0.6
     assert set(report["plain"]["by"]["style"]) == {"full", "again", ""}
     assert report["plain"]["cost"]["milliseconds"]["p95"] > 0
-    run(folder, "up", server=server)
-    try:
-        run(folder, "ingest", "texts/Ada.txt", "texts/Nile.txt", server=server)
-        done = run(folder, "eval", "nine.jsonl", "--running", server=server)
-        assert "9 questions, 1 without an answer, on 2 documents" in done.stdout
-        assert "right in the first three" in done.stdout
-        assert "the cluster lacks 1 document that questions name; the first is 'Rome.txt'" in done.stderr
-    finally:
-        run(folder, "down", server=server)
 
 
 def _sentence_key(hit: Hit, partitions: int) -> str:
@@ -260,7 +257,7 @@ def check_that_waves_do_not_change_answers(url: str) -> None:
     manifest = Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
         client = stack.enter_context(ClusterClient(settings))
-        shards = [stack.enter_context(shard) for _, shard in shards_of(settings, url)]
+        shards = [shard for _, shard in stack.enter_context(shards_of(settings, url))]
         candidates, most = 0, settings.retriever_k
         for _, question, _ in ASKED:
             result = client.ask(question, waves=False, cache="off", top_k=1, no_answer=False, retriever="words")
@@ -407,13 +404,6 @@ def test_invalid_input_is_refused_before_the_work(
 def one_question(question: str, answer: str) -> str:
     qas = [{"question": question, "answers": [{"text": answer}]}]
     return json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": qas}]}]})
-
-
-def test_a_truncated_question_is_reported(folder: Path) -> None:
-    (folder / "long.json").write_text(one_question("Who " * 65 + "?", "Ada"), encoding="utf-8")
-    done = run(folder, "eval", "long.json", "--no-ranking", "--no-system", "--json")
-    assert json.loads(done.stdout)["questions_cut"] == 1
-    assert "1 question cut to 64 tokens" in done.stderr
 
 
 def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:

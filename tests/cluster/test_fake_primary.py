@@ -85,6 +85,16 @@ def specs_of(cluster: LocalCluster) -> list[ServerSpec]:
     return cluster.specs(state)
 
 
+def can_only_replicate(spec: ServerSpec) -> None:
+    """Check the rights of the user that a server sends to each server that claims to be its primary."""
+    assert spec.replication_password != spec.password
+    with redis.Redis(port=spec.port, username="qa-replication", password=spec.replication_password) as client:
+        assert client.ping()
+        for command in ("GET x", "SET x 1", "INFO", "CONFIG GET requirepass", "RG.PYEXECUTE 1", "ACL LIST"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command.split())
+
+
 def test_a_fake_primary_learns_no_password_and_runs_no_code(
     victim: LocalCluster, server_binary: Path, tmp_path: Path, figures: Figures
 ) -> None:
@@ -93,6 +103,8 @@ def test_a_fake_primary_learns_no_password_and_runs_no_code(
     specs = specs_of(victim)
     password = victim.settings.cluster_password
     pids = {(spec.directory / "server.pid").read_text().strip() for spec in specs}
+    for spec in specs:
+        can_only_replicate(spec)
     with FakePrimary(server_binary, tmp_path, worker=WORKER) as fake:
         fake.server.wait_ready()
         script = PLANTED % str(marks)
@@ -132,16 +144,6 @@ def test_a_fake_primary_learns_no_password_and_runs_no_code(
     for spec in specs:
         assert "may be hostile" in spec.log_path.read_text()
         assert password not in spec.log_path.read_text()
-
-
-def test_the_user_for_replication_can_only_replicate(victim: LocalCluster) -> None:
-    for spec in specs_of(victim):
-        assert spec.replication_password != spec.password
-        with redis.Redis(port=spec.port, username="qa-replication", password=spec.replication_password) as client:
-            assert client.ping()
-            for command in ("GET x", "SET x 1", "INFO", "CONFIG GET requirepass", "RG.PYEXECUTE 1", "ACL LIST"):
-                with pytest.raises(redis.exceptions.NoPermissionError):
-                    client.execute_command(*command.split())
 
 
 ANSWERS = "GB('CommandReader').map(lambda record: 'here').register(trigger='kept')"

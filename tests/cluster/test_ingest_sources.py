@@ -8,19 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.test_commands import Qa, needs_reader
+from tests.cluster.command import Qa, needs_reader
 from tests.harness.web_site import WebSite
 
 pytestmark = [needs_reader, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """A running cluster; each test stores its documents under a separate prefix."""
-    made = Qa(tmp_path_factory.mktemp("up"))
-    made("--set", "shards=1", "up", "--no-password")
-    yield made
-    made("down")
 
 
 @pytest.fixture

@@ -129,23 +129,36 @@ def nodes(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> Iterat
             process.wait()
 
 
-def test_servers_form_a_cluster_and_a_second_run_changes_nothing(nodes: Nodes) -> None:
-    join_servers(nodes.settings(3))
-    first = nodes.seen()
-    assert [first[port].slot_count for port in nodes.ports] == [5461, 5462, 5461]
-    join_servers(nodes.settings(3))
-    again = nodes.seen()
-    assert {port: (node.id, node.slots) for port, node in first.items()} == {
-        port: (node.id, node.slots) for port, node in again.items()
-    }
-
-
-def test_the_work_of_an_interrupted_run_is_completed(nodes: Nodes) -> None:
-    with nodes.client(0) as first:
+def test_servers_form_a_cluster_after_refusals_and_an_interruption(nodes: Nodes) -> None:
+    settings = nodes.settings(3)
+    with pytest.raises(ClusterError, match="refused the login"):
+        join_servers(replace(settings, cluster_password="another"))
+    with nodes.client(2) as client:  # a server with data outside of a cluster
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: client.set("key", "value"), ignore=redis.ResponseError)
+        client.execute_command("CLUSTER DELSLOTSRANGE", 0, 16383)
+        with pytest.raises(ClusterError, match=rf"localhost:{nodes.ports[2]} is not in a cluster and holds data"):
+            join_servers(settings)
+        assert len(nodes.seen()) == 1
+        client.flushall()
+    with nodes.client(0) as first:  # the work of an interrupted run
         first.execute_command("CLUSTER ADDSLOTSRANGE", 0, 5460)
         first.execute_command("CLUSTER MEET", "127.0.0.1", nodes.ports[2])
-    join_servers(nodes.settings(3))
+    join_servers(settings)
     assert nodes.whole()
+    formed = nodes.seen()
+    assert [formed[port].slot_count for port in nodes.ports] == [5461, 5462, 5461]
+    join_servers(settings)
+    assert {port: (node.id, node.slots) for port, node in formed.items()} == {
+        port: (node.id, node.slots) for port, node in nodes.seen().items()
+    }
+    # the command `node` has become the server, and receives its signals
+    process = nodes.processes[0]
+    with nodes.client(0) as first:
+        assert first.info("server")["process_id"] == process.pid
+    assert PASSWORD.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("nodes", [4], indirect=True)
@@ -183,30 +196,6 @@ def test_servers_that_forgot_each_other_rejoin(nodes: Nodes) -> None:
     assert nodes.whole()
 
 
-def test_a_server_with_existing_data_is_refused(nodes: Nodes) -> None:
-    with nodes.client(2) as client:
-        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-        eventually(lambda: client.set("key", "value"), ignore=redis.RedisError)
-        client.execute_command("CLUSTER DELSLOTSRANGE", 0, 16383)
-    with pytest.raises(ClusterError, match=rf"localhost:{nodes.ports[2]} is not in a cluster and holds data"):
-        join_servers(nodes.settings(3))
-    assert len(nodes.seen()) == 1
-
-
-def test_a_wrong_password_is_reported(nodes: Nodes) -> None:
-    with pytest.raises(ClusterError, match="refused the login"):
-        join_servers(replace(nodes.settings(3), cluster_password="another"))
-
-
-def test_the_command_becomes_the_server_and_receives_its_signals(nodes: Nodes) -> None:
-    process = nodes.processes[0]
-    with nodes.client(0) as client:
-        assert client.info("server")["process_id"] == process.pid
-    assert PASSWORD.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-
-
 @pytest.mark.parametrize(
     ("url", "shards", "replicas", "counted"),
     [
@@ -237,10 +226,3 @@ def test_a_server_on_a_public_address_needs_a_password(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="port 60000 is out of range"):
         single.prepare(settings, "127.0.0.1", 60_000)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_option_form_needs_the_names_of_the_servers(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "qa_cluster.cluster.cli", "--data-dir", str(tmp_path), "up", "--form"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "list all of them in setting 'cluster_url'" in " ".join(done.stderr.split())

@@ -7,10 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +29,14 @@ from tests.harness.ports import free_port
 from .conftest import MakeCluster
 
 WORDS = [f"key-{number}" for number in range(200)]
+# settings of every server
+SAFE = {
+    "bind": "127.0.0.1",
+    "protected-mode": "yes",
+    "appendonly": "yes",
+    "maxmemory-policy": "volatile-lru",
+    "unixsocketperm": "700",
+}
 
 
 @contextmanager
@@ -45,60 +51,52 @@ def pids(cluster: LocalCluster) -> list[int]:
     return [process.pid for process in cluster.processes(state)]
 
 
-def wait_gone(cluster: LocalCluster, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while cluster.is_running():
-        assert time.monotonic() < deadline, "servers are still running"
-        time.sleep(0.05)
-
-
-def test_data_survives_down_and_up(make_cluster: MakeCluster, server: str) -> None:
-    cluster = make_cluster(server=server)
+def test_data_survives_a_kill_and_down_and_up(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster("d" * 120, server=server)
+    with pytest.raises(NotRunning, match="no cluster in"):
+        cluster.url()
     first = cluster.up()
-    assert first.created
-    assert first.started == 3
+    assert (first.created, first.started) == (True, 3)
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    for spec in cluster.specs(state):  # even with a long name of the folder
+        assert len(os.fsencode(spec.socket_path)) < 100
+        assert spec.socket_path.parent.stat().st_mode & 0o077 == 0
     with client_of(cluster) as client:
         for word in WORDS:
             client.set(word, word)
-        nodes = primaries(nodes_of(client.get_primaries()[0].redis_connection))
-    assert sum(node.slot_count for node in nodes) == 16384
-    assert len(cluster.down()) == 3
-    assert not cluster.is_running()
+        servers = [node.redis_connection for node in client.get_primaries()]
+        assert sum(node.slot_count for node in primaries(nodes_of(servers[0]))) == 16384
+        for each in servers:
+            assert each.config_get("*").items() >= SAFE.items()
+            # wait, because with `appendfsync everysec` a server delays writes to its file during a sync
+            eventually(lambda each=each: not each.info("persistence")["aof_buffer_length"])  # type: ignore[misc]
 
-    again = cluster.up()
-    assert not again.created
-    assert again.url == first.url
-    with client_of(cluster) as client:
-        assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
-
-
-def test_a_second_up_starts_nothing(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    cluster.up()
     before = pids(cluster)
-    report = cluster.up()
-    assert report.started == 0
+    assert cluster.up().started == 0
     assert pids(cluster) == before
-
-
-def test_a_killed_server_is_started_again_with_its_data(make_cluster: MakeCluster, server: str) -> None:
-    cluster = make_cluster(server=server)
-    cluster.up()
-    with client_of(cluster) as client:
-        for word in WORDS:
-            client.set(word, word)
-        # wait, because with `appendfsync everysec` a server delays writes to its file during a sync
-        for node in client.get_primaries():
-            eventually(lambda node=node: not node.redis_connection.info("persistence")["aof_buffer_length"])  # type: ignore[misc]
-    os.kill(pids(cluster)[1], signal.SIGKILL)
+    os.kill(before[1], signal.SIGKILL)
     eventually(lambda: len(pids(cluster)) == 2)
     assert cluster.up().started == 1
+    assert all_words(cluster)
+
+    address = cluster.url()
+    assert len(cluster.down()) == 3
+    with pytest.raises(NotRunning, match="is not running"):
+        cluster.url()
+    assert cluster.down() == []
+    again = cluster.up()
+    assert (again.created, again.url) == (False, address)
+    assert all_words(cluster)
+
+
+def all_words(cluster: LocalCluster) -> bool:
     with client_of(cluster) as client:
-        assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
+        return [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
 
 
-def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str) -> None:
-    cluster = make_cluster(server=server, shards=2, replicas=1)
+def test_replicas_follow_their_primaries_and_the_password_is_required(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server, cluster_password='a "quoted" secret', shards=2, replicas=1)
     cluster.up()
     with client_of(cluster) as client:
         primary = client.get_primaries()[0].redis_connection
@@ -110,17 +108,19 @@ def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str)
             return following == sorted(node.id for node in primaries(nodes))
 
         eventually(followed)  # the cluster bus reports the replica to the other servers
+    with pytest.raises(ClusterError, match="refused the login"):
+        seed_client(Settings(), cluster.url())
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    [spec, *_] = cluster.specs(state)
+    assert spec.config_path.stat().st_mode & 0o077 == 0
+    assert "secret" not in repr(spec)
+    with pytest.raises(ConfigError, match=r"'shards' is 5, but .* has 2: .*qa-cluster scale 5"):
+        make_cluster(shards=5).up()
 
 
-def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(shards=1)
-    cluster.up()
-    with client_of(cluster) as client:
-        assert client.set("a", "b")
-
-
-def test_a_port_in_use_is_reported_and_replaced(make_cluster: MakeCluster, server: str) -> None:
-    cluster = make_cluster(server=server)
+def test_a_port_in_use_is_reported_and_replaced(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
     cluster.up()
     with client_of(cluster) as client:
         client.set("a", "b")
@@ -170,20 +170,23 @@ def test_a_port_that_another_process_takes_during_the_start_is_replaced(
         assert {node.port for node in client.get_primaries()} == {launched[1].port, launched[2].port}
 
 
-def test_a_server_that_fails_for_another_reason_is_started_once(
+def test_a_failed_start_has_its_reason_is_not_repeated_and_leaves_nothing(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make_cluster(shards=2)
     launched: list[ServerSpec] = []
 
     def launch(spec: ServerSpec) -> ProcessRef:
-        launched.append(replace(spec, options=(*spec.options, ("maxmemory", "nonsense"))))
-        return server_process.launch(launched[-1])
+        launched.append(spec)
+        return server_process.launch(spec)
 
     monkeypatch.setattr(local, "launch", launch)
-    with pytest.raises(ClusterError, match="ended during its start"):
-        cluster.up()
+    broken = LocalCluster(cluster.settings, options=[("loadmodule", "/nowhere/qa.so")])
+    with pytest.raises(ClusterError, match=r"(?s)ended during its start.*/nowhere/qa\.so"):
+        broken.up()
     assert len(launched) == 2
+    assert not cluster.is_running()
+    assert cluster.up().created
 
 
 def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:
@@ -209,50 +212,6 @@ def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:
     assert not cluster.up().created
 
 
-def test_a_long_folder_name_still_has_short_sockets(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("d" * 120)
-    cluster.up()
-    state = read_state(cluster.data_dir)
-    assert state is not None
-    for spec in cluster.specs(state):
-        assert len(os.fsencode(spec.socket_path)) < 100
-        assert spec.socket_path.parent.stat().st_mode & 0o077 == 0
-
-
-def test_servers_listen_on_loopback_only(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    cluster.up()
-    with client_of(cluster) as client:
-        for node in client.get_primaries():
-            settings = node.redis_connection.config_get("*")
-            assert settings["bind"] == "127.0.0.1"
-            assert settings["protected-mode"] == "yes"
-            assert settings["appendonly"] == "yes"
-            assert settings["maxmemory-policy"] == "volatile-lru"
-            assert settings["unixsocketperm"] == "700"
-
-
-def test_a_password_is_required(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(cluster_password='a "quoted" secret', shards=1, replicas=1)
-    cluster.up()
-    with client_of(cluster) as client:
-        assert client.set("a", "b")
-    with pytest.raises(ClusterError, match="refused the login"):
-        seed_client(Settings(), cluster.url())
-    state = read_state(cluster.data_dir)
-    assert state is not None
-    [spec, *_] = cluster.specs(state)
-    assert spec.config_path.stat().st_mode & 0o077 == 0
-    assert "secret" not in repr(spec)
-
-
-def test_another_number_of_shards_is_refused(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(shards=2)
-    cluster.up()
-    with pytest.raises(ConfigError, match=r"'shards' is 5, but .* has 2: .*qa-cluster scale 5"):
-        make_cluster(shards=5).up()
-
-
 def test_two_commands_do_not_change_one_cluster(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     with locked(cluster.data_dir), pytest.raises(ClusterError, match="another qa-cluster command"):
@@ -267,15 +226,6 @@ def test_an_unfinished_creation_is_started_again(make_cluster: MakeCluster) -> N
     )
     (cluster.data_dir / "node-0").mkdir()
     (cluster.data_dir / "node-0" / "nodes.conf").write_text("garbage")
-    assert cluster.up().created
-
-
-def test_a_failed_start_has_its_reason_and_leaves_nothing(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    broken = LocalCluster(cluster.settings, options=[("loadmodule", "/nowhere/qa.so")])
-    with pytest.raises(ClusterError, match=r"(?s)ended during its start.*/nowhere/qa\.so"):
-        broken.up()
-    assert not cluster.is_running()
     assert cluster.up().created
 
 
@@ -297,35 +247,24 @@ def test_a_broken_state_file_is_named(make_cluster: MakeCluster) -> None:
     file.unlink()
 
 
-def test_the_address_of_a_cluster_that_does_not_run(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    with pytest.raises(NotRunning, match="no cluster in"):
-        cluster.url()
-    cluster.up()
-    cluster.down()
-    with pytest.raises(NotRunning, match="is not running"):
-        cluster.url()
-    assert cluster.down() == []
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process together with its parent")
-def test_a_tethered_cluster_ends_when_its_command_is_killed(make_cluster: MakeCluster, server: str) -> None:
-    cluster = make_cluster(server=server)
+def test_a_tethered_cluster_ends_when_its_command_is_killed(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
     code = (
         "import sys, time; from dataclasses import replace; from pathlib import Path\n"
         "from qa_cluster.cluster.servers.local import LocalCluster; from qa_cluster.config import Settings\n"
-        "settings = replace(Settings(), data_dir=Path(sys.argv[1]), server=sys.argv[2])\n"
+        "settings = replace(Settings(), data_dir=Path(sys.argv[1]), shards=2)\n"
         "LocalCluster(settings, tethered=True).up(); print('up', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(cluster.data_dir), server], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(cluster.data_dir)], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "up\n"
-        assert len(pids(cluster)) == 3
+        assert len(pids(cluster)) == 2
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-    wait_gone(cluster)
+    eventually(lambda: not cluster.is_running())
 
 
 def test_the_state_file_is_replaced_at_once(tmp_path: Path) -> None:

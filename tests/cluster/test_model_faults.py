@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,29 +25,20 @@ from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
 from tests.functions.running_shards import SECONDS
-from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
+from tests.functions.tiny_shards import FIRST, TinyShards
 from tests.gears.onnx_file import deep_model, span_model
 from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
-SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
-
-
-@pytest.fixture(scope="module")
-def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
-    with tiny_shards(shared_binary, tmp_path_factory.mktemp("faults"), **SETTINGS) as found:
-        found.written("fault")
-        yield found
-
 
 @pytest.fixture
-def shards(cluster: TinyShards) -> Iterator[TinyShards]:
+def shards(reader_shards: TinyShards) -> Iterator[TinyShards]:
     """Shards on which `first` is the only reader and can answer, before and after each test."""
-    before = reader_keys(cluster)
-    yield cluster
-    assert reader_keys(cluster) == before
-    assert {name for node in cluster.nodes for name in cluster.models(node)} == {cluster.first.name}
-    assert cluster.get("fault", f"Who {time.monotonic()}?")["answer"] == FIRST
+    before = reader_keys(reader_shards)
+    yield reader_shards
+    assert reader_keys(reader_shards) == before
+    assert {name for node in reader_shards.nodes for name in reader_shards.models(node)} == {reader_shards.first.name}
+    assert reader_shards.get("fault", f"Who {time.monotonic()}?")["answer"] == FIRST
 
 
 @pytest.fixture
@@ -134,8 +124,7 @@ def test_a_reader_larger_than_any_argument_of_a_command_is_loaded(
 def test_the_list_shows_that_only_some_shards_have_a_default(shards: TinyShards, listed: Callable[[], str]) -> None:
     shards.load("last", make_default=False)
     operation = shards.operation()
-    with ExitStack() as stack:
-        nodes = [(node, stack.enter_context(client)) for node, client in shards_of(operation.settings, operation.url)]
+    with shards_of(operation.settings, operation.url) as nodes:
         assert shard_readers.make_default(*nodes[0], shards.last.name) == ""
     try:
         eventually(lambda: [" on 1 of 2 " in line for line in listed().splitlines()].count(True) == 2, SECONDS)

@@ -28,22 +28,15 @@ from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_encoder, tiny_reader
 
 LIMIT_MB = 450
-SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
-
-
-@pytest.fixture(scope="module")
-def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
-    with tiny_shards(shared_binary, tmp_path_factory.mktemp("models"), **SETTINGS) as found:
-        yield found
 
 
 @pytest.fixture
-def shards(cluster: TinyShards) -> Iterator[TinyShards]:
+def shards(reader_shards: TinyShards) -> Iterator[TinyShards]:
     """Shards on which `first` is the only reader and the default, before and after each test."""
-    yield cluster
-    for name in names(cluster) - {cluster.first.name}:
-        cluster.load("first", keep_old=True)
-        cluster.unload(name)
+    yield reader_shards
+    for name in names(reader_shards) - {reader_shards.first.name}:
+        reader_shards.load("first", keep_old=True)
+        reader_shards.unload(name)
 
 
 def names(shards: TinyShards) -> set[str]:

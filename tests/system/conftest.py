@@ -9,12 +9,21 @@ import pytest
 from tests.harness.programs import binary_or_skip, chosen_servers
 from tests.harness.system import UNHURRIED, System
 
+from .replicated import Replicated, replicated
+
 
 @pytest.fixture(scope="session", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """Three shards with the bundled reader and functions."""
     with System(binary_or_skip(request.param), **UNHURRIED) as made:
         yield made
+
+
+@pytest.fixture(scope="session", params=chosen_servers())
+def replicas(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    """Three primaries with three replicas; each test leaves all of them in order."""
+    with replicated(binary_or_skip(request.param)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -68,6 +68,14 @@ class Replicated(Shards):
             return False
         return bool(self.on(primary, "DEBUG", "DIGEST") == self.on(replica, "DEBUG", "DIGEST"))
 
+    def whole(self) -> None:
+        """Wait until the cluster and all workers are in order, and every replica is in sync."""
+        for server in self.servers:
+            eventually(lambda s=server: "cluster_state:ok" in self.on(s, "CLUSTER", "INFO"))
+            eventually(lambda s=server: s.field("worker_state") == "ready")
+        self.in_sync()
+        self.client.nodes_manager.initialize()
+
     def warm(self, server: Server) -> bool:
         """Whether the worker of a server has loaded the reader."""
         return "is loaded" in server.log.read_text(errors="replace") and server.field("worker_state") == "ready"

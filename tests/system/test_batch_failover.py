@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,18 +18,17 @@ from qa_cluster.errors import QAError
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 
-from .replicated import Replicated, replicated
+from .replicated import Replicated
 
-LINES = 300
+LINES = 150
 
 
 @pytest.fixture(scope="module")
-def shards(shared_binary: Path) -> Iterator[Replicated]:
-    with replicated(shared_binary) as found:
-        found.put("moby", "Herman Melville wrote Moby Dick.")
-        found.wait_tokenized("moby")
-        found.in_sync()
-        yield found
+def shards(replicas: Replicated) -> Replicated:
+    replicas.put("moby", "Herman Melville wrote Moby Dick.")
+    replicas.wait_tokenized("moby")
+    replicas.in_sync()
+    return replicas
 
 
 async def current(store: BatchStore, batch_id: str) -> Batch:
@@ -77,5 +74,7 @@ async def test_a_failover_loses_no_acknowledged_result(shards: Replicated) -> No
         output = await store.file(ANONYMOUS_OWNER, batch.output_file_id)
         text = b"".join([part async for part in store.read_parts(ANONYMOUS_OWNER, output)])
         assert [json.loads(line)["custom_id"] for line in text.splitlines()] == [str(n) for n in range(LINES)]
+        primary.start()
+        shards.whole()
     finally:
         await engine.aclose()

@@ -25,8 +25,8 @@ from tests.harness.system import TOOL, WORDS_ONLY, System
 pytestmark = pytest.mark.timeout(1200)
 
 TEXT = "Herman Melville wrote Moby Dick. The whale is white."
-LINES = 400
-VICTIMS = ("workers", "shard", "service", "jobs work", "shard", "workers", "service", "workers")
+LINES = 200
+VICTIMS = ("workers", "shard", "service", "jobs work")
 SECONDS = 600.0
 WORKER = "jobs_worker"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +17,16 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server
 
 from .load import FACTS, Load
-from .replicated import Replicated, replicated
+from .replicated import Replicated
 
 SCRIPT = "def twice(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0] * 2\n"
 
 
 @pytest.fixture(scope="module")
-def shards(shared_binary: Path) -> Iterator[Replicated]:
-    """One cluster for all tests; each test leaves the cluster complete."""
-    with replicated(shared_binary) as found:
-        Load(found.url).store_facts()
-        store_scripts(found)
-        yield found
+def shards(replicas: Replicated) -> Replicated:
+    Load(replicas.url).store_facts()
+    store_scripts(replicas)
+    return replicas
 
 
 def store_scripts(shards: Replicated) -> None:
@@ -73,22 +70,7 @@ def cached_answer(shards: Replicated, document_id: str) -> None:
 
 def answers(shards: Replicated) -> None:
     """Check that every question has the same answer as before, from the reader and not from a cache."""
-    load = Load(shards.url)
-    load.store_facts()
-
-
-def restart(shards: Replicated, server: Server, number: int = signal.SIGTERM) -> None:
-    server.stop(number)
-    server.start()
-    whole(shards)
-
-
-def whole(shards: Replicated) -> None:
-    for server in shards.servers:
-        eventually(lambda s=server: "cluster_state:ok" in shards.on(s, "CLUSTER", "INFO"))
-        eventually(lambda s=server: s.field("worker_state") == "ready")
-    shards.in_sync()
-    shards.client.nodes_manager.initialize()
+    Load(shards.url).store_facts()
 
 
 def rewrite(shards: Replicated, primary: Server, preamble: str) -> None:
@@ -120,10 +102,12 @@ def test_a_primary_loses_nothing(shards: Replicated, how: str) -> None:
         if how.startswith("rewrite"):
             rewrite(shards, primary, "no" if how == "rewrite as commands" else "yes")
         # the restart is faster than the detection of a dead server
-        restart(shards, primary)
+        primary.stop()
+        primary.start()
+        shards.whole()
         primary, _ = shards.pair_of("nile")
     eventually(lambda: kept(shards, primary) == before)
-    whole(shards)
+    shards.whole()
     answers(shards)
 
 
@@ -138,7 +122,7 @@ def test_a_replica_that_was_down_gets_all_data_in_a_full_synchronization(shards:
             client.set(f"filler:{{{mine}}}:{number}", "x" * 1000)
     cached_answer(shards, "gold")
     replica.start()
-    whole(shards)
+    shards.whole()
     assert primary.info("stats")["sync_full"] > fulls
     with primary.client() as client:
         client.delete(*(f"filler:{{{mine}}}:{number}" for number in range(40)))
@@ -203,7 +187,7 @@ def test_a_killed_primary_is_replaced_by_a_warm_replica(shards: Replicated) -> N
     assert not load.seen.wrong
     assert len(lost) <= 1 + len(load.seen.stored) // 20
     primary.start()
-    whole(shards)
+    shards.whole()
     assert shards.role(primary) == "slave"
     answers(shards)
 
@@ -214,6 +198,6 @@ def test_a_manual_failover_loses_nothing(shards: Replicated) -> None:
     assert not load.seen.wrong
     assert not load.seen.errors
     assert load.lost_writes() == []
-    whole(shards)
+    shards.whole()
     tagged = SentenceRef("honey", tag("honey"), 0)
     assert shards.client.get(keys.answer_key(tagged, "Who is it that makes honey?"))

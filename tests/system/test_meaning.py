@@ -53,15 +53,14 @@ def encoder() -> LocalEncoder:
     return LocalEncoder()
 
 
-def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: LocalEncoder) -> None:
+def test_vectors_of_a_client_are_used_if_they_fit(filled: System, service: System, encoder: LocalEncoder) -> None:
     """The shard uses the client's vectors if they fit its encoder, the document and the sentences."""
-    filled.start_service()
     text = "Penguins cannot fly. They swim very well in cold water."
     document = Document("meaning-client", text, "Birds", {"year": 1})
     (vectors,) = encoder.prepare([document])
     assert vectors is not None
     count = embedded(filled)
-    with Client(f"http://127.0.0.1:{filled.port}", timeout=120) as client:
+    with Client(f"http://127.0.0.1:{service.port}", timeout=120) as client:
 
         def put(**changes: Any) -> str:
             given = vectors.to_dict() | changes
@@ -87,7 +86,6 @@ def test_vectors_of_a_client_are_used_if_they_fit(filled: System, encoder: Local
             eventually(lambda: unembedded(filled) == 0 and embedded(filled) == count + 1, 120)
         finally:
             client.delete_document("meaning-client")
-            filled.stop_service()
 
 
 def unembedded(system: System) -> int:

@@ -135,10 +135,19 @@ def watched(shards: TinyShards) -> Iterator[Watchers]:
             thread.join(120)
 
 
-@pytest.fixture
-def shards(server_binary: Path, tmp_path: Path) -> Iterator[TinyShards]:
-    with tiny_shards(server_binary, tmp_path) as found:
+@pytest.fixture(scope="module")
+def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    with tiny_shards(shared_binary, tmp_path_factory.mktemp("switch")) as found:
         yield found
+
+
+@pytest.fixture
+def shards(cluster: TinyShards) -> TinyShards:
+    """Shards on which `first` is the only reader."""
+    if cluster.last.name in cluster.models(cluster.nodes[0]):
+        cluster.load("first", keep_old=True)
+        cluster.unload("last")
+    return cluster
 
 
 def check(watchers: Watchers, what: str) -> None:

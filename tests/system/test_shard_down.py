@@ -20,7 +20,7 @@ from qa_cluster.keys import PARTITIONS_KEY, partition_of, slot
 from tests.harness.polling import eventually
 from tests.harness.processes import lives
 from tests.harness.programs import binary_or_skip, chosen_servers
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import WORDS_ONLY, System
 
 PARTITIONS = 12
 FACTS = {
@@ -35,7 +35,7 @@ LONG_MS = 120_000
 @pytest.fixture(scope="module", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """A separate system, because its shards are killed. Each shard has one document about a different subject."""
-    with System(binary_or_skip(request.param), **UNHURRIED) as made:
+    with System(binary_or_skip(request.param), **WORDS_ONLY) as made:
         made.start_service()
         with ClusterClient(made.url) as client:
             for number, (text, name) in enumerate(zip(FACTS.values(), ("Ada", "mice", "Mediterranean"), strict=True)):
@@ -50,8 +50,7 @@ def id_on(number: int) -> str:
 
 
 def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    # only by words, because a ranking by meaning would also find the documents of other shards
-    given = {"timeout_ms": LONG_MS, "retriever": "words"} | options
+    given = {"timeout_ms": LONG_MS} | options
     query = "".join(f"&{name}={value}" for name, value in given.items())
     status, _, body = system.http(f"/qa?question={quote(question)}{query}")
     return status, json.loads(body)
@@ -192,6 +191,7 @@ def test_refusals_and_cached_answers_are_much_faster_than_the_timeout(system: Sy
         print(f"\n20 refusals and 20 cached answers: {time.monotonic() - begun:.3f} s")
 
 
+@pytest.mark.one_server("what the commands do; the other tests here have both")
 def test_the_command_line_answers_refuses_and_exits_as_documented(system: System) -> None:
     home = slot(PARTITIONS_KEY) * 3 // 16384  # new processes connect to this server first
     with down(system, home, signal.SIGKILL) as address:

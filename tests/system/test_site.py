@@ -90,9 +90,8 @@ def options(site: Site, prefix: str) -> tuple[str, ...]:
     return ("ingest", str(site.folder), "--prefix", prefix, "--sync", *shared)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_documents_match_the_pages_after_each_sync(system: System, tmp_path: Path, seed: int) -> None:
-    prefix, site = f"site-{seed}/", Site(tmp_path / "html", seed)
+def test_documents_match_the_pages_after_each_sync(system: System, tmp_path: Path) -> None:
+    prefix, site = "site/", Site(tmp_path / "html", 1)
     for number in range(ROUNDS):
         site.build()
         done = system.cli(*options(site, prefix), "--json")
@@ -136,7 +135,7 @@ def test_a_killed_run_can_be_repeated(system: System, tmp_path: Path) -> None:
         site.pages[f"many/{number}"] = site.text("plank")
     site.build()
     system.cli(*options(site, "killed/"))
-    for delay in (0.6, 1.0, 1.6):
+    for delay in (0.6, 1.6):
         site.change()
         for number in range(200):
             site.pages[f"many/{number}"] = site.text("plank")

@@ -78,11 +78,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
 
 def _set_up_functions(settings: Settings, url: str) -> None:
     """Set up partitions and functions if the cluster lacks them."""
-    shards = shards_of(settings, url)
-    try:
+    with shards_of(settings, url) as shards:
         lacking = not all(shard_readers.has_functions(client) for _, client in shards)
-    finally:
-        for _, client in shards:
-            client.close()
     if lacking:
         provision(settings, url, None, console.step)
