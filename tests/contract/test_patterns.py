@@ -26,7 +26,7 @@ from tests.contract.rooms import FOLDERS, tree_of
 
 SHORTEST = 100
 # Shorter times are noise. A quadratic pattern takes longer than this for 32 x SHORTEST characters.
-NOISE_SECONDS = 0.005
+NOISE_SECONDS = 0.002
 # A linear pattern takes four times as long for a text four times as long, a quadratic one 16 times.
 MOST_GROWTH = 8
 
@@ -122,17 +122,17 @@ def seconds(run: Callable[[str], object], text: str) -> float:
 
 def growth(run: Callable[[str], object], written: str, shortest: int = SHORTEST) -> str:
     """The first attack whose time grows more than linearly; empty if all times are linear."""
-    for texts in zip(*(attacks(written, times * shortest) for times in (1, 4, 32, 128)), strict=True):
-        # first the short texts: a cubic pattern would not end on the longest text
-        for short, long in (texts[:2], texts[2:]):
+    # The first lengths grow slowly: a cubic pattern would not end on a text of 32 times the shortest length.
+    for texts in zip(*(attacks(written, times * shortest) for times in (1, 4, 2, 8, 32, 128)), strict=True):
+        for short, long in (texts[:2], texts[2:4], texts[4:]):
             once = seconds(run, short)
             if once < NOISE_SECONDS:
                 continue
-            # the minimum of three times, because other work on the machine makes short times longer
-            tries = 3 if once < 30 * NOISE_SECONDS else 1
-            once, longer = min(seconds(run, short) for _ in range(tries)), seconds(run, long)
-            if longer > MOST_GROWTH * once:
-                longer = min([longer, *(seconds(run, long) for _ in range(tries - 1))])
+            # a single time may be too long, because other work on the machine makes short times longer
+            once, longer = min(once, seconds(run, short)), seconds(run, long)
+            for _ in range(2):
+                if longer > MOST_GROWTH * once and longer < 250 * NOISE_SECONDS:
+                    longer = min(longer, seconds(run, long))
             if longer > MOST_GROWTH * once:
                 return f"{short[:12]!r}..: {once * 1000:.1f} ms, {longer * 1000:.1f} ms for a text four times as long"
             break
