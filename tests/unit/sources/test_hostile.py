@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -211,9 +210,10 @@ def pdf_with_a_large_stream() -> bytes:
 )
 def test_only_the_file_that_unpacks_to_too_much_fails(figures: Figures, attack: Callable[[], bytes], name: str) -> None:
     data = attack()
+    budget = Budget(mib=200, mib_per_mib=0)
     with (
-        figures.measured(f"{attack.__name__} ({len(data):,} bytes)".replace("_", " "), limit_seconds=25.0),
-        Extractor() as extractor,
+        figures.measured(f"{attack.__name__} ({len(data):,} bytes)".replace("_", " "), limit_seconds=10.0),
+        Extractor(budget=budget) as extractor,
     ):
         try:
             assert "hahaha" not in extractor.extract(data, name)[1].text
@@ -247,8 +247,9 @@ def test_after_three_files_a_format_has_a_tenth_of_the_time() -> None:
         assert extractor.extract(b"<p>" + b"words " * 200_000, "b.html")[1].text.startswith("words words")
 
 
-def test_a_thousand_bad_files_cannot_multiply_the_limits(tmp_path: Path, figures: Figures) -> None:
-    for number in range(1000):
+def test_a_folder_of_bad_files_cannot_multiply_the_limits(tmp_path: Path, figures: Figures) -> None:
+    slow = 10
+    for number in range(20 * slow):
         kind = number % 20
         name, data = [
             ("rst", UNMATCHED),
@@ -261,14 +262,13 @@ def test_a_thousand_bad_files_cannot_multiply_the_limits(tmp_path: Path, figures
     (tmp_path / "z.txt").write_text("A good one.")
     budget = Budget(seconds=1.0, seconds_per_mib=0.0, most_seconds=1.0)
     errors: list[RequestError] = []
-    begun = time.monotonic()
-    # 50 of the files take too much processor time: without the short limit, one second each
-    with figures.measured("folder of 1,000 bad files", limit_seconds=25.0), Extractor(budget=budget) as extractor:
+    with figures.measured("folder of 200 bad files", limit_seconds=10.0), Extractor(budget=budget) as extractor:
         found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=extractor))
     assert [document.text for document in found] == ["A good one."]
-    assert len(errors) == 1000
-    assert sum("too much processor time" in str(error) for error in errors) == 50
-    assert time.monotonic() - begun < 300
+    assert len(errors) == 20 * slow
+    too_slow = [str(error) for error in errors if "too much processor time" in str(error)]
+    assert len(too_slow) == slow
+    assert sum("10% of the usual time" in error for error in too_slow) == slow - MAX_HITS
 
 
 def test_a_process_whose_memory_has_grown_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
