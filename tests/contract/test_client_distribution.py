@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
 import subprocess
 import sys
@@ -24,17 +25,17 @@ NEEDED = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "orjson", "sni
 LOADED_BY_HTTPX = {"click", "pygments", "rich"}
 
 
-def loaded(code: str) -> list[str]:
-    """The modules that a program loads, with their files."""
+@functools.cache
+def loaded() -> list[str]:
+    """The modules that the clients load, with their files."""
     show = "print(*(f'{n} {getattr(m, \"__file__\", None)}' for n, m in list(sys.modules.items())), sep='\\n')"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}; {show}"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    code = f"import sys, qa_cluster.client; {show}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
 def test_the_list_is_what_the_clients_load() -> None:
-    names = {line.split()[0] for line in loaded("import qa_cluster.client")}
+    names = {line.split()[0] for line in loaded()}
     own = {name for name in names if name.split(".")[0] == "qa_cluster"}
     assert own | {"qa_cluster.integrations"} == SETUP["MODULES"]
 
@@ -43,7 +44,7 @@ def test_the_clients_load_no_package_that_only_the_full_distribution_needs() -> 
     site = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     foreign = {
         name.split(".")[0].removesuffix("_finder")
-        for name, file in (line.split(maxsplit=1) for line in loaded("import qa_cluster.client"))
+        for name, file in (line.split(maxsplit=1) for line in loaded())
         if file.startswith(tuple(site)) and not name.startswith(("__editable__", "_"))
     }
     assert {"httpx", "orjson"} <= foreign <= NEEDED | LOADED_BY_HTTPX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -14,9 +14,8 @@ def shared(trees: Iterable[Tree]) -> dict[str, list[str]]:
     found = defaultdict(list)
     for tree in trees:
         for module, source in tree.sources.items():
-            for node in ast.parse(source).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found[node.name].append(module)
+            for name in re.findall(r"^class ([A-Za-z]\w*)", source, re.MULTILINE):
+                found[name].append(module)
     return {name: modules for name, modules in found.items() if len(modules) > 1}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -192,24 +191,14 @@ def test_in_the_checkout_the_service_serves(running: Installed) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("place", ["the checkout", "beside a qa_cluster that is none"])
-def test_in_any_folder_a_reader_is_evaluated_by_the_installed_code(
-    installed: Installed, tmp_path: Path, place: str
-) -> None:
+def test_in_any_folder_a_reader_is_evaluated_by_the_installed_code(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "qa_cluster").mkdir()
     (tmp_path / "qa_cluster" / "__init__.py").write_text("raise SystemExit('not this one')")
     qas = [{"question": "Who did it?", "answers": [{"text": "Ada", "answer_start": 0}]}]
-    folder = ROOT if place == "the checkout" else tmp_path
     file = tmp_path / "questions.json"
     file.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Ada did it.", "qas": qas}]}]}))
-    report = json.loads(installed.qa("eval", str(file), "--no-ranking", "--no-system", "--json", folder=folder))
+    report = json.loads(installed.qa("eval", str(file), "--no-ranking", "--no-system", "--json", folder=tmp_path))
     assert report["context_given"]["f1"] == 1.0
-
-
-@pytest.mark.timeout(300)
-def test_in_the_checkout_the_demo_answers(installed: Installed, tmp_path: Path) -> None:
-    output = installed.qa("--data-dir", str(tmp_path / "demo"), "demo", "--once", "--port", str(free_port()))
-    assert re.search(r"division by zero raise\? +ZeroDivisionError", output)
 
 
 def test_every_package_is_listed() -> None:

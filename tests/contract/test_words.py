@@ -49,8 +49,8 @@ PHRASES = (
 )
 
 
-def _pattern(phrase: str) -> str:
-    words = r"\s+".join(phrase.split())
+def _pattern(phrase: str, gap: str = r"\s+") -> str:
+    words = gap.join(phrase.split())
     # "so that one client can" is English.
     if phrase == "that one":
         words = rf"(?<!\bso ){words}"
@@ -60,6 +60,11 @@ def _pattern(phrase: str) -> str:
 
 # An option such as ``--beside`` is a name.
 _PHRASE = re.compile(rf"(?<!-)\b(?:{'|'.join(map(_pattern, sorted(PHRASES, key=len, reverse=True)))})\b", re.IGNORECASE)
+# What stands between two words of a phrase in a file: white space, comment signs, ``\\n``, and ends of string literals.
+_GAP = r"(?:[^\w]|\\n|\b[bfru]{1,2}(?=[\"']))+"
+# Finds the files that can have a phrase. Only these files are masked, because that takes most of the time. A pattern of
+# lower case on a text of lower case is ten times as fast as a pattern that ignores case.
+_SUSPECT = re.compile("|".join(_pattern(phrase, _GAP) for phrase in PHRASES))
 # Texts that must stay: path -> phrases, and why.
 EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {
     "qa_cluster/ranking/terms.py": (frozenset({"whom"}), "a stop word"),
@@ -73,6 +78,8 @@ LEFT_OUT = ("LICENSE", "tests/contract/test_words.py")
 
 def findings(name: str, text: str) -> Iterator[tuple[int, str]]:
     """Yield the listed phrases in the prose of a file, with their lines."""
+    if not _SUSPECT.search(text.replace("None", "").lower()):
+        return
     masked = prose(name, text, messages=not name.startswith(DATA))
     for found in _PHRASE.finditer(masked):
         yield masked.count("\n", 0, found.start()) + 1, " ".join(found[0].split())
