@@ -7,14 +7,11 @@ import signal
 import socket
 import time
 from asyncio.trsock import TransportSocket
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import redis
 
 from qa_cluster.routing.silent_server import is_stopped, is_unacknowledged, process_of
-from tests.client.scripted_cluster import plain_server
 from tests.harness.hosts import Hosts
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
@@ -24,12 +21,6 @@ listening = socket.create_server(("0.0.0.0", 7000))
 accepted = [listening.accept() for _ in range(2)]
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with plain_server() as made:
-        yield made
 
 
 def connected(host: str, port: int) -> TransportSocket:
