@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.remote_pipeline import RemotePipeline
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull, ReplyError
 from qa_cluster.huggingface.request import PipelineLimits, parse_request
-from qa_cluster.keys import PARTITIONS_KEY
+from qa_cluster.keys import PARTITIONS_KEY, partition_tags
 from qa_cluster.routing import shards
 from tests.client.engines import ask, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
@@ -60,38 +59,24 @@ def inside(text: str) -> Trigger:
     return refuse
 
 
-@pytest.mark.parametrize("refuses", [("rank", refusal), ("qa.read", refusal), ("qa.read", inside)])
+async def nonsense(node: Node, arguments: list[str]) -> list[bytes]:
+    return [b"{}"]
+
+
 @pytest.mark.parametrize(
-    ("reply", "error"),
+    ("replies", "error"),
     [
-        ("OVERLOADED queue is full: 1024 jobs", QueueFull),
-        ("DEADLINE job", DeadlineExceeded),
-        ("INFERENCE boom", InferenceFailed),
+        (refusal("DEADLINE job"), DeadlineExceeded),
+        (inside("OVERLOADED queue is full: 1024 jobs"), QueueFull),
+        (inside("INFERENCE boom"), InferenceFailed),
+        (nonsense, ClusterError),
     ],
 )
-async def test_an_error_of_a_shard_is_the_error_of_the_question(
-    cluster: ScriptedCluster,
-    engine: Engine,
-    refuses: tuple[str, Callable[[str], Trigger]],
-    reply: str,
-    error: type[Exception],
+async def test_an_error_or_an_invalid_reply_of_a_shard_is_an_error_of_the_question(
+    cluster: ScriptedCluster, engine: Engine, replies: Trigger, error: type[Exception]
 ) -> None:
-    trigger, how = refuses
-    cluster.triggers[trigger] = how(reply)
+    cluster.triggers["qa.read"] = replies
     with pytest.raises(error):
-        await ask(engine, QUESTION)
-
-
-@pytest.mark.parametrize("trigger", ["rank", "qa.read"])
-@pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
-async def test_an_invalid_reply_of_a_shard_is_an_error(
-    cluster: ScriptedCluster, engine: Engine, trigger: str, lie: list[bytes]
-) -> None:
-    async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
-        return lie
-
-    cluster.triggers[trigger] = wrong
-    with pytest.raises(ClusterError, match="shard"):
         await ask(engine, QUESTION)
 
 
@@ -187,6 +172,8 @@ async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster,
         async with noticed(engine):
             await cluster.set(PARTITIONS_KEY, partitions)
         await ask(engine, QUESTION)
-        assert engine.partitions == engine.documents.partitions == partitions
+        assert engine.partitions == engine.documents.partitions == engine.collections.partitions == partitions
         assert engine._answers.watches.partitions == partitions
+        ranking = await engine._ranker.rank("programs", 8)
+        assert ranking.epochs.keys() == ranking.parts.keys() == set(partition_tags(partitions))
     assert (await ask(engine, QUESTION)).answerable

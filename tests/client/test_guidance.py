@@ -6,7 +6,7 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.asking.editors.feedback import FeedbackLimits
-from qa_cluster.asking.editors.guidance import MAX_PINS
+from qa_cluster.asking.editors.guidance import MAX_PINS, check_synonyms
 from qa_cluster.asking.engine import Engine
 from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.types import Feedback, Pin, Synonyms
@@ -42,6 +42,8 @@ async def test_a_pin_comes_first_in_every_process_at_once(cluster: ScriptedClust
         await engine.guidance.delete_pin("WHO wrote programs")
         for each in (other, engine):
             assert not (await ask(each, QUESTION, top_k=2)).answers[0].pinned
+    with pytest.raises(InvalidInput, match="a group must have 2 to 16"):
+        await engine.guidance.set_synonyms(Synonyms(("car",)))
     with pytest.raises(NotFound, match="has no pin for"):
         await engine.guidance.delete_pin(QUESTION)
 
@@ -100,11 +102,9 @@ async def test_synonyms_find_sentences_and_invalidate_answers(cluster: ScriptedC
         (tuple(f"a{number}, b" for number in range(1001)), 0.5, "1001 groups, the limit is 1000"),
     ],
 )
-async def test_an_error_names_invalid_synonyms(
-    engine: Engine, groups: tuple[str, ...], weight: float, words: str
-) -> None:
+def test_an_error_names_invalid_synonyms(groups: tuple[str, ...], weight: float, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await engine.guidance.set_synonyms(Synonyms(groups, weight))
+        check_synonyms(Synonyms(groups, weight))
 
 
 async def test_the_number_of_feedback_records_is_limited_and_feedback_is_checked(cluster: ScriptedCluster) -> None:

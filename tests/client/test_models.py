@@ -92,11 +92,6 @@ async def test_an_encoder_is_listed_but_answers_no_question(cluster: ScriptedClu
     assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
 
 
-async def test_a_model_name_that_is_too_long_is_refused(engine: Engine) -> None:
-    with pytest.raises(InvalidInput, match="model must have 1 to 512 bytes, got 513"):
-        await ask(engine, QUESTION, model="x" * 513)
-
-
 async def test_a_name_without_revision_means_the_default_revision_or_the_latest(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:

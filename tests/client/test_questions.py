@@ -136,6 +136,7 @@ def test_a_long_question_is_refused_with_both_lengths() -> None:
         ({"coverage": "most"}, "coverage"),
         ({"doc_id": ("",)}, "doc_id"),
         ({"doc_id": ("x" * 513,)}, "doc_id"),
+        ({"model": "x" * 513}, "model must have 1 to 512 bytes, got 513"),
         ({"doc_id": ("x",) * 101}, "doc_id"),
     ],
 )

@@ -104,7 +104,8 @@ async def test_a_stage_with_its_own_waves_stops_when_it_is_sure(cluster: Scripte
 
 async def test_without_a_candidate_no_stage_reads(cascade: Engine, readers: list[tuple[str, list[str]]]) -> None:
     result = await ask(cascade, "Where do zebras graze?")
-    assert (result.answerable, result.model.id, result.usage.waves) == (False, "scripted", 0)
+    assert (result.answerable, result.answers, result.no_answer_score) == (False, (), 1.0)
+    assert (result.model.id, result.usage.waves, result.usage.candidates) == ("scripted", 0, 0)
     assert not readers
 
 
