@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from tests.index.oracle import Condition, Fields, Oracle, Sentence, admits, pack_condition, pack_fields
+from tests.index.oracle import Condition, Document, Fields, Oracle, Sentence, admits, pack_condition, pack_fields
 
 TERMS = [f"term{number}" for number in range(60)]
 Hit = tuple[str, int, float, tuple[float, ...]]
@@ -128,6 +128,38 @@ class Twins:
         """The documents that `listed` must return."""
         documents = sorted(self.oracle.live.values(), key=lambda document: document.head)
         return [document.id for document in documents if condition is None or admits(condition, document)]
+
+
+class Parts:
+    """A document in parts, on the server and in the oracle."""
+
+    def __init__(self, twins: Twins, name: str, fields: Fields | None = None) -> None:
+        """Opens the document."""
+        self.twins, self.name, self.sent = twins, name, 0
+        self.document: Document = twins.oracle.begin(name, fields or {})
+        self.document.in_parts = True
+        self.place = self.run("BEGIN", name, pack_fields(fields or {}))
+
+    def run(self, command: str, *words: Any) -> Any:
+        return self.twins.client.execute_command(f"QA.INDEX.{command}", self.twins.key, *words)
+
+    def add(self, sentences: Sequence[Sentence]) -> None:
+        """Appends the next part."""
+        self.twins.oracle.add(self.document, sentences)
+        reply = self.run("ADD", self.name, self.place, self.sent, packed(sentences))
+        self.sent += len(sentences)
+        assert reply == self.sent
+
+    def commit(self) -> list[int]:
+        """Commits the document."""
+        replaces = int(self.name in self.twins.oracle.live)
+        self.twins.oracle.commit(self.document)
+        reply = self.run("COMMIT", self.name, self.place, self.sent)
+        assert reply == [1 - replaces, replaces, self.sent]
+        return list(reply)
+
+    def abort(self) -> int:
+        return int(self.run("ABORT", self.name, self.place))
 
 
 def info(client: redis.Redis, key: str) -> dict[str, int]:

@@ -150,36 +150,6 @@ def test_damaged_dumps(small: Twins) -> None:
     small.check()
 
 
-@pytest.mark.hostile
-def test_damaged_parts(ai: redis.Redis, ai_server: Server) -> None:
-    twins = Twins(ai)
-    twins.fill(5, 8, 2)
-    rewrite_and_load_aof(ai)
-    payload = b"".join(load_commands(ai_server))
-    assert 100 < len(payload) < 3000
-    chance = random.Random(2)
-
-    def load(part: bytes) -> bool:
-        ai.execute_command("QA.INDEX.LOAD", "other", 0, part)
-        try:
-            ai.execute_command("QA.INDEX.LOAD", "other", len(part), b"")
-        except redis.ResponseError as error:
-            assert str(error) == "the payload of the index is damaged"
-            return False
-        use(ai, "other")
-        ai.delete("other")
-        return True
-
-    assert [length for length in range(1, len(payload) + 1) if load(payload[:length])] == [len(payload)]
-    assert not load(payload + b"e")
-    for _ in range(1000):
-        damaged = bytearray(payload)
-        for _ in range(chance.randint(1, 3)):
-            damaged[chance.randrange(len(damaged))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
-        load(bytes(damaged))
-    twins.check()
-
-
 @pytest.fixture
 def pair(server_binary: Path) -> Iterator[tuple[Any, Any]]:
     """Clients of a primary and of its replica."""

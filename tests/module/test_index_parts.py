@@ -4,59 +4,24 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from redis.exceptions import AskError, MovedError
 
-from qa_cluster.documents.sentence_limit import MAX_SENTENCES
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.index.oracle import Document, Fields, Sentence, pack_fields
-from tests.module.indexes import TERMS, Twins, info, packed, some_sentences
-from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
+from tests.index.oracle import Sentence, pack_fields
+from tests.module.indexes import TERMS, Parts, Twins, info, packed, some_sentences
+from tests.module.persistence import rewrite_and_load_aof
 from tests.module.test_index_commands import refusal
 from tests.module.test_index_data import pair  # noqa: F401
-from tests.module.test_index_moves import KEY, SLOT, has_left, nodes, replica, serves  # noqa: F401
-from tests.module.test_index_watch import ONE, Listener, watch, watched
+from tests.module.test_index_watch import ONE, Listener, watched
 
 NOT_OPEN = "the document is not open at this place"
-
-
-class Parts:
-    """A document in parts, on the server and in the oracle."""
-
-    def __init__(self, twins: Twins, name: str, fields: Fields | None = None) -> None:
-        """Opens the document."""
-        self.twins, self.name, self.sent = twins, name, 0
-        self.document: Document = twins.oracle.begin(name, fields or {})
-        self.document.in_parts = True
-        self.place = self.run("BEGIN", name, pack_fields(fields or {}))
-
-    def run(self, command: str, *words: Any) -> Any:
-        return self.twins.client.execute_command(f"QA.INDEX.{command}", self.twins.key, *words)
-
-    def add(self, sentences: Sequence[Sentence]) -> None:
-        """Appends the next part."""
-        self.twins.oracle.add(self.document, sentences)
-        reply = self.run("ADD", self.name, self.place, self.sent, packed(sentences))
-        self.sent += len(sentences)
-        assert reply == self.sent
-
-    def commit(self) -> list[int]:
-        """Commits the document."""
-        replaces = int(self.name in self.twins.oracle.live)
-        self.twins.oracle.commit(self.document)
-        reply = self.run("COMMIT", self.name, self.place, self.sent)
-        assert reply == [1 - replaces, replaces, self.sent]
-        return list(reply)
-
-    def abort(self) -> int:
-        return int(self.run("ABORT", self.name, self.place))
 
 
 @pytest.fixture
@@ -95,50 +60,6 @@ def test_a_document_in_parts_is_the_same_as_one_in_a_command(shared_ai: redis.Re
         parts.add(sentences[at : at + 7])
     parts.commit()
     assert whole.digest() == parted.digest()
-
-
-def test_long_documents_with_alternating_parts_keep_their_sentence_numbers(shared_ai: redis.Redis) -> None:
-    """The parts of two long documents alternate, with short documents in between. Each document has its own numbers.
-
-    The first and the last sentence of a part have a unique word, which identifies document and number.
-    """
-    key, portion, longs = "index:{t}", 5_000, ("first", "second")
-
-    def run(command: str, *words: Any) -> Any:
-        return shared_ai.execute_command(f"QA.INDEX.{command}", key, *words)
-
-    def sentence(document: str, number: int) -> Sentence:
-        at_end = number % portion in (0, portion - 1)
-        return Sentence({"all": 1, f"{document}-{number}": 1} if at_end else {"all": 1}, 2)
-
-    places = {document: run("BEGIN", document, b"") for document in longs}
-    expected: list[tuple[str, int]] = []
-    for first in range(0, MAX_SENTENCES, portion):
-        numbers = range(first, first + portion)
-        for document in longs:
-            part = packed([sentence(document, number) for number in numbers])
-            assert run("ADD", document, places[document], first, part) == first + portion
-            expected += [(document, first), (document, first + portion - 1)]
-        short = f"short {first}"
-        assert run("PUT", short, b"", packed([sentence(short, 0)])) == [1, 0, 1]
-        expected.append((short, 0))
-    for document in longs:
-        assert run("COMMIT", document, places[document], MAX_SENTENCES) == [1, 0, MAX_SENTENCES]
-
-    def check() -> None:
-        for document, number in expected:
-            _, _, frequencies, hits, *_ = run("RANK", 3, 0, "TERMS", 1, f"{document}-{number}", 0)
-            assert (frequencies, [hit[:2] for hit in hits]) == ([1], [[document.encode(), number]])
-
-    check()
-    shared_ai.execute_command("DEBUG", "RELOAD")
-    check()
-    # searches do not find the sentences of a replaced document, even if another document gets its number
-    assert run("PUT", "first", b"", packed([sentence("first", 0)])) == [0, 1, 1]
-    for number in (number for document, number in expected if document == "first" and number):
-        assert run("RANK", 3, 0, "TERMS", 1, f"first-{number}", 0)[2:4] == [[0], []]
-    expected = [place for place in expected if place[0] != "first"] + [("first", 0)]
-    check()
 
 
 def test_a_writer_whose_document_was_discarded_gets_an_error(twins: Twins) -> None:
@@ -300,15 +221,6 @@ def test_an_open_document_survives_operations_of_the_server(
     twins.check()
 
 
-def test_damaged_dumps_of_open_documents(twins: Twins) -> None:
-    for name in ("first", "second"):
-        Parts(twins, name, {"year": [1.0]}).add(ONE * 3)
-    refused = restore_corrupted(
-        twins.client, twins.key, 1000, lambda key: twins.client.execute_command("QA.INDEX.DEL", key, "first", "second")
-    )
-    assert refused > 300
-
-
 def test_replicas_have_open_documents_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  # noqa: F811
     """A replica that connects between two parts gets the earlier parts, and then the rest."""
     client, there = pair
@@ -342,75 +254,10 @@ def test_replicas_have_open_documents_too(pair: tuple[redis.Redis, redis.Redis])
     assert info(there, twins.key)["open_documents"] == info(client, twins.key)["open_documents"]
 
 
-def test_an_open_document_moves_with_its_slot(nodes: tuple[Server, Server, Any, Any]) -> None:  # noqa: F811
-    _, target, old, new = nodes
-    twins = Twins(old, KEY)
-    twins.fill(1, 20)
-    parts = Parts(twins, "parts")
-    parts.add(ONE)
-    names = [client.execute_command("CLUSTER MYID").decode() for client in (old, new)]
-    new.execute_command("CLUSTER SETSLOT", SLOT, "IMPORTING", names[0])
-    old.execute_command("CLUSTER SETSLOT", SLOT, "MIGRATING", names[1])
-    old.execute_command("MIGRATE", "127.0.0.1", target.port, KEY, 0, 10000)
-    with pytest.raises(AskError):
-        parts.run("ADD", parts.place, 1, packed(ONE))
-    for client in (new, old):
-        client.execute_command("CLUSTER SETSLOT", SLOT, "NODE", names[1])
-    with pytest.raises(MovedError):
-        parts.run("ADD", parts.place, 1, packed(ONE))
-    twins.client = new
-    twins.check()
-    parts.add(ONE)
-    parts.commit()
-    twins.check(["kakapo"])
-
-
-def test_an_open_document_moves_with_an_atomic_slot_migration(
-    nodes: tuple[Server, Server, Any, Any],  # noqa: F811
-    replica: redis.Redis,  # noqa: F811
-) -> None:
-    source, _, old, new = nodes
-    if source.info().get("server_name") != "valkey":
-        pytest.skip("CLUSTER MIGRATESLOTS is Valkey's")
-    twins, chance = Twins(old, KEY), random.Random(6)
-    twins.fill(1, 20)
-    parts = Parts(twins, "parts")
-    parts.add(some_sentences(chance, 200))
-    name = new.execute_command("CLUSTER MYID").decode()
-    old.execute_command("CLUSTER MIGRATESLOTS", "SLOTSRANGE", SLOT, SLOT, "NODE", name)
-    eventually(lambda: serves(new), ignore=redis.RedisError)
-    eventually(lambda: has_left(old))
-    twins.client = new
-    parts.add(some_sentences(chance, 200))
-    parts.commit()
-    twins.check()
-    eventually(lambda: twins.digest(replica) == twins.digest())
-
-
-def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:
-    """The part drops them at once. These questions cannot be watched again before the commit."""
+def test_the_terms_of_a_long_document_are_compared_later(twins: Twins, shared_ai_server: Server) -> None:
+    """A timer compares the terms. It drops only questions whose frequencies have changed too much."""
     twins.put(("one", {}, ONE))
-    with closing(Listener(shared_ai_server)) as listening:
-        parts = Parts(twins, "parts")
-        assert watch(twins, "q") and not listening.heard()
-        parts.add([Sentence({"fish": 1}, 1)])
-        assert watched(twins, "q") and not listening.heard()
-        parts.add(ONE)
-        assert listening.heard() == [f"watched:{twins.key}:q"]
-        assert not watch(twins, "q")
-        state = twins.client.execute_command("QA.INDEX.RANK", twins.key, 1, 0, "TERMS", 1, "none", 0)[4]
-        parts.commit()
-        words = ["TERMS", 0, "DOCUMENTS", 0]
-        late = [twins.key, "late", 1000, *state, 1e9, 100, 0, 1000, *words]
-        assert twins.client.execute_command("QA.INDEX.WATCH", *late) == 0, "it was ranked before the commit"
-        assert watch(twins, "q")
-
-
-@pytest.mark.parametrize("count", [2_000, 60_000])
-def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_server: Server, count: int) -> None:
-    """The commit or the timer compares the terms. It drops only questions whose frequencies have changed too much."""
-    twins.put(("one", {}, ONE))
-    words = [f"w{number:06}" for number in range(count)]
+    words = [f"w{number:06}" for number in range(60_000)]
     rows = [Sentence(dict.fromkeys(words[at : at + 20], 1), 20) for at in range(0, len(words), 20)]
     parts = Parts(twins, "long")
     for at in range(0, len(rows), 200):
