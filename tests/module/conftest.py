@@ -50,7 +50,7 @@ def ai(ai_server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture(scope="module")
 def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
     """Like `ai_server`, but one server for all tests of a file."""
-    with Server(shared_binary, worker=fake_worker("models")) as running:
+    with Server(shared_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running
 

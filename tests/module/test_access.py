@@ -147,14 +147,6 @@ def test_users_cannot_list_the_questions_of_others(guarded: Server, role: str) -
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("words", [["AI.CONFIG", "MODEL_CHUNK_SIZE", "1000000"], ["AI.CONFIG", "BACKENDSPATH", "/x"]])
-def test_settings_of_models_are_for_administrators(guarded: Server, words: list[str]) -> None:
-    with guarded.client(username="noadmin", password="pw") as client:
-        assert "NOPERM" in refusal(client, *words)
-        assert client.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") > 0
-
-
-@pytest.mark.hostile
 def test_only_the_worker_runs_internal_commands(guarded: Server) -> None:
     names = [name for name, row in TABLE.items() if row[1] == "the worker" and name != "QA.HELLO"]
     assert len(names) > 10

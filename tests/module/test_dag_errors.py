@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.module.dags import RUN, dag, prepare, run
+from tests.module.dags import dag, prepare, run
 
 MODEL = "AI.MODELEXECUTE m INPUTS 1 a OUTPUTS 1 b"
 # Errors, and commands (without their first word) that cause them.
@@ -100,14 +100,6 @@ def test_unsupported_commands_say_so(shared_ai: redis.Redis) -> None:
             redis.ResponseError, match=f"^{name} is left out: use {name.replace('RUN', 'EXECUTE')} with"
         ):
             shared_ai.execute_command(name, "|>", "AI.TENSORSET", "x", "INT8", 1)
-
-
-def test_not_in_a_transaction(shared_ai: redis.Redis) -> None:
-    prepare(shared_ai)
-    with shared_ai.pipeline(transaction=True) as pipeline:
-        pipeline.execute_command(*dag("LOAD", 1, "a", RUN))
-        with pytest.raises(redis.ResponseError, match="Cannot run RedisAI command within a transaction or a LUA"):
-            pipeline.execute()
 
 
 def test_key_positions(shared_ai: redis.Redis) -> None:

@@ -19,7 +19,7 @@ from tests.module.indexes import TERMS, Parts, Twins, info, packed, some_sentenc
 from tests.module.persistence import rewrite_and_load_aof
 from tests.module.test_index_commands import refusal
 from tests.module.test_index_data import pair  # noqa: F401
-from tests.module.test_index_watch import ONE, Listener, watched
+from tests.module.test_index_watch import ONE, Listener, watch, watched
 
 NOT_OPEN = "the document is not open at this place"
 
@@ -252,6 +252,19 @@ def test_replicas_have_open_documents_too(pair: tuple[redis.Redis, redis.Redis])
     assert twins.digest() == twins.digest(there)
     twins.check(client=there)
     assert info(there, twins.key)["open_documents"] == info(client, twins.key)["open_documents"]
+
+
+def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:
+    """The part drops them at once. These questions cannot be watched again before the commit."""
+    twins.put(("one", {}, ONE))
+    with closing(Listener(shared_ai_server)) as listening:
+        parts = Parts(twins, "parts")
+        assert watch(twins, "q")
+        parts.add(ONE)
+        assert listening.heard() == [f"watched:{twins.key}:q"]
+        assert not watch(twins, "q")
+        parts.commit()
+        assert watch(twins, "q")
 
 
 def test_the_terms_of_a_long_document_are_compared_later(twins: Twins, shared_ai_server: Server) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import redis
 
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 
 META = [b"backend", b"ONNX", b"device", b"CPU:1", b"tag", b"v1", b"batchsize", 4, b"minbatchsize", 2]
 META += [b"inputs", [b"x"], b"outputs", [b"y"], b"minbatchtimeout", 1000]
@@ -169,32 +167,3 @@ def test_scan_follows_renames_and_copies(ai: redis.Redis) -> None:
     assert ai.execute_command("AI._MODELSCAN") == [[b"o", b"v1"]]
     ai.flushall(asynchronous=True)
     assert ai.execute_command("AI._MODELSCAN") == []
-
-
-def test_rdb_and_aof_need_no_worker(ai: redis.Redis) -> None:
-    store(ai)
-    digest = ai.execute_command("DEBUG", "DIGEST-VALUE", "m")
-    ai.execute_command("DEBUG", "LOADAOF")
-    assert ai.execute_command("AI.MODELGET", "m") == [*META, b"blob", b"identity"]
-    rewrite_and_load_aof(ai)
-    assert ai.execute_command("DEBUG", "DIGEST-VALUE", "m") == digest
-    assert int(str(ai.memory_usage("m"))) > 200
-
-
-def test_damaged_payloads(ai: redis.Redis) -> None:
-    store(ai)
-    assert restore_corrupted(ai, "m", 1000) > 100
-    assert ai.ping()
-
-
-def test_replica_stores_without_a_worker(ai: redis.Redis, ai_server: Server, server_binary: Path) -> None:
-    store(ai, "before")
-    primary = {"replicaof": f"127.0.0.1 {ai_server.port}"}
-    with Server(server_binary, primary) as replica, replica.client(decode_responses=False) as client:
-        eventually(lambda: client.exists("before"), ignore=redis.RedisError)
-        store(ai, "after")
-        eventually(lambda: client.exists("after"))
-        for key in ("before", "after"):
-            assert client.execute_command("AI.MODELGET", key) == [*META, b"blob", b"identity"]
-        with pytest.raises(redis.ReadOnlyError):
-            client.execute_command("AI.MODELSTORE", "x", "ONNX", "CPU", "BLOB", "b")

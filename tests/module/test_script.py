@@ -12,7 +12,6 @@ from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Later, Server
 from tests.harness.workers import fake_worker
-from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 from tests.module.registrations import run
 
 META = [b"device", b"CPU:1", b"tag", b"v1", b"Entry Points", [b"echo", b"fail"]]
@@ -213,7 +212,7 @@ def test_bad_calls(shared_ai: redis.Redis, arguments: list[Any], text: str) -> N
     assert not shared_ai.exists("o")
 
 
-def test_timeouts_and_transactions(ai: redis.Redis, ai_server: Server) -> None:
+def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai)
     running = Later(ai_server, "AI.SCRIPTEXECUTE", "s", "held", *EXECUTE[3:])
     eventually(lambda: ai_server.field("in_flight") == 1)
@@ -227,51 +226,16 @@ def test_timeouts_and_transactions(ai: redis.Redis, ai_server: Server) -> None:
     with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid result of dag.run$"):
         ai.execute_command(*busy)
     assert not ai.exists("late")
-    for command in (EXECUTE, ["AI.SCRIPTSET", "s", "CPU", "SOURCE", "x"]):
-        with ai.pipeline(transaction=True) as pipeline:
-            pipeline.execute_command(*command)
-            with pytest.raises(redis.ResponseError, match="Cannot run RedisAI command within a transaction or a LUA"):
-                pipeline.execute()
 
 
-def test_rdb_and_aof_need_no_worker(ai: redis.Redis) -> None:
-    store(ai)
-    ai.execute_command("AI.SCRIPTSET", "old", "CPU", "SOURCE", "old source")
-    digests = [ai.execute_command("DEBUG", "DIGEST-VALUE", key) for key in ("s", "old")]
-    scan = sorted(ai.execute_command("AI._SCRIPTSCAN"))
-    for load in (
-        lambda: ai.execute_command("DEBUG", "LOADAOF"),
-        lambda: rewrite_and_load_aof(ai),
-        lambda: ai.execute_command("DEBUG", "RELOAD"),
-    ):
-        load()
-        assert [ai.execute_command("DEBUG", "DIGEST-VALUE", key) for key in ("s", "old")] == digests
-        assert sorted(ai.execute_command("AI._SCRIPTSCAN")) == scan
-    ai.copy("s", "copy")
-    assert ai.execute_command("DEBUG", "DIGEST-VALUE", "copy") == digests[0]
-    assert ai.execute_command("AI.SCRIPTGET", "old", "META")[-1] == []
-    assert int(str(ai.memory_usage("s"))) > 150
-
-
-def test_damaged_payloads(ai: redis.Redis) -> None:
-    store(ai)
-    assert restore_corrupted(ai, "s", 1000) > 100
-    assert ai.ping()
-
-
-def test_replica_stores_without_a_worker(ai: redis.Redis, ai_server: Server, server_binary: Path) -> None:
-    prepare(ai)
-    primary = {"replicaof": f"127.0.0.1 {ai_server.port}"}
+def test_a_replica_gets_the_outputs(shared_ai: redis.Redis, shared_ai_server: Server, server_binary: Path) -> None:
+    prepare(shared_ai)
+    primary = {"replicaof": f"127.0.0.1 {shared_ai_server.port}"}
     with Server(server_binary, primary) as replica, replica.client(decode_responses=False) as client:
         eventually(lambda: client.exists("s"), ignore=redis.RedisError)
-        ai.execute_command("AI.SCRIPTSET", "old", "CPU", "SOURCE", "x")
-        ai.execute_command(*EXECUTE)
+        shared_ai.execute_command(*EXECUTE)
         eventually(lambda: client.exists("o"))
-        assert client.execute_command("AI.SCRIPTGET", "s") == [*META, b"source", b"the source"]
-        assert client.execute_command("AI.SCRIPTGET", "old", "SOURCE") == b"x"
         assert client.execute_command("AI.TENSORGET", "o", "VALUES") == [1, -2]
-        ai.execute_command("AI.SCRIPTDEL", "s")
-        eventually(lambda: not client.exists("s"))
 
 
 def test_the_server_checks_slots(server_binary: Path) -> None:
