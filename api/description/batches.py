@@ -21,41 +21,32 @@ _TIMES = (
 )
 
 
-def batch_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that creates a batch."""
-    return (
-        Field("input_file_id", "string", "id of the file", required=True, minimum=1, maximum=_ID_CHARS),
-        Field("endpoint", "string", "the route of all requests", required=True, choices=ENDPOINTS),
-        Field(
-            "completion_window",
-            "string",
-            f"time after which the batch expires: 1h to {MAX_HOURS}h, such as 24h",
-            required=True,
-            minimum=2,
-            maximum=4,
-        ),
-        Field("metadata", "object", "up to 16 names with text values, returned with the batch"),
-    )
-
-
-def batch_list_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for the list of batches."""
-    return (
-        Field("after", "string", "id of the last batch of the previous page", minimum=1, maximum=_ID_CHARS),
-        Field("limit", "integer", "maximum number of batches", default=20, minimum=1, maximum=MAX_BATCH_PAGE),
-    )
-
-
-def file_list_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for the list of files."""
-    return (
-        Field("after", "string", "id of the last file of the previous page", minimum=1, maximum=_ID_CHARS),
-        Field("limit", "integer", "maximum number of files", minimum=1, maximum=10 * MAX_FILES),
-        Field("order", "string", "order by creation time", default="desc", choices=("asc", "desc")),
-        Field("purpose", "string", "only files with this purpose", choices=(BATCH, BATCH_OUTPUT)),
-    )
-
-
+# The fields of the body that creates a batch.
+BATCH_FIELDS = (
+    Field("input_file_id", "string", "id of the file", required=True, minimum=1, maximum=_ID_CHARS),
+    Field("endpoint", "string", "the route of all requests", required=True, choices=ENDPOINTS),
+    Field(
+        "completion_window",
+        "string",
+        f"time after which the batch expires: 1h to {MAX_HOURS}h, such as 24h",
+        required=True,
+        minimum=2,
+        maximum=4,
+    ),
+    Field("metadata", "object", "up to 16 names with text values, returned with the batch"),
+)
+# The query parameters for the list of batches.
+BATCH_LIST_PARAMETERS = (
+    Field("after", "string", "id of the last batch of the previous page", minimum=1, maximum=_ID_CHARS),
+    Field("limit", "integer", "maximum number of batches", default=20, minimum=1, maximum=MAX_BATCH_PAGE),
+)
+# The query parameters for the list of files.
+FILE_LIST_PARAMETERS = (
+    Field("after", "string", "id of the last file of the previous page", minimum=1, maximum=_ID_CHARS),
+    Field("limit", "integer", "maximum number of files", minimum=1, maximum=10 * MAX_FILES),
+    Field("order", "string", "order by creation time", default="desc", choices=("asc", "desc")),
+    Field("purpose", "string", "only files with this purpose", choices=(BATCH, BATCH_OUTPUT)),
+)
 _FILE = object_of(
     {
         "id": STRING,

@@ -13,32 +13,9 @@ from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
 from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
-from . import batches, inference, models
+from . import batches, inference, models, schemas
 from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
-from .schemas import (
-    Field,
-    ask_fields,
-    collection_fields,
-    collection_removal_parameters,
-    count_parameters,
-    document_fields,
-    document_parameters,
-    feedback_fields,
-    field_values_parameters,
-    guidance_parameters,
-    list_parameters,
-    metadata_fields,
-    metadata_parameters,
-    pin_fields,
-    pin_removal_parameters,
-    pipeline_parameters,
-    removal_parameters,
-    search_fields,
-    synonyms_fields,
-    update_parameters,
-    upload_parameters,
-    write_parameters,
-)
+from .schemas import Field
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
@@ -142,6 +119,12 @@ _PROBLEM_SCHEMA = object_of(
 )
 
 
+# The problems of a request with a query string, of a request that names only an object, and of a request with a body.
+_QUERY = ("400", "404", "413", "422", "503", "504")
+_OBJECT = ("404", "413", "422", "503", "504")
+_BODY = (*_QUERY, "415")
+
+
 def _parameters(fields: Sequence[Field]) -> list[dict[str, Any]]:
     return [{"name": field.name, "in": "query", "required": field.required, **_typed(field)} for field in fields]
 
@@ -160,18 +143,39 @@ def _body(fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def _operation(
-    summary: str, ok: Mapping[str, tuple[str, str | None]], problems: Sequence[str], **more: Any
+    summary: str,
+    ok: tuple[str, str | None],
+    problems: Sequence[str] = (),
+    *,
+    status: str = "200",
+    also: Mapping[str, tuple[str, str]] | None = None,
+    query: Sequence[Field] = (),
+    headers: Sequence[dict[str, Any]] = (),
+    body: Sequence[Field] | dict[str, Any] = (),
 ) -> dict[str, Any]:
-    """Return an operation. `ok` maps a status to its description and the name of its schema."""
+    """Return an operation.
+
+    Args:
+        ok: the description of the successful response, and the name of its schema.
+        problems: the statuses of errors; empty: the route is open.
+        also: other successful statuses, each with its description and its schema.
+        body: the fields of the body, or its description.
+    """
     responses: dict[str, Any] = {}
-    for status, (text, schema) in ok.items():
-        responses[status] = {"description": text}
-        if schema is not None:
-            responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    others = {*problems, *_ANY_REQUEST, *(("401", "429") if problems else ())}
-    for status in sorted(others - set(ok)):
-        responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
-    return {"summary": summary, "responses": responses, **({} if problems else {"security": []}), **more}
+    for found, (text, name) in {status: ok, **(also or {})}.items():
+        responses[found] = {"description": text}
+        if name is not None:
+            responses[found]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    for error in sorted({*problems, *_ANY_REQUEST, *(("401", "429") if problems else ())} - responses.keys()):
+        responses[error] = {"description": _STATUS_TEXT[error], **({} if error == "304" else {"content": _PROBLEM})}
+    operation: dict[str, Any] = {"summary": summary, "responses": responses}
+    if not problems:
+        operation["security"] = []
+    if query or headers:
+        operation["parameters"] = [*_parameters(query), *headers]
+    if body:
+        operation["requestBody"] = body if isinstance(body, dict) else _body(body)
+    return operation
 
 
 _SCHEMAS = {
@@ -235,20 +239,15 @@ _RESULT_ID = {
     "description": "the id in the response with status 202",
 }
 _STATE = {
-    "/livez": {
-        "get": _operation("Check whether the process is running", {"200": ("the process is running", "Alive")}, [])
-    },
+    "/livez": {"get": _operation("Check whether the process is running", ("the process is running", "Alive"))},
     "/readyz": {
         "get": _operation(
             "Check whether every shard can answer",
-            {
-                "200": ("every shard can answer", "Readiness"),
-                "503": ("some shards cannot answer; missing lists the reasons", "Readiness"),
-            },
-            [],
+            ("every shard can answer", "Readiness"),
+            also={"503": ("some shards cannot answer; missing lists the reasons", "Readiness")},
         )
     },
-    "/metrics": {"get": _operation("Get the metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
+    "/metrics": {"get": _operation("Get the metrics for Prometheus", ("the metrics", None), ("503",))},
 }
 _STATE["/readyz"]["get"]["responses"]["503"]["content"] |= _PROBLEM
 _STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": STRING}}
@@ -289,171 +288,162 @@ def describe(
 
 def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     """Return the paths for questions and searches."""
-    ask = ask_fields(limits, coverage)
-    search = search_fields(limits, "q", coverage)
-    posted = search_fields(limits, coverage=coverage)
-    asked = {
-        "200": ("the answers; answerable is false if the documents contain no answer", "Result"),
-        "202": ("the question is stored and will be answered (Prefer: respond-async); see Location", "Submission"),
-    }
-    polled = {
-        "200": asked["200"],
-        "202": ("the question has no result yet; see Retry-After", "Submission"),
-    }
-    found = {"200": ("the matching sentences, best first; the list may be empty", "Search")}
-    problems = ["400", "404", "413", "422", "503", "504"]
+    ask = schemas.ask_fields(limits, coverage)
+    search, posted = (schemas.search_fields(limits, name, coverage) for name in ("q", "query"))
+    said = "the answers; answerable is false if the documents contain no answer"
+    stored = ("the question is stored and will be answered (Prefer: respond-async); see Location", "Submission")
+    found = "the matching sentences, best first; the list may be empty"
     return {
         "/qa": {
-            "get": _operation("Ask a question", asked, ["304", *problems], parameters=[*_parameters(ask), _PREFER]),
+            "get": _operation(
+                "Ask a question", (said, "Result"), ("304", *_QUERY), also={"202": stored}, query=ask, headers=[_PREFER]
+            ),
             "post": _operation(
-                "Ask a question", asked, [*problems, "415"], parameters=[_PREFER], requestBody=_body(ask)
+                "Ask a question", (said, "Result"), _BODY, also={"202": stored}, headers=[_PREFER], body=ask
             ),
         },
         "/qa/results/{id}": {
             "parameters": [_RESULT_ID],
             "get": _operation(
                 "Get the result of a submitted question; the error of the question is a result, too",
-                polled,
-                ["404", "413", "422", "500", "502", "503", "504"],
+                (said, "Result"),
+                (*_OBJECT, "500", "502"),
+                also={"202": ("the question has no result yet; see Retry-After", "Submission")},
             ),
             "delete": _operation(
                 "Delete the result of a submitted question, or cancel the question",
-                {"204": ("deleted", None)},
-                ["404", "503", "504"],
+                ("deleted", None),
+                ("404", "503", "504"),
+                status="204",
             ),
         },
         "/search": {
-            "get": _operation("Find sentences", found, problems, parameters=_parameters(search)),
-            "post": _operation("Find sentences", found, [*problems, "415"], requestBody=_body(posted)),
+            "get": _operation("Find sentences", (found, "Search"), _QUERY, query=search),
+            "post": _operation("Find sentences", (found, "Search"), _BODY, body=posted),
         },
     }
 
 
 def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -> dict[str, Any]:
     """Return the paths for the list of documents and for one document."""
-    document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
     if_match = {
         "name": "If-Match",
         "in": "header",
-        "schema": version,
+        "schema": {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'},
         "description": "the version that the document must have now",
     }
     return {
         "/documents": {
             "get": _operation(
                 "List the documents",
-                {"200": ("a page of documents; a page before the last one may be short or empty", "Documents")},
-                ["400", "404", "413", "422", "503", "504"],
-                parameters=_parameters(list_parameters()),
+                ("a page of documents; a page before the last one may be short or empty", "Documents"),
+                _QUERY,
+                query=schemas.LIST_PARAMETERS,
             ),
             "patch": _operation(
                 "Change the metadata of all documents that match a prefix or filter, without their texts",
-                {"200": ("the numbers of documents", "Update")},
-                ["400", "404", "413", "415", "422", "503", "504"],
-                parameters=_parameters(update_parameters(limits)),
-                requestBody=_body(metadata_fields()),
+                ("the numbers of documents", "Update"),
+                _BODY,
+                query=schemas.update_parameters(limits),
+                body=schemas.METADATA_FIELDS,
             ),
             "delete": _operation(
                 "Delete all documents that match a prefix or filter",
-                {"200": ("the number of deleted documents", "Removal")},
-                ["400", "404", "413", "422", "503", "504"],
-                parameters=_parameters(removal_parameters(limits)),
+                ("the number of deleted documents", "Removal"),
+                _QUERY,
+                query=schemas.removal_parameters(limits),
             ),
         },
         "/documents/count": {
             "get": _operation(
-                "Count the documents",
-                {"200": ("the counts", "DocumentCounts")},
-                ["400", "404", "413", "422", "503", "504"],
-                parameters=_parameters(count_parameters()),
+                "Count the documents", ("the counts", "DocumentCounts"), _QUERY, query=schemas.COUNT_PARAMETERS
             )
         },
         "/documents/upload": {
             "post": _operation(
                 "Store the text of files",
-                {"200": ("the result for each file; at least one file was stored", "Upload")},
-                ["400", "404", "413", "415", "422", "503", "504"],
-                parameters=_parameters(upload_parameters(limits, upload_timeout_ms)),
-                requestBody=_FILES,
+                ("the result for each file; at least one file was stored", "Upload"),
+                _BODY,
+                query=schemas.upload_parameters(limits, upload_timeout_ms),
+                body=_FILES,
             )
         },
         "/documents/{id}": {
-            "parameters": [document_id],
+            "parameters": [
+                {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            ],
             "put": _operation(
                 "Write a document",
-                {"200": ("the document existed and is stored", "Write"), "201": ("the document is new", "Write")},
-                ["400", "404", "412", "413", "415", "422", "503", "504"],
-                parameters=[*_parameters(write_parameters(limits)), if_match],
-                requestBody=_body(document_fields(max_body_bytes)),
+                ("the document existed and is stored", "Write"),
+                ("412", *_BODY),
+                also={"201": ("the document is new", "Write")},
+                query=schemas.write_parameters(limits),
+                headers=[if_match],
+                body=schemas.document_fields(max_body_bytes),
             ),
             "get": _operation(
-                "Read a document",
-                {"200": ("the document", "Document")},
-                ["304", "404", "413", "422", "503", "504"],
-                parameters=_parameters(document_parameters()),
+                "Read a document", ("the document", "Document"), ("304", *_OBJECT), query=schemas.DOCUMENT_PARAMETERS
             ),
             "patch": _operation(
                 "Change the metadata of a document, without its text",
-                {"200": ("the new version", "Write")},
-                ["400", "404", "412", "413", "415", "422", "503", "504"],
-                parameters=[*_parameters(metadata_parameters(limits)), if_match],
-                requestBody=_body(metadata_fields()),
+                ("the new version", "Write"),
+                ("412", *_BODY),
+                query=schemas.metadata_parameters(limits),
+                headers=[if_match],
+                body=schemas.METADATA_FIELDS,
             ),
             "delete": _operation(
                 "Delete a document",
-                {"204": ("deleted", None)},
-                ["404", "412", "413", "422", "503", "504"],
-                parameters=[*_parameters(document_parameters()), if_match],
+                ("deleted", None),
+                ("412", *_OBJECT),
+                status="204",
+                query=schemas.DOCUMENT_PARAMETERS,
+                headers=[if_match],
             ),
         },
     }
 
 
 def _collections(limits: AskLimits) -> dict[str, Any]:
+    problems = ("422", "503", "504")
     return {
         "/collections": {
             "get": _operation(
-                "List the collections",
-                {"200": ("all collections, the default collection first", "Collections")},
-                ["422", "503", "504"],
+                "List the collections", ("all collections, the default collection first", "Collections"), problems
             ),
             "post": _operation(
                 "Create a collection",
-                {"200": ("the collection already existed", "Created"), "201": ("the collection is new", "Created")},
-                ["400", "409", "413", "415", "422", "503", "504"],
-                requestBody=_body(collection_fields()),
+                ("the collection already existed", "Created"),
+                ("400", "409", "413", "415", *problems),
+                also={"201": ("the collection is new", "Created")},
+                body=schemas.COLLECTION_FIELDS,
             ),
         },
         "/collections/{name}": {
             "parameters": [_COLLECTION_NAME],
             "get": _operation(
-                "Count the documents and sentences of a collection",
-                {"200": ("the counts", "Collection")},
-                ["404", "422", "503", "504"],
+                "Count the documents and sentences of a collection", ("the counts", "Collection"), ("404", *problems)
             ),
             "delete": _operation(
                 "Delete a collection with all its documents",
-                {"200": ("the number of deleted documents; if not complete, repeat the request", "Removal")},
-                ["404", "422", "503", "504"],
-                parameters=_parameters(collection_removal_parameters(limits)),
+                ("the number of deleted documents; if not complete, repeat the request", "Removal"),
+                ("404", *problems),
+                query=schemas.timeout_parameters(limits),
             ),
         },
         "/collections/{name}/fields": {
             "parameters": [_COLLECTION_NAME],
             "get": _operation(
-                "List the metadata fields of a collection",
-                {"200": ("the fields, the most frequent first", "Fields")},
-                ["404", "413", "422", "503", "504"],
+                "List the metadata fields of a collection", ("the fields, the most frequent first", "Fields"), _OBJECT
             ),
         },
         "/collections/{name}/fields/{field}": {
             "parameters": [_COLLECTION_NAME, _FIELD_NAME],
             "get": _operation(
                 "Count the values of a metadata field",
-                {"200": ("the values, the most frequent first", "FieldValues")},
-                ["400", "404", "413", "422", "503", "504"],
-                parameters=_parameters(field_values_parameters()),
+                ("the values, the most frequent first", "FieldValues"),
+                _QUERY,
+                query=schemas.FIELD_VALUES_PARAMETERS,
             ),
         },
     }
@@ -461,53 +451,45 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
 
 def _guidance() -> dict[str, Any]:
     """Return the paths for pins, synonyms, feedback and unanswered questions."""
-    problems, writing = ["400", "404", "413", "422", "503", "504"], ["400", "404", "413", "415", "422", "503", "504"]
-    of = _parameters(guidance_parameters())
+    of = schemas.GUIDANCE_PARAMETERS
+    synonyms = ("the synonyms", "Synonyms")
     return {
         "/pins": {
-            "get": _operation(
-                "List the pins", {"200": ("the pins, ordered by question", "Pins")}, problems, parameters=of
-            ),
+            "get": _operation("List the pins", ("the pins, ordered by question", "Pins"), _QUERY, query=of),
             "put": _operation(
                 "Pin an answer to a question",
-                {"200": ("the pin replaces an earlier one", "Pin"), "201": ("the pin is new", "Pin")},
-                writing,
-                requestBody=_body(pin_fields()),
+                ("the pin replaces an earlier one", "Pin"),
+                _BODY,
+                also={"201": ("the pin is new", "Pin")},
+                body=schemas.PIN_FIELDS,
             ),
             "delete": _operation(
-                "Delete a pin", {"204": ("deleted", None)}, problems, parameters=_parameters(pin_removal_parameters())
+                "Delete a pin", ("deleted", None), _QUERY, status="204", query=schemas.PIN_REMOVAL_PARAMETERS
             ),
         },
         "/synonyms": {
-            "get": _operation("Get the synonyms", {"200": ("the synonyms", "Synonyms")}, problems, parameters=of),
-            "put": _operation(
-                "Replace the synonyms",
-                {"200": ("the synonyms", "Synonyms")},
-                writing,
-                requestBody=_body(synonyms_fields()),
-            ),
-            "delete": _operation("Delete the synonyms", {"204": ("deleted", None)}, problems, parameters=of),
+            "get": _operation("Get the synonyms", synonyms, _QUERY, query=of),
+            "put": _operation("Replace the synonyms", synonyms, _BODY, body=schemas.SYNONYMS_FIELDS),
+            "delete": _operation("Delete the synonyms", ("deleted", None), _QUERY, status="204", query=of),
         },
         "/feedback": {
             "get": _operation(
-                "List the feedback",
-                {"200": ("the feedback, the oldest first", "FeedbackList")},
-                problems,
-                parameters=of,
+                "List the feedback", ("the feedback, the oldest first", "FeedbackList"), _QUERY, query=of
             ),
             "post": _operation(
                 "Say whether an answer is right",
-                {"201": ("the id of the entry", "FeedbackId")},
-                writing,
-                requestBody=_body(feedback_fields()),
+                ("the id of the entry", "FeedbackId"),
+                _BODY,
+                status="201",
+                body=schemas.FEEDBACK_FIELDS,
             ),
         },
         "/unanswered": {
             "get": _operation(
                 "List the questions without a sure answer",
-                {"200": ("the questions, the most frequent first", "Unanswered")},
-                problems,
-                parameters=of,
+                ("the questions, the most frequent first", "Unanswered"),
+                _QUERY,
+                query=of,
             )
         },
     }
@@ -517,18 +499,16 @@ def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
     """Return the paths for the models, and for reading contexts with a model."""
     return {
         "/models": {
-            "get": _operation(
-                "List the models", {"200": ("the models, the default model first", "Models")}, ["503", "504"]
-            )
+            "get": _operation("List the models", ("the models, the default model first", "Models"), ("503", "504"))
         },
         "/models/{id}": {
             "parameters": [models.model_id()],
             "post": _operation(
                 "Find answers in the given contexts (Hugging Face's question-answering task)",
-                {"200": ("the answers", "PipelineResult")},
-                ["400", "404", "413", "415", "422", "503", "504"],
-                parameters=_parameters(pipeline_parameters(limits)),
-                requestBody=models.request_body(pipeline),
+                ("the answers", "PipelineResult"),
+                _BODY,
+                query=schemas.timeout_parameters(limits),
+                body=models.request_body(pipeline),
             ),
         },
     }
@@ -538,21 +518,20 @@ def _batches() -> dict[str, Any]:
     """Return the paths for files and batches, with OpenAI's interface."""
 
     def operation(summary: str, schema: str | None, *more: str, **parts: Any) -> dict[str, Any]:
-        problems = ["400", "401", "429", "503", "504", *more]
-        return batches.with_openai_errors(_operation(summary, {"200": ("success", schema)}, problems, **parts))
+        problems = ("400", "503", "504", *more)
+        return batches.with_openai_errors(_operation(summary, ("success", schema), problems, **parts))
 
     def path_id(pattern: str) -> list[dict[str, Any]]:
         return [{"name": "id", "in": "path", "required": True, "schema": {**STRING, "pattern": pattern}}]
 
-    file_id, batch_id = path_id("^file-[0-9a-f]{24}$"), path_id("^batch_[0-9a-f]{24}$")
+    file_id, batch_id = (path_id("^file-[0-9a-f]{24}$"), path_id("^batch_[0-9a-f]{24}$"))
     content = operation("Read the contents of a file", None, "404")
     content["responses"]["200"]["content"] = {"application/jsonl": {"schema": STRING}}
+    listed = "List the batches, the newest first"
     return {
         "/v1/files": {
-            "post": operation("Upload a file of requests", "BatchFile", "413", "415", requestBody=batches.UPLOAD),
-            "get": operation(
-                "List the files", "BatchFiles", "413", parameters=_parameters(batches.file_list_parameters())
-            ),
+            "post": operation("Upload a file of requests", "BatchFile", "413", "415", body=batches.UPLOAD),
+            "get": operation("List the files", "BatchFiles", "413", query=batches.FILE_LIST_PARAMETERS),
         },
         "/v1/files/{id}": {
             "parameters": file_id,
@@ -561,22 +540,11 @@ def _batches() -> dict[str, Any]:
         },
         "/v1/files/{id}/content": {"parameters": file_id, "get": content},
         "/v1/batches": {
-            "post": operation(
-                "Create a batch", "Batch", "404", "413", "415", requestBody=_body(batches.batch_fields())
-            ),
-            "get": operation(
-                "List the batches, the newest first",
-                "Batches",
-                "404",
-                "413",
-                parameters=_parameters(batches.batch_list_parameters()),
-            ),
+            "post": operation("Create a batch", "Batch", "404", "413", "415", body=batches.BATCH_FIELDS),
+            "get": operation(listed, "Batches", "404", "413", query=batches.BATCH_LIST_PARAMETERS),
         },
         "/v1/batches/{id}": {"parameters": batch_id, "get": operation("Show a batch", "Batch", "404")},
-        "/v1/batches/{id}/cancel": {
-            "parameters": batch_id,
-            "post": operation("Cancel a batch", "Batch", "404", "409"),
-        },
+        "/v1/batches/{id}/cancel": {"parameters": batch_id, "post": operation("Cancel a batch", "Batch", "404", "409")},
     }
 
 

@@ -316,65 +316,24 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
     )
 
 
-def metadata_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that changes metadata."""
-    return (
-        Field("metadata", "object", "metadata fields to set, each with its new value; other fields stay unchanged"),
-        Field("remove", "string", "names of metadata fields to remove", maximum=MAX_METADATA_BYTES, repeated=True),
-    )
-
-
 def metadata_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """Return the query parameters for changing the metadata of a document."""
-    return (*document_parameters(), _timeout(limits))
+    return (*DOCUMENT_PARAMETERS, _timeout(limits))
 
 
 def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """Return the query parameters for changing the metadata of many documents. A prefix or filter is required."""
     return (
         Field("cursor", "string", "next_cursor of an incomplete update; default: the first document"),
-        *choice_parameters(),
+        *CHOICE_PARAMETERS,
         _timeout(limits),
     )
-
-
-def field_values_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for the values of a field."""
-    return (
-        _count("limit", "maximum number of values", DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES),
-        *_filters("count"),
-    )
-
-
-def collection_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that creates a collection."""
-    return (
-        Field(
-            "name",
-            "string",
-            "name of the collection: a-z, 0-9, _ and -, starting with a letter or digit",
-            required=True,
-            minimum=1,
-            maximum=MAX_COLLECTION_CHARS,
-            pattern=COLLECTION_PATTERN,
-        ),
-    )
-
-
-def document_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for reading and deleting a document."""
-    return (_collection("of the document"),)
-
-
-def collection_removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """Return the query parameters for deleting a collection."""
-    return (_timeout(limits),)
 
 
 def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """Return the query parameters for writing a document."""
     return (
-        *document_parameters(),
+        *DOCUMENT_PARAMETERS,
         Field("wait", "boolean", "whether to wait until this version is indexed", default=True),
         _timeout(limits),
     )
@@ -416,121 +375,124 @@ def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
     )
 
 
-def list_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for listing documents."""
-    return (
-        Field("cursor", "string", "next_cursor of the previous page; default: the first page"),
-        _count("limit", "maximum number of documents on the page", DEFAULT_PAGE, MAX_PAGE),
-        *choice_parameters(),
-    )
-
-
-def choice_parameters() -> tuple[Field, ...]:
-    """Return the query parameters that select documents."""
-    return (
-        _collection("of the documents"),
-        Field(
-            "prefix", "string", "only documents whose ids start with this prefix", maximum=MAX_ID_BYTES, in_bytes=True
-        ),
-        *_filters("those"),
-        Field(
-            "failed",
-            "boolean",
-            "documents that could not be indexed, instead of indexed documents; not with filter or filters",
-            default=False,
-        ),
-    )
-
-
-def count_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for counting documents."""
-    return (
-        Field(
-            "waiting",
-            "boolean",
-            "also count pending documents, which are not indexed yet; reads the record of every document; not with"
-            " prefix, filter or filters",
-            default=False,
-        ),
-        *choice_parameters(),
-    )
-
-
 def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """Return the query parameters for deleting many documents. A prefix or filter is required."""
-    return (*choice_parameters(), _timeout(limits))
+    return (*CHOICE_PARAMETERS, _timeout(limits))
 
 
-def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """Return the query parameters for finding answers in given contexts."""
+def timeout_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """Return the query parameters of a request that has only a time limit."""
     return (_timeout(limits),)
-
-
-def guidance_parameters() -> tuple[Field, ...]:
-    """Return the query parameters of pins, synonyms, feedback and unanswered questions."""
-    return (_collection("of the entries"),)
-
-
-def pin_removal_parameters() -> tuple[Field, ...]:
-    """Return the query parameters for deleting a pin."""
-    return (_text("question", "question of the pin", MAX_PIN_QUESTION_CHARS, required=True), *guidance_parameters())
-
-
-def pin_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that sets a pin."""
-    return (
-        _text("question", "question; case and a final ?, ! or . do not matter", MAX_PIN_QUESTION_CHARS, required=True),
-        _text("answer", "the editor's answer", MAX_PIN_ANSWER_CHARS, required=True),
-        _text("document_id", "document that the answer refers to", MAX_PIN_ID_BYTES),
-        _text("title", "title of that document", MAX_PIN_ID_BYTES),
-        _text("url", "web address of the document's page", MAX_PIN_URL_CHARS),
-        _collection("of the pin"),
-    )
-
-
-def synonyms_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that sets the synonyms of a collection."""
-    return (
-        Field(
-            "groups",
-            "string",
-            "words or phrases with the same meaning, separated by commas: vm, virtual machine",
-            required=True,
-            minimum=3,
-            maximum=MAX_GROUP_CHARS,
-            repeated=True,
-            most=MAX_GROUPS,
-        ),
-        Field(
-            "weight",
-            "number",
-            "weight of a synonym, relative to the weight that it has as a word of the question",
-            default=Synonyms().weight,
-            minimum=0,
-            maximum=1,
-        ),
-        _collection("of the synonyms"),
-    )
-
-
-def feedback_fields() -> tuple[Field, ...]:
-    """Return the fields of the body that stores feedback."""
-    return (
-        _text("question", "the question", MAX_QUESTION_CHARS, required=True),
-        Field("verdict", "string", "what the person says about the answer", required=True, choices=VERDICTS),
-        _text("document_id", "document of the answer", MAX_FEEDBACK_ID_BYTES),
-        _text("answer", "the answer; a part of context", MAX_ANSWER_CHARS),
-        _text("context", "sentence of the answer", MAX_CONTEXT_CHARS),
-        _text("better_document_id", "document of the better answer", MAX_FEEDBACK_ID_BYTES),
-        _text("better_answer", "the better answer; required if verdict is better", MAX_ANSWER_CHARS),
-        _text("better_context", "sentence of the better answer", MAX_CONTEXT_CHARS),
-        _text("comment", "comment of the person", MAX_COMMENT_CHARS),
-        _collection("that was asked"),
-    )
 
 
 def _text(name: str, help: str, most: int, *, required: bool = False) -> Field:
     return Field(name, "string", help, required=required, minimum=int(required), maximum=most)
+
+
+# The query parameters for reading and deleting a document.
+DOCUMENT_PARAMETERS = (_collection("of the document"),)
+# The query parameters that select documents.
+CHOICE_PARAMETERS = (
+    _collection("of the documents"),
+    Field("prefix", "string", "only documents whose ids start with this prefix", maximum=MAX_ID_BYTES, in_bytes=True),
+    *_filters("those"),
+    Field(
+        "failed",
+        "boolean",
+        "documents that could not be indexed, instead of indexed documents; not with filter or filters",
+        default=False,
+    ),
+)
+# The query parameters for listing documents.
+LIST_PARAMETERS = (
+    Field("cursor", "string", "next_cursor of the previous page; default: the first page"),
+    _count("limit", "maximum number of documents on the page", DEFAULT_PAGE, MAX_PAGE),
+    *CHOICE_PARAMETERS,
+)
+# The query parameters for counting documents.
+COUNT_PARAMETERS = (
+    Field(
+        "waiting",
+        "boolean",
+        "also count pending documents, which are not indexed yet; reads the record of every document; not with"
+        " prefix, filter or filters",
+        default=False,
+    ),
+    *CHOICE_PARAMETERS,
+)
+# The query parameters for the values of a field.
+FIELD_VALUES_PARAMETERS = (
+    _count("limit", "maximum number of values", DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES),
+    *_filters("count"),
+)
+# The query parameters of pins, synonyms, feedback and unanswered questions.
+GUIDANCE_PARAMETERS = (_collection("of the entries"),)
+# The query parameters for deleting a pin.
+PIN_REMOVAL_PARAMETERS = (
+    _text("question", "question of the pin", MAX_PIN_QUESTION_CHARS, required=True),
+    *GUIDANCE_PARAMETERS,
+)
+# The fields of the body that creates a collection.
+COLLECTION_FIELDS = (
+    Field(
+        "name",
+        "string",
+        "name of the collection: a-z, 0-9, _ and -, starting with a letter or digit",
+        required=True,
+        minimum=1,
+        maximum=MAX_COLLECTION_CHARS,
+        pattern=COLLECTION_PATTERN,
+    ),
+)
+# The fields of the body that changes metadata.
+METADATA_FIELDS = (
+    Field("metadata", "object", "metadata fields to set, each with its new value; other fields stay unchanged"),
+    Field("remove", "string", "names of metadata fields to remove", maximum=MAX_METADATA_BYTES, repeated=True),
+)
+# The fields of the body that sets a pin.
+PIN_FIELDS = (
+    _text("question", "question; case and a final ?, ! or . do not matter", MAX_PIN_QUESTION_CHARS, required=True),
+    _text("answer", "the editor's answer", MAX_PIN_ANSWER_CHARS, required=True),
+    _text("document_id", "document that the answer refers to", MAX_PIN_ID_BYTES),
+    _text("title", "title of that document", MAX_PIN_ID_BYTES),
+    _text("url", "web address of the document's page", MAX_PIN_URL_CHARS),
+    _collection("of the pin"),
+)
+# The fields of the body that sets the synonyms of a collection.
+SYNONYMS_FIELDS = (
+    Field(
+        "groups",
+        "string",
+        "words or phrases with the same meaning, separated by commas: vm, virtual machine",
+        required=True,
+        minimum=3,
+        maximum=MAX_GROUP_CHARS,
+        repeated=True,
+        most=MAX_GROUPS,
+    ),
+    Field(
+        "weight",
+        "number",
+        "weight of a synonym, relative to the weight that it has as a word of the question",
+        default=Synonyms().weight,
+        minimum=0,
+        maximum=1,
+    ),
+    _collection("of the synonyms"),
+)
+# The fields of the body that stores feedback.
+FEEDBACK_FIELDS = (
+    _text("question", "the question", MAX_QUESTION_CHARS, required=True),
+    Field("verdict", "string", "what the person says about the answer", required=True, choices=VERDICTS),
+    _text("document_id", "document of the answer", MAX_FEEDBACK_ID_BYTES),
+    _text("answer", "the answer; a part of context", MAX_ANSWER_CHARS),
+    _text("context", "sentence of the answer", MAX_CONTEXT_CHARS),
+    _text("better_document_id", "document of the better answer", MAX_FEEDBACK_ID_BYTES),
+    _text("better_answer", "the better answer; required if verdict is better", MAX_ANSWER_CHARS),
+    _text("better_context", "sentence of the better answer", MAX_CONTEXT_CHARS),
+    _text("comment", "comment of the person", MAX_COMMENT_CHARS),
+    _collection("that was asked"),
+)
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:

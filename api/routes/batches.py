@@ -13,7 +13,7 @@ from qa_cluster.batches.records import QA, BatchFile, BatchRequest, owner_of
 from qa_cluster.batches.store import BatchStore
 from qa_cluster.errors import InvalidInput
 
-from ..description.batches import batch_fields, batch_list_parameters, file_list_parameters
+from ..description.batches import BATCH_FIELDS, BATCH_LIST_PARAMETERS, FILE_LIST_PARAMETERS
 from ..description.schemas import parse_body, parse_query
 from ..http.error_map import HttpProblem
 from ..http.messages import READ, Receive, Scope, Send, about, method_not_allowed, read_body, require_json, send_json
@@ -76,7 +76,7 @@ class BatchFilesRoute(_Route):
             raise method_not_allowed(scope, "GET, HEAD" if what else "GET, HEAD, DELETE")
 
     async def _list(self, scope: Scope, store: BatchStore) -> dict[str, Any]:
-        values = parse_query(scope["query_string"], file_list_parameters())
+        values = parse_query(scope["query_string"], FILE_LIST_PARAMETERS)
         files = await store.files(_owner(scope))
         files = [file for file in files if values.get("purpose") in (None, file.purpose)]
         if values.get("order") == "asc":
@@ -119,7 +119,7 @@ class BatchesRoute(_Route):
                 about(scope, batch=batch.id, file=batch.request.input_file_id)
                 await send_json(send, batch.to_dict())
             elif method in READ:
-                values = parse_query(scope["query_string"], batch_list_parameters())
+                values = parse_query(scope["query_string"], BATCH_LIST_PARAMETERS)
                 found, more = await store.batches(owner, after=values.get("after", ""), limit=values.get("limit", 20))
                 await send_json(send, _page([each.to_dict() for each in found], more))
             else:
@@ -137,7 +137,7 @@ class BatchesRoute(_Route):
 
     async def _request(self, scope: Scope, receive: Receive) -> BatchRequest:
         require_json(scope)
-        values = parse_body(await read_body(scope, receive, self._state.options), batch_fields())
+        values = parse_body(await read_body(scope, receive, self._state.options), BATCH_FIELDS)
         request = BatchRequest(
             values["input_file_id"], values["endpoint"], values["completion_window"], values.get("metadata") or {}
         ).check()

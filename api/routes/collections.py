@@ -9,11 +9,11 @@ from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.filters import chosen_by
 
 from ..description.schemas import (
-    collection_fields,
-    collection_removal_parameters,
-    field_values_parameters,
+    COLLECTION_FIELDS,
+    FIELD_VALUES_PARAMETERS,
     parse_body,
     parse_query,
+    timeout_parameters,
 )
 from ..http.messages import (
     READ,
@@ -45,7 +45,7 @@ class CollectionRoute:
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._timeout_ms = state.options.limits.timeout_ms
-        self._removal = collection_removal_parameters(state.options.limits)
+        self._removal = timeout_parameters(state.options.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch by path and method."""
@@ -68,7 +68,7 @@ class CollectionRoute:
             return 200, {"object": "list", "data": [entry.to_dict() for entry in entries if allows(entry.name)]}
         require_json(scope)
         body = await read_body(scope, receive, self._state.options)
-        name = parse_body(body, collection_fields())["name"]
+        name = parse_body(body, COLLECTION_FIELDS)["name"]
         permit(scope, name)
         async with asyncio.timeout(self._timeout_ms / 1000):
             created = await self._state.engine.collections.create(name)
@@ -89,7 +89,7 @@ class CollectionRoute:
                 listed = await fields.entries(collection)
                 body = await off_loop(len(listed.fields) * _ENTRY_BYTES, listed.to_json)
             else:
-                values = parse_query(scope["query_string"], field_values_parameters())
+                values = parse_query(scope["query_string"], FIELD_VALUES_PARAMETERS)
                 chosen = chosen_by(values.pop("filters", None), values.pop("filter", ()))
                 named = decoded(field, "field", "field")
                 found = await fields.values(named, collection=collection, chosen=chosen, **values)

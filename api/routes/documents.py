@@ -17,11 +17,11 @@ from qa_cluster.types import Document, WriteResult
 from qa_cluster.vectors.prepared import PreparedVectors
 
 from ..description.schemas import (
-    count_parameters,
+    COUNT_PARAMETERS,
+    DOCUMENT_PARAMETERS,
+    LIST_PARAMETERS,
+    METADATA_FIELDS,
     document_fields,
-    document_parameters,
-    list_parameters,
-    metadata_fields,
     metadata_parameters,
     parse_body,
     parse_query,
@@ -82,7 +82,7 @@ class DocumentListRoute:
             await send_json(send, body)
 
     async def _list(self, scope: Scope) -> bytes:
-        values = parse_query(scope["query_string"], list_parameters())
+        values = parse_query(scope["query_string"], LIST_PARAMETERS)
         choice = _choice(scope, values)
         page = await self._state.engine.listing.page(**values, choice=choice)
         limit = self._state.options.limits.answer_max_bytes
@@ -91,7 +91,7 @@ class DocumentListRoute:
         return body
 
     async def _count(self, scope: Scope) -> bytes:
-        values = parse_query(scope["query_string"], count_parameters())
+        values = parse_query(scope["query_string"], COUNT_PARAMETERS)
         choice = _choice(scope, values)
         return (await self._state.engine.listing.count(**values, choice=choice)).to_json()
 
@@ -123,7 +123,7 @@ async def _change(scope: Scope, receive: Receive, state: ServiceState) -> Metada
     """Read the change of metadata from the body of a request."""
     require_json(scope)
     body = await read_body(scope, receive, state.options)
-    values = await off_loop(len(body), parse_body, body, metadata_fields())
+    values = await off_loop(len(body), parse_body, body, METADATA_FIELDS)
     return MetadataChange.of(values.get("metadata"), values.get("remove") or ())
 
 
@@ -165,7 +165,7 @@ class DocumentRoute:
         if method == "PATCH":
             await self._patch(scope, receive, send, document_id)
             return
-        parameters = parse_query(scope["query_string"], document_parameters())
+        parameters = parse_query(scope["query_string"], DOCUMENT_PARAMETERS)
         collection = parameters.get("collection", DEFAULT_COLLECTION)
         permit(scope, collection)
         async with asyncio.timeout(self._timeout_ms / 1000):

@@ -14,7 +14,7 @@ from qa_cluster.errors import InputTooLong
 from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
 from qa_cluster.off_loop import off_loop
 
-from ..description.schemas import load_json, parse_query, pipeline_parameters
+from ..description.schemas import load_json, parse_query, timeout_parameters
 from ..http.error_map import HttpProblem
 from ..http.messages import (
     Receive,
@@ -41,7 +41,7 @@ class ModelRoute:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._parameters = pipeline_parameters(state.options.limits)
+        self._parameters = timeout_parameters(state.options.limits)
         self._timeout_ms = state.options.limits.timeout_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

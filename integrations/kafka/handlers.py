@@ -12,7 +12,7 @@ from typing import Any, Protocol, get_type_hints
 
 import orjson
 
-from qa_cluster.client import AskResult, NotFound, WriteResult
+from qa_cluster.client import AsyncClient, AsyncClusterClient, NotFound
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.options.questions import AskArguments
@@ -37,21 +37,7 @@ QUESTION_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 _CORRELATION = "correlation_id"
 _DOCUMENT_FIELDS = ("id", "text", "title", "metadata")
-
-
-class QuestionClient(Protocol):
-    """The part of `AsyncClient` and `AsyncClusterClient` that the adapter uses."""
-
-    async def ask(self, question: str, **options: Any) -> AskResult:
-        """Answer a question."""
-
-    async def put_document(
-        self, id: str, text: str, title: str | None, metadata: Mapping[str, Any] | None, *, collection: str, wait: bool
-    ) -> WriteResult:
-        """Store a document."""
-
-    async def delete_document(self, id: str, *, collection: str) -> object:
-        """Delete a document."""
+QuestionClient = AsyncClient | AsyncClusterClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from qa_cluster.client import (
     AccessDenied,
-    AskResult,
     AsyncClient,
     AsyncClusterClient,
-    CollectionEntry,
     DeadlineExceeded,
-    Document,
     QueueFull,
-    SearchResult,
-    WriteResult,
 )
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
-from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 
 # The maximum number of waiting calls, as a multiple of the maximum number of running calls.
@@ -41,38 +35,7 @@ MAX_AUTHORIZATION_CHARS = 1000
 _Result = TypeVar("_Result")
 # The Authorization header of the current MCP request; empty: the request has none.
 _CALLER: ContextVar[str] = ContextVar("qa_cluster_mcp_caller", default="")
-
-
-class DocumentSource(Protocol):
-    """The methods of `AsyncClient` and `AsyncClusterClient` that the tools use."""
-
-    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
-        """Answer a question."""
-
-    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
-        """Return the sentences that match best."""
-
-    async def get_document(self, id: str, *, collection: str = ...) -> Document:
-        """Return a stored document."""
-
-    async def collections(self) -> tuple[CollectionEntry, ...]:
-        """Return all collections with their counts."""
-
-    async def put_document(
-        self,
-        id: str,
-        text: str,
-        title: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        *,
-        collection: str = ...,
-        if_version: str | None = None,
-        timeout: float = ...,
-    ) -> WriteResult:
-        """Store a document."""
-
-    async def aclose(self) -> None:
-        """Close all connections."""
+DocumentSource = AsyncClient | AsyncClusterClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +195,7 @@ class Backend:
         )
 
 
-def _client(options: BackendOptions) -> AsyncClient | AsyncClusterClient:
+def _client(options: BackendOptions) -> DocumentSource:
     settings = options.settings
     if options.direct:
         return AsyncClusterClient(settings)

@@ -15,18 +15,8 @@ ASK_COLUMNS = (
     "answer string, score double, document_id string, title string, start long, end long, context string, url string,"
     " no_answer boolean, error string"
 )
-_NO_ANSWER: dict[str, Any] = {
-    "answer": None,
-    "score": None,
-    "document_id": None,
-    "title": None,
-    "start": None,
-    "end": None,
-    "context": None,
-    "url": None,
-    "no_answer": True,
-    "error": None,
-}
+_OF_ANSWER = ("answer", "score", "document_id", "title", "start", "end", "context", "url")
+_NO_ANSWER: dict[str, Any] = {**dict.fromkeys(_OF_ANSWER), "no_answer": True, "error": None}
 
 
 def read_contexts(frame: Any, **options: Any) -> Any:
@@ -120,8 +110,7 @@ def _row(question: Any, ask: Callable[[str], AskResult]) -> dict[str, Any]:
     best = result.best if result.answerable else None
     if best is None:
         return _NO_ANSWER
-    names = ("answer", "score", "document_id", "title", "start", "end", "context", "url")
-    return _NO_ANSWER | {name: getattr(best, name) for name in names} | {"no_answer": False}
+    return _NO_ANSWER | {name: getattr(best, name) for name in _OF_ANSWER} | {"no_answer": False}
 
 
 def _extended(frame: Any, columns: str) -> Any:

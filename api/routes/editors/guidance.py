@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -13,14 +13,14 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Feedback, Pin, Synonyms
 
 from ...description.schemas import (
+    FEEDBACK_FIELDS,
+    GUIDANCE_PARAMETERS,
+    PIN_FIELDS,
+    PIN_REMOVAL_PARAMETERS,
+    SYNONYMS_FIELDS,
     Field,
-    feedback_fields,
-    guidance_parameters,
     parse_body,
     parse_query,
-    pin_fields,
-    pin_removal_parameters,
-    synonyms_fields,
 )
 from ...http.messages import (
     READ,
@@ -43,10 +43,10 @@ _METHODS = {
     "/feedback": (*READ, "POST"),
     "/unanswered": READ,
 }
-_BODIES: dict[str, Callable[[], tuple[Field, ...]]] = {
-    "/pins": pin_fields,
-    "/synonyms": synonyms_fields,
-    "/feedback": feedback_fields,
+_BODIES: dict[str, tuple[Field, ...]] = {
+    "/pins": PIN_FIELDS,
+    "/synonyms": SYNONYMS_FIELDS,
+    "/feedback": FEEDBACK_FIELDS,
 }
 
 
@@ -63,12 +63,10 @@ class GuidanceRoute:
         if method in ("PUT", "POST"):
             parse_query(scope["query_string"], ())
             require_json(scope)
-            values = parse_body(await read_body(scope, receive, self._state.options), _BODIES[path]())
+            values = parse_body(await read_body(scope, receive, self._state.options), _BODIES[path])
         else:
             removes_pin = path == "/pins" and method == "DELETE"
-            values = parse_query(
-                scope["query_string"], pin_removal_parameters() if removes_pin else guidance_parameters()
-            )
+            values = parse_query(scope["query_string"], PIN_REMOVAL_PARAMETERS if removes_pin else GUIDANCE_PARAMETERS)
         values = {name: value for name, value in values.items() if value is not None}
         collection = values.pop("collection", DEFAULT_COLLECTION)
         permit(scope, collection)
