@@ -41,14 +41,17 @@ static RedisModuleString *collection_key(const char *kind, const TextKey *text) 
     return made;
 }
 
+static RedisModuleString *document_key(const char *kind, const TextKey *text) {
+    return text_key_joined(kind, text->name, text->name_length, text->tag - 1, text->tag_length + 1);
+}
+
 /* Makes the keys in the order of `document_keys` in qa_cluster/documents/stored.py. */
 static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModuleString **keys) {
     static const char *const OF_DOCUMENT[] = {"document:", "places:", "tokens:", "sentence:", "answers:"};
     size_t n = 0;
     keys[n++] = text;
     for (size_t i = 0; i < sizeof OF_DOCUMENT / sizeof *OF_DOCUMENT; i++)
-        keys[n++] = text_key_joined(OF_DOCUMENT[i], parsed->name, parsed->name_length, parsed->tag - 1,
-                                    parsed->tag_length + 1);
+        keys[n++] = document_key(OF_DOCUMENT[i], parsed);
     keys[n++] = collection_key("index:", parsed);
     keys[n++] = partition_key("pending:", parsed);
     keys[n++] = collection_key("epoch:", parsed);
@@ -120,28 +123,34 @@ static const char NOT_METADATA[] =
     "ERR the metadata must be a JSON object, nested at most 32 deep, with finite numbers "
     "and integers of 64 bits";
 
+static bool is_metadata(RedisModuleString *metadata) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(metadata, &length);
+    return document_metadata_valid(text, length);
+}
+
+static const char *check_text(const Limit *limit, RedisModuleString *string, char *error) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(string, &length);
+    if (length > limit->most)
+        snprintf(error, MAX_ERROR, "ERR the %s has %zu bytes, the limit is %zu", limit->name, length, limit->most);
+    /* The worker checks the text itself, because a client may also write it with SET. */
+    else if (strcmp(limit->name, "text") != 0 && !text_is_utf8(text, length))
+        snprintf(error, MAX_ERROR, "ERR the %s is not valid UTF-8", limit->name);
+    else return NULL;
+    return error;
+}
+
 /* NULL: the arguments are valid. */
 static const char *check_put(RedisModuleString **argv, char *error) {
     TextKey key;
     if (!text_key_parse(argv[1], &key)) return NOT_A_TEXT;
     if (!is_id_of(argv[3], &key)) return "ERR the id must match the name in the key";
     for (size_t i = 0; i < sizeof LIMITS / sizeof *LIMITS; i++) {
-        const Limit *limit = &LIMITS[i];
-        size_t length;
-        const char *text = RedisModule_StringPtrLen(argv[limit->place], &length);
-        if (length > limit->most) {
-            snprintf(error, MAX_ERROR, "ERR the %s has %zu bytes, the limit is %zu", limit->name, length, limit->most);
-            return error;
-        }
-        /* The worker checks the text itself, because a client may also write it with SET. */
-        if (strcmp(limit->name, "text") != 0 && !text_is_utf8(text, length)) {
-            snprintf(error, MAX_ERROR, "ERR the %s is not valid UTF-8", limit->name);
-            return error;
-        }
+        const char *fault = check_text(&LIMITS[i], argv[LIMITS[i].place], error);
+        if (fault) return fault;
     }
-    size_t length;
-    const char *metadata = RedisModule_StringPtrLen(argv[5], &length);
-    if (!document_metadata_valid(metadata, length)) return NOT_METADATA;
+    if (!is_metadata(argv[5])) return NOT_METADATA;
     if (!consists_of(argv[6], VERSION_LENGTH, VERSION_LENGTH, "0123456789abcdef"))
         return "ERR the version must be 16 hexadecimal digits";
     if (!consists_of(argv[7], 1, MAX_LENGTH_DIGITS, "0123456789"))
@@ -198,8 +207,7 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
  * record or the text is missing. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {
-    RedisModuleString *name = text_key_joined("document:", parsed->name, parsed->name_length, parsed->tag - 1,
-                                              parsed->tag_length + 1);
+    RedisModuleString *name = document_key("document:", parsed);
     RedisModuleKey *record = RedisModule_OpenKey(ctx, name, REDISMODULE_READ);
     RedisModuleKey *text = RedisModule_OpenKey(ctx, text_name, REDISMODULE_READ);
     RedisModuleString *title = NULL, *before = NULL;
@@ -224,13 +232,9 @@ static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, con
 /* NULL: the arguments are valid. */
 static const char *check_metadata(RedisModuleString *metadata, RedisModuleString *fields, char *error) {
     size_t length;
-    const char *text = RedisModule_StringPtrLen(metadata, &length);
-    if (length > LIMITS[2].most) {
-        snprintf(error, MAX_ERROR, "ERR the metadata has %zu bytes, the limit is %zu", length, LIMITS[2].most);
-        return error;
-    }
-    if (!text_is_utf8(text, length)) return "ERR the metadata is not valid UTF-8";
-    if (!document_metadata_valid(text, length)) return NOT_METADATA;
+    const char *fault = check_text(&LIMITS[2], metadata, error);
+    if (fault) return fault;
+    if (!is_metadata(metadata)) return NOT_METADATA;
     const char *packed = RedisModule_StringPtrLen(fields, &length);
     return index_fields_valid(packed, length) ? NULL : "ERR the fields are not valid";
 }

@@ -31,7 +31,6 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     IndexPending *pending;
     char line[MAX_DOCUMENT_ERROR];
     const char *error = index_key_peek(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (!error) error = document_head(argv + 2, 1, &document, line);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     bool is_new = !stored;
@@ -70,7 +69,6 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
     long long place;
     *opened = (Opened){0};
     const char *error = index_key_peek(ctx, argv[1], &opened->stored);
-    if (!error && opened->stored) error = index_key_check_complete(opened->stored);
     if (!error && !arg_count(argv[3], MAX_PLACE, &place)) error = "ERR place must be a number that QA.INDEX.BEGIN gave";
     if (error || !opened->stored) return error;
     opened->pending = index_open_at(opened->stored->index, (uint64_t)place);

@@ -24,7 +24,6 @@ enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 
 static const char *open_stored(RedisModuleCtx *ctx, RedisModuleString *key, Index **index, uint64_t *identity) {
     StoredIndex *stored;
     const char *error = index_key_read(ctx, key, &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (error) return error;
     *index = stored ? stored->index : stored_index_none();
     *identity = stored ? stored->identity : 0;

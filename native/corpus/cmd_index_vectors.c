@@ -58,7 +58,6 @@ static int QA_INDEX_EMBED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     StoredIndex *stored;
     IndexEmbedding embedding;
     const char *error = index_key_peek(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (!error) error = parse_embedding(argv + 3, &embedding);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     return embed(ctx, argv, stored, &embedding);
@@ -86,7 +85,6 @@ static int QA_INDEX_UNEMBEDDED_RedisCommand(RedisModuleCtx *ctx, RedisModuleStri
     if (!error && !arg_count(argv[3], INT64_MAX, &at)) error = "ERR invalid cursor";
     if (!error && (!arg_count(argv[4], MAX_LISTED, &count) || !count)) error = "ERR count must be between 1 and 1000";
     if (!error) error = index_key_read(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     list(ctx, stored ? stored->index : stored_index_none(), digest, (uint64_t)at, (size_t)count);
     return REDISMODULE_OK;

@@ -124,7 +124,6 @@ static const char *parse(Cursor *cursor, Arguments *arguments) {
 static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *arguments) {
     StoredIndex *stored;
     const char *error = index_key_peek(ctx, key, &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (!error && stored && arguments->question.vector)
         error = vector_check(stored->index, &arguments->vector, arguments->error);
     if (error) {

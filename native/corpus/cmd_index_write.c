@@ -65,7 +65,6 @@ static int QA_INDEX_PUT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (argc < 2 + DOCUMENT_WORDS || (argc - 2) % DOCUMENT_WORDS) return RedisModule_WrongArity(ctx);
     StoredIndex *stored;
     const char *error = index_key_peek(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     int count = (argc - 2) / DOCUMENT_WORDS;
     char line[MAX_ERROR];
@@ -88,7 +87,6 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (argc < 3) return RedisModule_WrongArity(ctx);
     StoredIndex *stored;
     const char *error = index_key_peek(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     long long removed = 0;
     bool aborted = false;
@@ -122,7 +120,6 @@ static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     Document document;
     char line[MAX_DOCUMENT_ERROR];
     const char *error = index_key_peek(ctx, argv[1], &stored);
-    if (!error && stored) error = index_key_check_complete(stored);
     if (!error) error = document_head(argv + 2, 1, &document, line);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     IndexDocument found;
@@ -167,7 +164,7 @@ static int QA_INDEX_LOAD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
         return RedisModule_ReplyWithError(ctx, "ERR offset must be a number that is not negative");
     const char *part = RedisModule_StringPtrLen(argv[3], &length);
     StoredIndex *stored;
-    const char *error = index_key_peek(ctx, argv[1], &stored);
+    const char *error = index_key_peek_parts(ctx, argv[1], &stored);
     if (!error) error = check_part(stored, offset, length, line);
     if (!error && !length && (!stored || !stored_index_complete(stored)))
         error = "ERR the payload of the index is damaged";

@@ -14,24 +14,31 @@ static RedisModuleType *index_module_type;
 
 /* ---- Keys ---- */
 
-static const char *found(KeyState state) { return state == KEY_WRONGTYPE ? REDISMODULE_ERRORMSG_WRONGTYPE : NULL; }
+static const char *taken(KeyState state, void *value, StoredIndex **stored) {
+    *stored = value;
+    return state == KEY_WRONGTYPE ? REDISMODULE_ERRORMSG_WRONGTYPE : NULL;
+}
+
+static const char *check_complete(const char *error, const StoredIndex *stored) {
+    if (error || !stored || stored->index) return error;
+    return "ERR index is not complete: the end of its payload is missing";
+}
 
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored) {
     void *value;
-    const char *error = found(keyspace_read(ctx, name, index_module_type, &value));
-    *stored = value;
-    return error;
+    KeyState state = keyspace_read(ctx, name, index_module_type, &value);
+    return check_complete(taken(state, value, stored), value);
+}
+
+const char *index_key_peek_parts(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored) {
+    void *value;
+    KeyState state = keyspace_peek(ctx, name, index_module_type, &value);
+    return taken(state, value, stored);
 }
 
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored) {
-    void *value;
-    const char *error = found(keyspace_peek(ctx, name, index_module_type, &value));
-    *stored = value;
-    return error;
-}
-
-const char *index_key_check_complete(const StoredIndex *stored) {
-    return stored->index ? NULL : "ERR index is not complete: the end of its payload is missing";
+    const char *error = index_key_peek_parts(ctx, name, stored);
+    return check_complete(error, *stored);
 }
 
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event) {

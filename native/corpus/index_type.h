@@ -5,12 +5,11 @@
 #include "corpus/stored_index.h"
 
 /* Set *stored to the value of the key, or to NULL if the key does not exist. The value is valid until the current
- * command ends. If the key is missing, index_key_peek sends no keymiss event. Both functions return NULL or an error
- * line. */
+ * command ends. If the key is missing, index_key_peek sends no keymiss event. Both functions return NULL, or an error
+ * line for other types and for an incomplete index. index_key_peek_parts also accepts an incomplete index. */
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
-/* Returns NULL, or an error line if the index is incomplete. */
-const char *index_key_check_complete(const StoredIndex *stored);
+const char *index_key_peek_parts(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 /* Sets the key to the value and signals `event`. */
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event);
 

@@ -312,6 +312,10 @@ IndexStatus index_add(IndexPending *pending, const void *bytes, size_t length, s
     return pending->refused ? INDEX_FULL : INDEX_OK;
 }
 
+/* Uses an id, so that rankings before and after this call differ. If no id is left, no question can be watched any
+ * more. */
+static void use_late_id(Index *index) { index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id; }
+
 IndexStatus index_commit(IndexPending *pending) {
     Index *index = pending->index;
     Document *open = pending->document;
@@ -330,8 +334,7 @@ IndexStatus index_commit(IndexPending *pending) {
     index->filled_count += document->sentences > 0;
     index->sentences += document->sentences;
     index->terms += document->terms;
-    /* If no id is left, no question can be watched any more. */
-    if (pending->in_parts) index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
+    if (pending->in_parts) use_late_id(index);
     forget_pending(pending);
     queue_work(index, number, +1);
     take_along(index);
@@ -380,7 +383,7 @@ IndexStatus index_change(Index *index, const void *id, size_t length, const void
     field_names_count(index, fields, fields_length, +1);
     documents_replace(index, number, document);
     memory_free(index, before, bytes);
-    index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
+    use_late_id(index);
     return INDEX_OK;
 }
 

@@ -10,8 +10,6 @@
 
 #include "index/memory.h"
 
-static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | (uint32_t)u16_at(at + 2) << 16; }
-
 static bool is_fraction(uint32_t nanoseconds) { return nanoseconds > 0 && nanoseconds < 1000000000; }
 
 static bool is_finite(const uint8_t *at) { return ((at[7] & 0x7f) << 4 | at[6] >> 4) != 0x7ff; }

@@ -5,6 +5,7 @@
 #include "index/structure.h"
 
 static inline uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+static inline uint32_t u32_at(const uint8_t *at) { return u16_at(at) | (uint32_t)u16_at(at + 2) << 16; }
 
 /* Checks the value at `at` and returns its end. NULL: the value is damaged. */
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end);

@@ -54,9 +54,7 @@ static int64_t date_at(const uint8_t *at) {
 
 /* Returns the nanoseconds of a time. Whole seconds have the kind 't' and other times the kind 'm', so equal times have
  * equal bytes. */
-static uint32_t fraction_at(const uint8_t *value) {
-    return *value == 'm' ? u16_at(value + 9) | (uint32_t)u16_at(value + 11) << 16 : 0;
-}
+static uint32_t fraction_at(const uint8_t *value) { return *value == 'm' ? u32_at(value + 9) : 0; }
 
 static bool is_time(const uint8_t *value) { return *value == 't' || *value == 'm'; }
 
@@ -124,7 +122,7 @@ static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *a
     node->values = 1;
     if (many) {
         if (end - at < 4) return NULL;
-        node->values = u16_at(at) | (uint32_t)u16_at(at + 2) << 16;
+        node->values = u32_at(at);
         if (node->values > INDEX_MAX_FILTER_VALUES) return NULL;
         at += 4;
     }

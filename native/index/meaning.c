@@ -67,10 +67,10 @@ void meaning_reserve(Meaning *meaning, size_t passages) {
 
 static void add_continued(Meaning *meaning, size_t start) {
     if (meaning->continued_count == meaning->continued_capacity) {
-        size_t bytes = meaning->continued_capacity * sizeof(Continued);
-        size_t wanted = meaning->continued_capacity ? 2 * bytes : FIRST_CONTINUED * sizeof(Continued);
-        meaning->continued = memory_resize(meaning->index, meaning->continued, bytes, wanted);
-        meaning->continued_capacity = wanted / sizeof(Continued);
+        size_t wanted = meaning->continued_capacity ? 2 * meaning->continued_capacity : FIRST_CONTINUED;
+        meaning->continued = memory_resize(meaning->index, meaning->continued,
+                                           meaning->continued_capacity * sizeof(Continued), wanted * sizeof(Continued));
+        meaning->continued_capacity = wanted;
     }
     meaning->continued[meaning->continued_count++] = (Continued){meaning->count, start};
 }

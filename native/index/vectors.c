@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "index/fields.h"
 #include "index/memory.h"
 
 /* ---- Encoders ---- */
@@ -54,13 +55,9 @@ void vectors_changed(Index *index, const Document *document) {
 
 /* ---- Packed passages ---- */
 
-static uint32_t get_u32(const uint8_t *bytes) {
-    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
 static Passage get_passage(const uint8_t *bytes) {
-    uint32_t scale = get_u32(bytes + 8);
-    Passage passage = {.first = get_u32(bytes), .count = get_u32(bytes + 4)};
+    uint32_t scale = u32_at(bytes + 8);
+    Passage passage = {.first = u32_at(bytes), .count = u32_at(bytes + 4)};
     memcpy(&passage.scale, &scale, sizeof scale);
     return passage;
 }

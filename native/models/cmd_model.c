@@ -134,7 +134,7 @@ static int store_model(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
     job->model = model;
     job->blob = blob_retain(model->blob);
     job->key = RedisModule_CreateStringFromString(NULL, argv[1]);
-    runnable_expect_key(&model->run, argv[1]);
+    runnable_remember_key(&model->run, argv[1]);
     job->db = RedisModule_GetSelectedDb(ctx);
     jobs_submit_blocking(ctx, &LOAD, job, 0);
     return REDISMODULE_OK;

@@ -69,9 +69,7 @@ const char *model_read(RedisModuleCtx *ctx, RedisModuleString *name, Model **mod
 }
 
 void model_store(RedisModuleCtx *ctx, RedisModuleString *name, Model *model) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    runnable_remember_key(&model->run, text, length);
+    runnable_remember_key(&model->run, name);
     keyspace_store(ctx, name, model_module_type, model, "ai.modelstore");
 }
 
@@ -218,9 +216,7 @@ static void *model_copy(RedisModuleString *from, RedisModuleString *to, const vo
     copy->min_batch_timeout_ms = model->min_batch_timeout_ms;
     copy->inputs = names_copy(&model->inputs);
     copy->outputs = names_copy(&model->outputs);
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(to, &length);
-    runnable_remember_key(&copy->run, text, length);
+    runnable_remember_key(&copy->run, to);
     return copy;
 }
 

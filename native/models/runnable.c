@@ -132,21 +132,17 @@ void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable) {
     RedisModule_ReplyWithLongLong(ctx, runnable->passed);
 }
 
-void runnable_remember_key(Runnable *runnable, const char *name, size_t length) {
-    if (runnable->key.length == length && !memcmp(runnable->key.data, name, length)) return;
-    text_set(&runnable->key, name, length);
-}
-
-void runnable_expect_key(Runnable *runnable, RedisModuleString *name) {
+void runnable_remember_key(Runnable *runnable, const RedisModuleString *name) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
-    runnable_remember_key(runnable, text, length);
+    if (runnable->key.length == length && !memcmp(runnable->key.data, text, length)) return;
+    text_set(&runnable->key, text, length);
 }
 
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name) {
     void *value;
     if (keyspace_peek(ctx, name, type, &value) != KEY_FOUND) return;
-    runnable_expect_key(value, name);
+    runnable_remember_key(value, name);
 }
 
 int runnable_load(RedisModuleIO *io, Runnable *runnable) {
@@ -155,10 +151,7 @@ int runnable_load(RedisModuleIO *io, Runnable *runnable) {
     RedisModule_Free(device.data);
     if (!good || !text_load(io, TEXT_MAX, &runnable->tag)) return 0;
     const RedisModuleString *name = RedisModule_GetKeyNameFromIO(io);
-    if (!name) return 1;
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    runnable_remember_key(runnable, text, length);
+    if (name) runnable_remember_key(runnable, name);
     return 1;
 }
 

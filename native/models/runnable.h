@@ -69,9 +69,8 @@ void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable,
 /* Calls `visit` for every model and script that the worker refuses. */
 void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
 
-void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
-/* Sets the name of the key of a value before it is stored, so that errors of its load can contain this name. */
-void runnable_expect_key(Runnable *runnable, RedisModuleString *name);
+/* Sets the name of the key of a value. Before the value is stored, errors of its load contain this name. */
+void runnable_remember_key(Runnable *runnable, const RedisModuleString *name);
 /* Handles the event rename_to: if the key `name` has a value of this type, stores the new name in the value. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
 /* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */

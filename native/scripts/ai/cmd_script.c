@@ -77,7 +77,7 @@ static int store_script(RedisModuleCtx *ctx, RedisModuleString **argv, const Scr
     }
     LoadJob *job = RedisModule_Calloc(1, sizeof *job);
     job->script = script_from_spec(spec);
-    runnable_expect_key(&job->script->run, argv[1]);
+    runnable_remember_key(&job->script->run, argv[1]);
     job->key = RedisModule_CreateStringFromString(NULL, argv[1]);
     job->db = RedisModule_GetSelectedDb(ctx);
     jobs_submit_blocking(ctx, &LOAD, job, 0);

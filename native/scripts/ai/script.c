@@ -50,9 +50,7 @@ const char *script_read(RedisModuleCtx *ctx, RedisModuleString *name, Script **s
 }
 
 void script_store(RedisModuleCtx *ctx, RedisModuleString *name, Script *script) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    runnable_remember_key(&script->run, text, length);
+    runnable_remember_key(&script->run, name);
     keyspace_store(ctx, name, script_module_type, script, "ai.scriptstore");
 }
 
@@ -138,9 +136,7 @@ static void *script_copy(RedisModuleString *from, RedisModuleString *to, const v
     text_set(&copy->run.tag, script->run.tag.data, script->run.tag.length);
     text_set(&copy->source, script->source.data, script->source.length);
     copy->entry_points = names_copy(&script->entry_points);
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(to, &length);
-    runnable_remember_key(&copy->run, text, length);
+    runnable_remember_key(&copy->run, to);
     return copy;
 }
 
