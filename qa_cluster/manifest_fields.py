@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from .errors import ModelError
 
@@ -147,12 +148,7 @@ class FieldReader:
     def ids(self, name: str) -> tuple[int, ...]:
         """Return a list of one to four token ids."""
         value = self.take(name)
-        if (
-            not isinstance(value, list)
-            or not 1 <= len(value) <= _MOST_SPECIAL
-            or not all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-            or not all(0 <= item <= LARGEST_ID for item in value)
-        ):
+        if not _are_integers(value, 0, LARGEST_ID) or len(value) > _MOST_SPECIAL:
             raise self.refused(name, value, f"a list of 1 to {_MOST_SPECIAL} token ids")
         return tuple(value)
 
@@ -168,12 +164,7 @@ class FieldReader:
     def sizes(self, name: str, high: int) -> tuple[int, ...]:
         """Return a non-empty list of distinct integers from 1 to `high`."""
         value = self.take(name)
-        if (
-            not isinstance(value, list)
-            or not value
-            or not all(isinstance(item, int) and not isinstance(item, bool) and 1 <= item <= high for item in value)
-            or len(set(value)) != len(value)
-        ):
+        if not _are_integers(value, 1, high) or len(set(value)) != len(value):
             raise self.refused(name, value, f"a non-empty list of different integers from 1 to {high}")
         return tuple(value)
 
@@ -204,6 +195,11 @@ class FieldReader:
         unknown = sorted(set(self._document) - self._seen)
         if unknown:
             raise ModelError(f"{self._where} has an unknown field {unknown[0]!r}")
+
+
+def _are_integers(value: object, low: int, high: int) -> TypeGuard[list[int]]:
+    """Return whether a value is a non-empty list of integers from `low` to `high`."""
+    return isinstance(value, list) and bool(value) and all(type(item) is int and low <= item <= high for item in value)
 
 
 def _shown(value: object) -> str:

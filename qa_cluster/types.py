@@ -22,17 +22,20 @@ CONFIDENCES = SURE, LIKELY, UNSURE = "sure", "likely", "unsure"
 
 
 class _Json:
-    """A dataclass with a JSON form. The class argument `what` is the type's name in errors."""
+    """A dataclass with a JSON form. Class arguments: the type's name in errors (`what`) and in JSON (`object`)."""
 
     __slots__ = ()
     _what: ClassVar[str] = ""
+    _object: ClassVar[str] = ""
 
-    def __init_subclass__(cls, what: str = "") -> None:
+    def __init_subclass__(cls, what: str = "", object: str = "") -> None:
         cls._what = what or cls._what
+        cls._object = object or cls._object
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON-ready types. The metadata is shared, not copied."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
+        values: dict[str, Any] = _plain(self)
+        return {"object": self._object, **values} if self._object else values
 
     def to_json(self) -> bytes:
         """Return the JSON text."""
@@ -323,15 +326,6 @@ class Hit(_Json, what="a hit"):
     url: str = ""
     collection: str = DEFAULT_COLLECTION
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the hit as JSON-ready values. The metadata is shared, not copied."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return values | {
-            "highlights": tuple(asdict(span) for span in self.highlights),
-            "passage": None if self.passage is None else asdict(self.passage),
-            "source": None if self.source is None else asdict(self.source),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class SearchTimings:
@@ -460,7 +454,7 @@ class DocumentCounts(_Json, what="counts of documents"):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionEntry(_Json, what="a collection"):
+class CollectionEntry(_Json, what="a collection", object="qa.collection"):
     """A collection, with the numbers of its indexed documents and of their sentences.
 
     `state` is ``ready``, ``deleting`` or ``incomplete``. A failure during the creation leaves an incomplete collection.
@@ -471,10 +465,6 @@ class CollectionEntry(_Json, what="a collection"):
     state: str
     documents: int
     sentences: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as JSON-ready values."""
-        return {"object": "qa.collection", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,7 +541,7 @@ class FieldValue:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldValues(_Json, what="the values of a field"):
+class FieldValues(_Json, what="the values of a field", object="qa.field.values"):
     """The values of a field in the selected documents, the most frequent first.
 
     Attributes:
@@ -575,10 +565,6 @@ class FieldValues(_Json, what="the values of a field"):
     earliest: str | None = None
     latest: str | None = None
     exact: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON-ready values."""
-        return {"object": "qa.field.values", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,7 +621,7 @@ class UploadedFile(_Json, what="the result of an upload"):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(_Json, what="a model"):
     """A model on the shards.
 
     Attributes:
@@ -654,10 +640,6 @@ class LoadedModel:
     warm: int
     shards: int
     kind: str = "reader"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON-ready values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,20 +692,16 @@ class Feedback(_Json, what="feedback"):
 
 
 @dataclass(frozen=True, slots=True)
-class FeedbackEntry(_Json, what="an entry of feedback"):
+class FeedbackEntry(_Json, what="an entry of feedback", object="qa.feedback"):
     """Stored feedback with its id. `created` is in seconds since 1970."""
 
     id: str
     created: int
     feedback: Feedback
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as JSON-ready values."""
-        return {"object": "qa.feedback", "id": self.id, "created": self.created, "feedback": asdict(self.feedback)}
-
 
 @dataclass(frozen=True, slots=True)
-class UnansweredQuestion(_Json, what="an unanswered question"):
+class UnansweredQuestion(_Json, what="an unanswered question", object="qa.unanswered"):
     """A question that got no answer, or an unsure answer.
 
     Attributes:
@@ -738,9 +716,12 @@ class UnansweredQuestion(_Json, what="an unanswered question"):
     first: int
     last: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the question as JSON-ready values."""
-        return {"object": "qa.unanswered", **asdict(self)}
+
+def _plain(value: Any) -> Any:
+    """Convert dataclasses to dictionaries, also in tuples. Other values are shared, not copied."""
+    if is_dataclass(value):
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 @cache

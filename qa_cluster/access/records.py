@@ -150,16 +150,7 @@ def new_key(
 ) -> tuple[ApiKey, str]:
     """Create a key: return its record and its text. The text cannot be recovered from the record.
 
-    Args:
-        name: the name for people, 1 to 100 characters.
-        scopes: the rights of the key.
-        collections: the collections that the key may use. If it is empty, the key may use all collections.
-        limits: the limits of the key.
-        expires_in_seconds: the lifetime; None means unlimited.
-        now: seconds since 1970.
-
-    Raises:
-        InvalidInput: a value is invalid.
+    The other arguments and errors are those of `record_of`. A key without `expires_in_seconds` does not expire.
     """
     text = f"{PREFIX}_{secrets.token_hex(6)}_{secrets.token_urlsafe(SECRET_BYTES)}"
     if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
@@ -180,14 +171,7 @@ def record_of(
 ) -> ApiKey:
     """Return the record of a key with this text; `now` is its time of creation.
 
-    Args:
-        text: the text of the key.
-        name: the name for people.
-        scopes: the rights of the key.
-        collections: the collections that the key may use. If it is empty, the key may use all collections.
-        limits: the limits of the key.
-        expires: the time from which the key is invalid, in seconds since 1970; None means that the key does not expire.
-        now: seconds since 1970.
+    Times are seconds since 1970. The other arguments are the fields of `ApiKey`.
 
     Raises:
         InvalidInput: a value is invalid. The error does not repeat the text.

@@ -149,24 +149,14 @@ class PutResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteResult:
-    """The result of a delete. `status` is deleted, missing, conflict or stale.
-
-    `version` is the previous version; empty if the document did not exist.
-    """
-
-    status: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataResult:
-    """The result of `set_metadata`.
+class ChangeResult:
+    """The result of a delete or of `set_metadata`.
 
     Attributes:
-        status: stored, unchanged, conflict, missing, busy or no_collection. Busy: a client has changed the text, and
-            the worker has not written its record yet.
-        version: the current version; empty if the document has no record.
+        status: of a delete: deleted, missing, conflict or stale. Of `set_metadata`: stored, unchanged, conflict,
+            missing, busy or no_collection. Busy: a client has changed the text, and the worker has not written its
+            record yet.
+        version: the version before a delete, or the current version; empty if the document has no record.
     """
 
     status: str
@@ -335,11 +325,11 @@ def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields
     return ModuleCall("QA.SETMETADATA", (keys.paragraphs_key(document, tag),), (if_version, metadata, fields))
 
 
-def parse_metadata(reply: Sequence[Any]) -> MetadataResult:
+def parse_metadata(reply: Sequence[Any]) -> ChangeResult:
     """Parse the reply to `set_metadata`."""
     if len(reply) != 2:
         raise ClusterError(f"a change of metadata got an unexpected reply: {reply!r}"[:200])
-    return MetadataResult(_text(reply[0]), _text(reply[1]))
+    return ChangeResult(_text(reply[0]), _text(reply[1]))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
@@ -369,11 +359,11 @@ def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 
-def parse_delete(reply: Sequence[Any]) -> DeleteResult:
+def parse_delete(reply: Sequence[Any]) -> ChangeResult:
     """Parse the reply to `delete_document`, `forget_document` or `forget_version`."""
     if len(reply) != 2:
         raise ClusterError(f"removal of a document got an unexpected reply: {reply!r}"[:200])
-    return DeleteResult(_text(reply[0]), _text(reply[1]))
+    return ChangeResult(_text(reply[0]), _text(reply[1]))
 
 
 def index_document(

@@ -12,34 +12,22 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
+# The scripts that change the internal keys of a document.
+_OF_DOCUMENTS = (
+    "put_document",
+    "delete_document",
+    "set_metadata",
+    "index_document",
+    "fail_document",
+    "store_tokens",
+    "embed_document",
+    "loose_sentences",
+    "settle_note",
+)
 # Files whose code precedes the code of several scripts, with the names of these scripts.
 _SHARED = {
-    "answer_lists": (
-        "put_document",
-        "delete_document",
-        "set_metadata",
-        "index_document",
-        "fail_document",
-        "store_tokens",
-        "embed_document",
-        "loose_sentences",
-        "settle_note",
-        "store_answer",
-        "store_whole_answer",
-        "drop_answers",
-        "repair_partition",
-    ),
-    "keys": (
-        "put_document",
-        "delete_document",
-        "set_metadata",
-        "index_document",
-        "fail_document",
-        "store_tokens",
-        "embed_document",
-        "loose_sentences",
-        "settle_note",
-    ),
+    "answer_lists": (*_OF_DOCUMENTS, "store_answer", "store_whole_answer", "drop_answers", "repair_partition"),
+    "keys": _OF_DOCUMENTS,
     "sentence_offsets": ("read_sentence", "read_hits", "store_answer"),
 }
 

@@ -86,13 +86,9 @@ def _addresses(data_dir: Path) -> set[str]:
 
     Empty if all servers are down, because other programs may then use their ports.
     """
-    try:
-        ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
-        if not any(_runs(data_dir / _PID_FILE.format(index=index)) for index in range(len(ports))):
-            return set()
-        return {f"{_HOST}:{int(port)}" for port in ports}
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+    found = _recorded(data_dir)
+    is_up = any(_runs(data_dir / _PID_FILE.format(index=index)) for index in range(len(found)))
+    return found if is_up else set()
 
 
 def _runs(pid_file: Path) -> bool:

@@ -36,7 +36,7 @@ def put(client: redis.Redis, document_id: str, text: str, if_version: str = stor
     return stored.parse_put(run(client, call))
 
 
-def delete(client: redis.Redis, document_id: str, if_version: str = stored.ANY_VERSION) -> stored.DeleteResult:
+def delete(client: redis.Redis, document_id: str, if_version: str = stored.ANY_VERSION) -> stored.ChangeResult:
     return stored.parse_delete(run(client, stored.delete_document(document_id, TAG, if_version)))
 
 

@@ -103,7 +103,7 @@ def test_a_condition_that_does_not_hold_changes_nothing(client: redis.Redis, con
     result = shard.put(client, "d", "Other.", condition)
     assert (result.status, result.version) == ("conflict", version)
     if condition:
-        assert shard.delete(client, "d", condition) == stored.DeleteResult("conflict", version)
+        assert shard.delete(client, "d", condition) == stored.ChangeResult("conflict", version)
     assert contents(client) == before
 
 
@@ -119,7 +119,7 @@ def test_a_deleted_document_leaves_no_keys(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.delete(client, "d").status == "deleted"
-    assert shard.delete(client, "d") == stored.DeleteResult("missing", "")
+    assert shard.delete(client, "d") == stored.ChangeResult("missing", "")
     assert set(client.scan_iter()) == {keys.epoch_key(TAG)}
 
 
