@@ -136,6 +136,38 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
     assert execute(shard, "RG.TRIGGER", "other") == ["served"]
 
 
+def test_a_loop_without_a_waiting_client_is_ended(shard: Server) -> None:
+    """Otherwise it would run until its deadline, which can be minutes away."""
+    listed = states(shard)
+    with Pending(shard, "RG.PYEXECUTE", "while True: pass") as waiting:
+        eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)
+        waiting.hang_up()
+    eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
+    assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
+    # a waiting function is cancelled, too
+    slow = "async def f(r):\n    await asyncio.sleep(600)\nGB('ShardsIDReader').foreach(f).run()"
+    with Pending(shard, "RG.PYEXECUTE", slow) as waiting:
+        eventually(lambda: "running" in states(shard).values())
+        waiting.hang_up()
+    eventually(lambda: states(shard) == listed)
+
+
+def test_a_timer_that_blocks_delays_no_other_work_and_ends_with_its_session(shard: Server) -> None:
+    script = """
+def block():
+    while True:
+        execute('PING')
+registerTE(0.1, block)
+GB('CommandReader').map(lambda r: 'served').register(trigger='other')
+"""
+    assert execute(shard, "RG.PYEXECUTE", script) == "OK"
+    eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)
+    assert execute(shard, "RG.TRIGGER", "other") == ["served"]
+    (entry,) = execute(shard, "RG.DUMPREGISTRATIONS")
+    execute(shard, "RG.UNREGISTER", entry[1])
+    eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
+
+
 def test_a_call_that_never_returns_blocks_only_its_thread(shard: Server) -> None:
     with call_into_c(shard, "stuck") as name:
         execute(shard, "RG.ABORTEXECUTION", name)

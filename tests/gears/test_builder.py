@@ -13,6 +13,7 @@ from tests.gears.scripts import script
 
 NO_FUNCTION: Any = 1
 NO_NUMBER: Any = "1"
+UNTYPED: Any = GearsBuilder
 
 
 async def coroutine_function(*_: Any) -> str:
@@ -39,6 +40,36 @@ async def coroutine_function(*_: Any) -> str:
         (lambda: GearsBuilder("CommandReader").register(trigger="t", rights="root"), "unknown rights: 'root'"),
         (lambda: GearsBuilder().register(onRegistered=NO_FUNCTION), "argument must be a function"),
         (lambda: GearsBuilder().register(keyTypes=["strnig"]), "unknown key type: 'strnig'"),
+        (lambda: GearsBuilder().run(noScan="yes"), "noScan must be True or False, got 'yes'"),
+        (lambda: GearsBuilder("KeysOnlyReader").run(noScan=1), "noScan must be True or False, got 1"),
+        (lambda: GearsBuilder().run(readValue=1), "readValue must be True or False, got 1"),
+        (lambda: GearsBuilder().register(readValue="no"), "readValue must be True or False, got 'no'"),
+        (lambda: GearsBuilder("StreamReader").run("s", fromId=7), "fromId must be the id of a stream's entry"),
+        (lambda: GearsBuilder("StreamReader").run("s", fromId="last"), "fromId must be the id of a stream's entry"),
+        (lambda: GearsBuilder("StreamReader").register(trimStream=0), "trimStream must be True or False, got 0"),
+        (lambda: GearsBuilder("StreamReader").register(batch=0), "batch must be a whole number of at least 1, got 0"),
+        (
+            lambda: GearsBuilder("StreamReader").register(duration=-1),
+            "duration must be a whole number of at least 0, got -1",
+        ),
+        (
+            lambda: GearsBuilder("StreamReader").register(onFailedPolicy="stop"),
+            "unknown onFailedPolicy: 'stop', must be one of continue, abort, retry",
+        ),
+        (
+            lambda: GearsBuilder("StreamReader").register(onFailedRetryInterval="x"),
+            "onFailedRetryInterval must be a whole number",
+        ),
+        (lambda: UNTYPED().map(), "wrong number of arguments for map"),
+        (lambda: UNTYPED().map(str, str), "wrong number of arguments for map"),
+        (lambda: UNTYPED(1, 2, 3, 4), "wrong number of arguments"),
+        *[
+            (
+                lambda value=value: GearsBuilder("CommandReader").register(trigger="t", timeout=value),
+                "timeout must be a whole number of milliseconds from 0",
+            )
+            for value in (-1, True, "1s", 86_400_001)
+        ],
     ],
 )
 def test_misuse_is_refused(misuse: Callable[[], object], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,7 @@ def future(r):
 """
 
 
-@pytest.mark.parametrize("waits", ["blocks", "awaits", "future"])
-def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster, waits: str) -> None:
+def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster) -> None:
     """The function runs for more than twice the idle time. The parts that wait for its records are not idle either."""
     first, second, _ = cluster.nodes
     for node in cluster.nodes:
@@ -118,7 +118,7 @@ def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster, 
     runs = []
     for slow in (first, second):
         script = f"{WAYS_TO_WAIT}slow = {execute(slow, 'CLUSTER', 'MYID')!r}\n"
-        for moves in ("", ".repartition(str)", ".collect()"):
+        for waits, moves in product(("blocks", "awaits", "future"), ("", ".repartition(str)", ".collect()")):
             steps = f"GB('ShardsIDReader').map({waits}){moves}.count().run()"
             runs.append(execute(first, "RG.PYEXECUTE", script + steps, "UNBLOCKING"))
     with first.client(socket_timeout=120) as client:
@@ -272,8 +272,8 @@ GB('CommandReader').repartition(lambda r: r[1]).map(read).register(trigger='read
                 tenant.execute_command("RG.TRIGGER", "read", f"b:{number}")
 
 
-def test_a_migrated_stream_is_read_on_its_new_shard(own_cluster: Cluster) -> None:
-    source, target, _ = own_cluster.nodes
+def test_a_migrated_stream_is_read_on_its_new_shard(cluster: Cluster) -> None:
+    source, target, _ = cluster.nodes
     slot = 100  # a slot of the first shard
     tag = hashtag_for_slot(slot)
     script = f"GB('StreamReader').foreach(lambda r: execute('INCR', 'n:{{{tag}}}')).register(prefix='in:*', batch=10)"
@@ -282,14 +282,13 @@ def test_a_migrated_stream_is_read_on_its_new_shard(own_cluster: Cluster) -> Non
     for number in range(5):
         execute(source, "XADD", key, "*", "n", number)
     group = ("XPENDING", key, "__gears_consumer_group__")
-    eventually(
-        lambda: execute(source, *group)["pending"] == 5, ignore=redis.ResponseError
-    )  # the stream is created meanwhile
+    # the stream's group is created meanwhile
+    eventually(lambda: execute(source, *group)["pending"] == 5, ignore=redis.ResponseError)
     ids = [execute(node, "CLUSTER", "MYID") for node in (source, target)]
     execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
     execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
     execute(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
-    for node in (target, *own_cluster.nodes):
+    for node in (target, *cluster.nodes):
         execute(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[1])
     eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5")
     eventually(lambda: execute(target, "XLEN", key) == 0)

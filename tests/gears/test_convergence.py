@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,14 @@ def with_lost_messages(server: Server, *commands: tuple[object, ...]) -> None:
         pipeline.execute()
 
 
-@pytest.fixture(params=["aof", "rdb"])
-def durable(request: pytest.FixtureRequest, server_binary: Path) -> Iterator[Cluster]:
-    """A cluster whose shards persist their data, in an RDB file or the AOF."""
-    settings: dict[str, object] = {"appendonly": "yes"} if request.param == "aof" else {"save": "3600 1"}
-    with ready_cluster(server_binary, settings) as running:
+@pytest.fixture(scope="module")
+def shared_cluster(shared_binary: Path) -> Iterator[Cluster]:
+    """A cluster whose second shard persists its data in an RDB file, and whose third shard in the AOF."""
+    with ready_cluster(shared_binary, own=[{}, {"save": "3600 1"}, {"appendonly": "yes"}]) as running:
         yield running
+
+
+durable = pytest.mark.parametrize("down", [1, 2], ids=["rdb", "aof"])
 
 
 def test_shards_recover_from_lost_messages(cluster: Cluster) -> None:
@@ -91,54 +93,51 @@ def test_a_replaced_session_does_not_come_back(cluster: Cluster) -> None:
         eventually(lambda node=node: ids(node) == after)  # type: ignore[misc]
 
 
-def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
-    first, second, third = durable.nodes
+@durable
+def test_a_shard_that_was_down_is_corrected(cluster: Cluster, down: int) -> None:
+    first, lost, other = cluster.nodes[0], cluster.nodes[down], cluster.nodes[3 - down]
     assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
     trigger, in_, out = ids(first)
     assert execute(first, "RG.PAUSEREGISTRATIONS", in_) == "OK"
-    eventually(lambda: same(durable.nodes, {trigger: None, in_: "PAUSED", out: "OK"}))
-    third.stop()
+    eventually(lambda: same(cluster.nodes, {trigger: None, in_: "PAUSED", out: "OK"}))
+    lost.stop()
     assert execute(first, "RG.UNREGISTER", trigger) == "OK"
-    assert execute(second, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
-    assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
-    third.start()
+    assert execute(other, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
+    assert execute(other, "RG.PAUSEREGISTRATIONS", out) == "OK"
+    lost.start()
     # the restarted shard's older order does not prevail, and the removed registration does not reappear
-    eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}))
-    third.wait_ready()
-    assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
+    eventually(lambda: same(cluster.nodes, {in_: "OK", out: "PAUSED"}))
+    lost.wait_ready()
+    assert same(cluster.nodes, {in_: "OK", out: "PAUSED"})
 
 
-def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durable: Cluster) -> None:
-    first, _, third = durable.nodes
+@durable
+def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(cluster: Cluster, down: int) -> None:
+    first, lost = cluster.nodes[0], cluster.nodes[down]
     assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
     trigger, in_, out = ids(first)
     assert execute(first, "RG.UNREGISTER", trigger) == "OK"
     assert execute(first, "RG.PAUSEREGISTRATIONS", in_) == "OK"
-    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}))
-    third.stop(signal.SIGKILL)
-    for path in (*third.directory.glob("appendonlydir/*"), *third.directory.glob("*.rdb")):
+    eventually(lambda: same(cluster.nodes, {in_: "PAUSED", out: "OK"}))
+    lost.stop(signal.SIGKILL)
+    for path in (*lost.directory.glob("appendonlydir/*"), *lost.directory.glob("*.rdb")):
         path.unlink()
-    third.start()
-    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}))
+    lost.start()
+    eventually(lambda: same(cluster.nodes, {in_: "PAUSED", out: "OK"}))
+    lost.wait_ready()
 
 
-def cut_off(node: Server) -> Callable[[], None]:
-    """Stop a server's process, so that the other servers lose it; return the function that resumes the server."""
-    node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
-    return lambda: node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
-
-
-def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
-    first, second, third = own_cluster.nodes
+def test_a_shard_that_was_cut_off_is_corrected(cluster: Cluster) -> None:
+    first, second, third = cluster.nodes
     assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
     trigger, in_, out = ids(first)
-    heal = cut_off(third)
+    os.kill(third.pid, signal.SIGSTOP)
     try:
         with_lost_messages(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", out))
         eventually(lambda: same([first, second], {in_: "OK", out: "PAUSED"}))
     finally:
-        heal()
-    eventually(lambda: same(own_cluster.nodes, {in_: "OK", out: "PAUSED"}))
+        os.kill(third.pid, signal.SIGCONT)
+    eventually(lambda: same(cluster.nodes, {in_: "OK", out: "PAUSED"}))
 
 
 def replicate(replica: Server, primary: Server) -> None:
@@ -156,9 +155,11 @@ def replica_of(primary: Server, asked: Server) -> str | None:
     return None
 
 
-def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_cluster: Cluster) -> None:
-    first, second, third = own_cluster.nodes
-    execute(third, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
+def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(cluster: Cluster) -> None:
+    first, second, third = cluster.nodes
+    silence = "qa.worker-silence-ms"
+    patience = execute(third, "CONFIG", "GET", silence)[silence]
+    execute(third, "CONFIG", "SET", silence, 600_000)
     # the third worker is stopped: it gets the message, and dies before it reads the message
     pids = (first.field("worker_pid"), third.signal_worker(signal.SIGSTOP))
     publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
@@ -167,8 +168,9 @@ def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_c
         os.kill(pid, signal.SIGKILL)
     expected = ids(first)
     publishing.result()  # an error: the client does not know the outcome
-    eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes))
+    eventually(lambda: all(ids(node) == expected for node in cluster.nodes))
     eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)
+    execute(third, "CONFIG", "SET", silence, patience)
 
 
 def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster: Cluster, server_binary: Path) -> None:

@@ -73,8 +73,9 @@ def test_commands_answered_inside_functions_would_otherwise_wait_for_the_worker(
     assert ANSWERED_INSIDE < WAIT_FOR_WORKER
 
 
-def test_every_command_of_the_module_is_checked(shard: Server) -> None:
-    named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
+def test_every_command_of_the_module_is_checked(server_binary: Path) -> None:
+    with Server(server_binary) as server:
+        named = {name.upper() for name in execute(server, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
     assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
 
 

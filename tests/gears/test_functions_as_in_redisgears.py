@@ -41,18 +41,6 @@ GB('PythonReader').map(gather).run(lambda: iter(range(10)))
     assert run(shard, script) == [str(2 * number) for number in range(10)]
 
 
-def test_a_register_that_fails_answers_an_error(shard: Server) -> None:
-    script = """
-import threading
-lock = threading.Lock()
-GB('CommandReader').map(lambda r: lock).register(trigger='unpicklable', mode='async_local')
-"""
-    assert "Error occured when serialized a python callback" in refusal(shard, "RG.PYEXECUTE", script)
-    hook = "GB().register(commands=['set'], eventTypes=['keymiss'], mode='async_local')"
-    assert "Can not hook a command" in refusal(shard, "RG.PYEXECUTE", hook)
-    assert execute(shard, "RG.DUMPREGISTRATIONS") == []
-
-
 INSIDE = """
 def inside(record):
     return execute(*record[1:])
@@ -130,25 +118,6 @@ def test_commands_inside_functions_have_the_callers_rights(shard: Server) -> Non
         with pytest.raises(redis.ResponseError, match="may not run"):
             tenant.execute_command("RG.TRIGGER", "inside", "RG.TRIGGER", "inside", "GET", "a")
     execute(shard, "ACL", "DELUSER", "tenant")
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        ("GB().run('*', noScan='yes')", "noScan must be True or False, got 'yes'"),
-        ("GB('KeysOnlyReader').run('*', noScan=1)", "noScan must be True or False, got 1"),
-        ("GB().run('*', readValue=1)", "readValue must be True or False, got 1"),
-        ("GB().register('*', readValue='no')", "readValue must be True or False, got 'no'"),
-        ("GB('StreamReader').run('s', fromId=7)", "fromId must be the id of a stream's entry"),
-        ("GB('StreamReader').run('s', fromId='last')", "fromId must be the id of a stream's entry"),
-        ("GB('StreamReader').register('s', trimStream=0)", "trimStream must be True or False, got 0"),
-        ("GB().map()", "wrong number of arguments for map"),
-        ("GB().map(str, str)", "wrong number of arguments for map"),
-        ("GB(1, 2, 3, 4)", "wrong number of arguments"),
-    ],
-)
-def test_wrong_arguments_are_refused(shard: Server, call: str, told: str) -> None:
-    assert told in refusal(shard, "RG.PYEXECUTE", call).replace("\\'", "'")
 
 
 def test_execution_ids_grow_by_one(shard: Server) -> None:
@@ -240,27 +209,6 @@ GB('ShardsIDReader').map(start).run()
 
     eventually(told)
     assert "was never retrieved" not in shard.log.read_text()
-
-
-def test_the_error_of_a_stream_is_cleared_by_a_successful_retry(shard: Server) -> None:
-    script = """
-def step(record):
-    if not execute('EXISTS', 'good'):
-        raise ValueError('not yet')
-GB('StreamReader').foreach(step).register(
-    prefix='retried', mode='async_local', onFailedPolicy='retry', onFailedRetryInterval=1)
-"""
-    execute(shard, "RG.PYEXECUTE", script)
-    execute(shard, "XADD", "retried", "*", "a", "1")
-
-    def last_error() -> Any:
-        (entry,) = execute(shard, "RG.DUMPREGISTRATIONS")
-        return dict(zip(entry[7][::2], entry[7][1::2], strict=True))["lastError"]
-
-    eventually(lambda: "not yet" in str(last_error()))
-    execute(shard, "SET", "good", 1)
-    eventually(lambda: execute(shard, "XLEN", "retried") == 0)
-    eventually(lambda: last_error() is None)
 
 
 def test_a_function_that_waits_for_a_trigger_can_be_aborted(shard: Server) -> None:

@@ -59,14 +59,6 @@ def names(r):
 async def nested_run(r):
     results, errors = await GB('ShardsIDReader').map(lambda x: 'inner').run()
     return results + errors
-async def waits_in_block(r):
-    with atomic():
-        await late('x')
-        await asyncio.sleep(0)
-def block_in_block(r):
-    with atomic():
-        with atomic():
-            pass
 def left_out(r):
     told = []
     for call in (callNext, lambda: registerTE(1, late, 'key'), getCommand, gearsCtx):
@@ -77,7 +69,7 @@ def left_out(r):
     return told
 from redisgears import callNext, getCommand
 for f in (twice, continued_twice, forgotten, failed, one_after_the_other, delayed, given_future, failed_future, names,
-          nested_run, waits_in_block, block_in_block, left_out):
+          nested_run, left_out):
     GB('CommandReader').map(f).register(trigger=f.__name__, mode='async_local', convertToStr=False)
 GB('CommandReader').repartition(lambda r: gearsFuture()).register(trigger='no_step', mode='async_local')
 """
@@ -96,8 +88,6 @@ def shard(shared_shard: Server) -> Server:
         ("forgotten", "Async record did not called continue"),
         ("failed", "not today"),
         ("failed_future", "as told"),
-        ("waits_in_block", "await is not allow inside atomic block"),
-        ("block_in_block", "Already inside an atomic block"),
     ],
 )
 def test_errors(shard: Server, trigger: str, message: str) -> None:

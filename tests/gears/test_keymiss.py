@@ -71,13 +71,6 @@ def test_status_and_error_replies(shard: Server) -> None:
         execute(shard, "GET", "ask")
 
 
-def test_override_outside_of_a_hook_raises(shard: Server) -> None:
-    script = "GB('CommandReader').map(lambda r: override_reply('x')).register(trigger='t')"
-    execute(shard, "RG.PYEXECUTE", script)
-    with pytest.raises(redis.ResponseError, match="Can not get command ctx"):
-        execute(shard, "RG.TRIGGER", "t")
-
-
 def test_a_client_that_disconnects_cancels_the_function_of_its_read(shard: Server) -> None:
     script = """
 import asyncio

@@ -30,10 +30,10 @@ GB('ShardsIDReader').foreach(waits).run()
 """
 
 
-@pytest.fixture
-def pair(server_binary: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def pair(shared_binary: Path) -> Iterator[Cluster]:
     # a long timeout: a server that detects the down cluster would unblock its clients with CLUSTERDOWN
-    with ready_cluster(server_binary, {"cluster-node-timeout": 600_000}, size=2) as running:
+    with ready_cluster(shared_binary, {"cluster-node-timeout": 600_000}, size=2) as running:
         yield running
 
 
@@ -56,45 +56,22 @@ def reasons(node: Server, execution: str) -> list[Any]:
     return list(execute(node, "RG.GETRESULTS", execution)[1])
 
 
-@pytest.mark.parametrize("script", [SLEEPS, COMPUTES], ids=["sleeps", "computes"])
-def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: str) -> None:
+def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster) -> None:
     first, second = pair.nodes
-    execution = begin(pair, script, 60_000)
-    eventually(lambda: second.field("worker_functions_running") == 1)
+    executions = [begin(pair, script, 3_600_000) for script in (SLEEPS, COMPUTES, AWAITS)]
+    eventually(lambda: second.field("worker_functions_running") == 2)
     worker = second.field("worker_pid")
     first.signal_worker(signal.SIGKILL)
-    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
     name = execute(first, "CLUSTER", "MYID")
-    assert reasons(second, execution) == [
-        f"ERR shard {name} no longer leads this run: the run has ended there, or the worker was replaced"
-    ]
+    for execution in executions:
+        eventually(lambda execution=execution: state(second, execution) == "aborted", PATIENCE_SECONDS)  # type: ignore[misc]
+        assert reasons(second, execution) == [
+            f"ERR shard {name} no longer leads this run: the run has ended there, or the worker was replaced"
+        ]
     eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
     assert second.field("worker_pid") == worker, "the worker was not replaced"
     first.wait_ready()
-    assert state(first, execution) == "", "the run must not start a second time"
-
-
-def test_a_waiting_part_ends_too(pair: Cluster) -> None:
-    first, second = pair.nodes
-    for node in pair.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 3_600_000)
-    execution = str(execute(first, "RG.PYEXECUTE", AWAITS, "UNBLOCKING"))
-    eventually(lambda: state(second, execution) == "running")
-    first.signal_worker(signal.SIGKILL)
-    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
-    (reason,) = reasons(second, execution)
-    assert "no longer leads this run" in reason
-
-
-def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
-    first, second = pair.nodes
-    execution = begin(pair, SLEEPS)
-    eventually(lambda: second.field("worker_functions_running") == 1)
-    first.stop(signal.SIGKILL)
-    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
-    (reason,) = reasons(second, execution)
-    assert "which leads this run, has not answered for 20 s" in reason
-    eventually(lambda: second.field("worker_functions_running") == 0)
+    assert [state(first, execution) for execution in executions] == [""] * 3, "no run must start a second time"
 
 
 def test_a_part_whose_origin_works_continues(pair: Cluster) -> None:
@@ -114,3 +91,15 @@ def duration_ms(node: Server, execution: str) -> int:
     fields = dict(zip(entry[::2], entry[1::2], strict=True))
     plan = dict(zip(fields["execution_plan"][::2], fields["execution_plan"][1::2], strict=True))
     return int(plan["total_duration"])
+
+
+def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
+    """The last test of this file: the server of the shared cluster does not start again."""
+    first, second = pair.nodes
+    execution = begin(pair, SLEEPS)
+    eventually(lambda: second.field("worker_functions_running") == 1)
+    first.stop(signal.SIGKILL)
+    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
+    (reason,) = reasons(second, execution)
+    assert "which leads this run, has not answered for 20 s" in reason
+    eventually(lambda: second.field("worker_functions_running") == 0)

@@ -129,10 +129,15 @@ def linked(node: Server) -> set[str]:
 
 @contextmanager
 def ready_cluster(
-    binary: Path, settings: Mapping[str, object] | None = None, *, worker: str = WORKER, size: int = 3
+    binary: Path,
+    settings: Mapping[str, object] | None = None,
+    *,
+    worker: str = WORKER,
+    size: int = 3,
+    own: Sequence[Mapping[str, object]] = (),
 ) -> Iterator[Cluster]:
     """A cluster whose workers are ready and whose runs reach all shards from each shard."""
-    with Cluster(binary, settings, worker=worker, size=size) as cluster:
+    with Cluster(binary, settings, worker=worker, size=size, own=own) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
         for node in cluster.nodes:

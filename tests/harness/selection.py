@@ -125,7 +125,6 @@ LONG = (
     "tests/gears/test_inference_reloads.py",
     "tests/gears/test_inference_server.py",
     "tests/gears/test_inference_workers.py",
-    "tests/gears/test_limits_of_functions.py",
     "tests/gears/test_memory.py",
     "tests/gears/test_parts_without_origin.py",
     "tests/gears/test_sections.py",
