@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from threading import Thread
 from typing import Any
@@ -14,6 +14,7 @@ from qa_cluster.api.__main__ import application, serve, server_of, service_optio
 from qa_cluster.api.app import Application
 from qa_cluster.api.service.lifespan import ServiceOptions
 from qa_cluster.asking.connecting import Target
+from qa_cluster.client import AsyncClient
 from qa_cluster.config import load
 from tests.client.scripted_cluster import ScriptedCluster, never
 from tests.harness.polling import eventually_async
@@ -31,6 +32,17 @@ async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Applica
             yield app, client
     finally:
         await app.state.stop()
+
+
+@asynccontextmanager
+async def rest_client(
+    cluster: ScriptedCluster, api_key: str = "", **options: Any
+) -> AsyncIterator[tuple[Application, AsyncClient]]:
+    """The application and the project's client of it, without a socket."""
+    async with service(cluster.target(), **options) as (app, _):
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        async with AsyncClient("http://localhost", api_key=api_key, transport=transport) as client:
+            yield app, client
 
 
 @asynccontextmanager
@@ -90,6 +102,20 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
     if status == 503:
         assert int(response.headers["retry-after"]) >= 1
     return body
+
+
+Wrong = tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]
+
+
+async def assert_problems(client: httpx.AsyncClient, requests: Iterable[Wrong]) -> None:
+    """Check the error of each request: method, path, arguments of httpx, status, kind of problem, words."""
+    for method, path, more, status, kind, said in requests:
+        response = await client.request(method, path, **more)
+        try:
+            body = assert_problem(response, status, kind, *said)
+            assert status != 422 or body["code"] == "VALIDATION"
+        except AssertionError as error:
+            raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
 
 
 async def assert_leaving_cancels(cluster: ScriptedCluster, route: str, query: str) -> None:

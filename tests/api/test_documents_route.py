@@ -12,20 +12,19 @@ from tests.client.scripted_cluster import ScriptedCluster
 IDS = ["a", "a/b", "a_b:c", "{x} %7B", "über süß", "東京", "a b?c=d#e", "..", "'\"", "a%2Fb"]
 
 
-@pytest.mark.parametrize("document_id", IDS)
-async def test_any_id_can_be_written_read_and_deleted(cluster: ScriptedCluster, document_id: str) -> None:
-    path = f"/documents/{quote(document_id, safe='')}".replace("/..", "/%2E%2E")
+async def test_any_id_can_be_written_read_and_deleted(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        written = await client.put(path, json={"text": "Ada wrote it.", "title": "T", "metadata": {"year": 1}})
-        assert written.status_code == 201, written.text
-        assert written.json()["id"] == document_id
-        document = (await client.get(path)).json()
-        assert (document["id"], document["text"], document["title"]) == (document_id, "Ada wrote it.", "T")
-        assert (document["metadata"], document["tokenized"], document["sentences"]) == ({"year": 1}, True, 1)
-        answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answers"][0]
-        assert (answer["document_id"], answer["metadata"], answer["title"]) == (document_id, {"year": 1}, "T")
-        assert (await client.delete(path)).status_code == 204
-        assert_problem(await client.get(path), 404, "not-found")
+        for document_id in IDS:
+            path = f"/documents/{quote(document_id, safe='')}".replace("/..", "/%2E%2E")
+            written = await client.put(path, json={"text": "Ada wrote it.", "title": "T", "metadata": {"year": 1}})
+            assert (written.status_code, written.json()["id"]) == (201, document_id), written.text
+            document = (await client.get(path)).json()
+            assert (document["id"], document["text"], document["title"]) == (document_id, "Ada wrote it.", "T")
+            assert (document["metadata"], document["tokenized"], document["sentences"]) == ({"year": 1}, True, 1)
+            answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answers"][0]
+            assert (answer["document_id"], answer["metadata"], answer["title"]) == (document_id, {"year": 1}, "T")
+            assert (await client.delete(path)).status_code == 204
+            assert_problem(await client.get(path), 404, "not-found")
 
 
 async def test_versions_are_etags_and_conditional_requests_work(cluster: ScriptedCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from qa_cluster.documents.stored import MAX_TITLE_BYTES, check_document
 from qa_cluster.errors import InputTooLong
-from tests.api.service_under_test import assert_problem, serving
+from tests.api.service_under_test import Wrong, assert_problem, assert_problems, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
 JSON = {"content-type": "application/json"}
@@ -20,7 +20,8 @@ def nested(depth: int) -> dict[str, Any]:
     return {"a": nested(depth - 1)} if depth else {}
 
 
-BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
+PIN = {"question": "q", "answer": "a"}
+BAD: list[Wrong] = [
     ("GET", "/qa", {}, 422, "validation", ("question", "is required", "parameter")),
     ("GET", "/qa?question=", {}, 422, "validation", ("must not be empty",)),
     ("GET", "/qa?question=%20%3F", {}, 422, "validation", ("letter or a digit",)),
@@ -118,6 +119,33 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("POST", "/livez", {}, 405, "method-not-allowed", ("GET",)),
     ("DELETE", "/metrics", {}, 405, "method-not-allowed", ()),
     ("GET", "/qa?question=Not%20asked%20yet&cache=only", {}, 404, "cache-miss", ("cache=only",)),
+    ("GET", "/search", {}, 422, "validation", ("q", "is required", "parameter")),
+    ("GET", "/search?query=a", {}, 422, "validation", ("query", "is not a parameter", "parameters are q,")),
+    ("GET", "/search?q=%20%3F", {}, 422, "validation", ("letter or a digit",)),
+    ("GET", "/search?q=a&top_k=1001", {}, 422, "validation", ("from 1 to 1000",)),
+    ("GET", "/search?q=a&context=17", {}, 422, "validation", ("from 0 to 16",)),
+    ("GET", "/search?q=a&filter=year", {}, 422, "validation", ("filter must look like year>=2020",)),
+    ("GET", "/search?q=a&filters=%7B%7D", {}, 422, "validation", ("filters/operator must be one of",)),
+    ("GET", "/search?q=a&filters=x", {}, 422, "validation", ("filters", "must be an object")),
+    ("GET", "/search?q=a&cache=off", {}, 422, "validation", ("cache", "is not a parameter of this route")),
+    ("GET", "/search?q=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
+    ("PUT", "/search", {}, 405, "method-not-allowed", ("GET",)),
+    ("POST", "/search?q=a", {"json": {"query": "a"}}, 422, "validation", ("query string",)),
+    ("POST", "/search", {"json": {"query": "a", "filters": []}}, 422, "validation", ("#/filters",)),
+    ("POST", "/search", {"json": {"query": 5, "top_k": 0}}, 422, "validation", ("#/query", "a string", "#/top_k")),
+    ("POST", "/search", {"json": {"q": "a"}}, 422, "validation", ("#/q", "not a field", "#/query", "required")),
+    ("GET", "/search/", {}, 404, "route-not-found", ()),
+    ("POST", "/pins", {"json": {}}, 405, "method-not-allowed", ("GET, HEAD, PUT, DELETE",)),
+    ("DELETE", "/feedback", {}, 405, "method-not-allowed", ("POST",)),
+    ("PUT", "/pins", {"json": {"question": "q"}}, 422, "validation", ("answer is required",)),
+    ("PUT", "/pins", {"json": {**PIN, "url": "ftp://x"}}, 422, "validation", ("url must start",)),
+    ("PUT", "/pins", {"json": {**PIN, "collection": "none"}}, 404, "not-found", ("no such collection",)),
+    ("DELETE", "/pins", {}, 422, "validation", ("question is required",)),
+    ("PUT", "/synonyms", {"json": {"groups": ["car"]}}, 422, "validation", ("a group must have",)),
+    ("PUT", "/synonyms", {"json": {"groups": ["a b, c d"], "weight": 2}}, 422, "validation", ("weight",)),
+    ("POST", "/feedback", {"json": {"question": "q", "verdict": "x"}}, 422, "validation", ("one of right, wrong, be",)),
+    ("POST", "/feedback", {"json": {"question": "q", "verdict": "better"}}, 422, "validation", ("better_answer",)),
+    ("GET", "/unanswered?collection=none", {}, 404, "not-found", ("no such collection",)),
 ]
 
 
@@ -126,13 +154,7 @@ async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(
     async with serving(cluster, body_max_bytes=4096) as client:
         await client.put("/documents/kept", json={"text": "Ada wrote it."})
         before = [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes]
-        for method, path, more, status, kind, said in BAD:
-            response = await client.request(method, path, **more)
-            try:
-                assert_problem(response, status, kind, *said)
-                assert status != 422 or response.json()["code"] == "VALIDATION"
-            except AssertionError as error:
-                raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+        await assert_problems(client, BAD)
         assert [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes] == before
         answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()
         assert answer["answers"][0]["answer"] == "Ada"
@@ -179,14 +201,11 @@ LATE = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "place"), LATE)
-async def test_errors_of_later_checks_have_the_same_form(
-    cluster: ScriptedCluster, method: str, path: str, body: dict[str, Any] | None, place: dict[str, str]
-) -> None:
+async def test_errors_of_later_checks_have_the_same_form(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        response = await client.request(method, path, json=body)
-        found = assert_problem(response, 422, "validation")
-        assert (found["code"], found["errors"]) == ("VALIDATION", [{**place, "detail": found["detail"]}])
+        for method, path, body, place in LATE:
+            found = assert_problem(await client.request(method, path, json=body), 422, "validation")
+            assert found["errors"] == [{**place, "detail": found["detail"]}], (method, path, body)
 
 
 async def test_service_client_and_description_have_the_same_limit_for_titles(cluster: ScriptedCluster) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
 import pytest
 
-from qa_cluster.client import AsyncClient, Feedback, NotFound, Pin, Synonyms
-from tests.api.service_under_test import assert_problem, service, serving
+from qa_cluster.client import Feedback, NotFound, Pin, Synonyms
+from tests.api.service_under_test import assert_problem, rest_client, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
 QUESTION = "Who wrote it?"
@@ -38,36 +35,8 @@ async def test_a_pin_is_shown_by_every_service_at_once(cluster: ScriptedCluster)
         assert_problem(gone, 404, "not-found", "has no pin")
 
 
-BAD: list[tuple[str, str, dict[str, Any] | None, int, str, str]] = [
-    ("POST", "/pins", {}, 405, "method-not-allowed", "GET, HEAD, PUT, DELETE"),
-    ("DELETE", "/feedback", None, 405, "method-not-allowed", "POST"),
-    ("PUT", "/pins", {"question": "q"}, 422, "validation", "answer is required"),
-    ("PUT", "/pins", {"question": "q", "answer": "a", "url": "ftp://x"}, 422, "validation", "url must start"),
-    ("PUT", "/pins", {"question": "q", "answer": "a", "collection": "none"}, 404, "not-found", "no such collection"),
-    ("DELETE", "/pins", None, 422, "validation", "question is required"),
-    ("PUT", "/synonyms", {"groups": ["car"]}, 422, "validation", "a group must have"),
-    ("PUT", "/synonyms", {"groups": ["a b, c d"], "weight": 2}, 422, "validation", "weight"),
-    ("POST", "/feedback", {"question": "q", "verdict": "x"}, 422, "validation", "must be one of right, wrong, better"),
-    ("POST", "/feedback", {"question": "q", "verdict": "better"}, 422, "validation", "better_answer"),
-    ("GET", "/unanswered?collection=none", None, 404, "not-found", "no such collection"),
-]
-
-
-async def test_bad_requests_are_problems(cluster: ScriptedCluster) -> None:
-    async with serving(cluster) as client:
-        for method, path, body, status, kind, said in BAD:
-            response = await client.request(method, path, json=body)
-            try:
-                assert_problem(response, status, kind, said)
-            except AssertionError as error:
-                raise AssertionError(f"{method} {path} {body}: {error}") from error
-
-
 async def test_the_rest_client_has_all_guidance_calls(cluster: ScriptedCluster) -> None:
-    async with (
-        service(cluster.target()) as (app, _),
-        AsyncClient("http://127.0.0.1", transport=httpx.ASGITransport(app=app)) as client,
-    ):
+    async with rest_client(cluster) as (app, client):
         await client.create_collection("books")
         await client.put_document("a", "Ada wrote about automobiles.", collection="books")
         pin = Pin("Who wrote it?", "Eve.", "a", "T", "https://docs.example/")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from qa_cluster.client import AsyncClient, Client, InvalidInput, NotFound
-from tests.api.service_under_test import assert_problem, service, serving
+from qa_cluster.client import Client, InvalidInput, NotFound
+from tests.api.service_under_test import assert_problem, rest_client, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
 
@@ -77,18 +77,15 @@ async def test_fields_and_values(cluster: ScriptedCluster) -> None:
 
 
 async def test_the_rest_clients_update_and_count(cluster: ScriptedCluster) -> None:
-    async with service(cluster.target()) as (app, _):
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        client = AsyncClient("http://localhost", transport=transport)
-        async with client:
-            await client.put_document("a", "Ada wrote it.", metadata={"x": 1})
-            assert (await client.update_document("a", {"y": [1, 2]}, remove="x")).changed
-            assert (await client.update_documents({"z": True}, filter="y=2")).updated == 1
-            assert {entry.name for entry in (await client.fields()).fields} == {"y", "z"}
-            values = await client.field_values("y", filter="z=true")
-            assert [(each.value, each.documents) for each in values.values] == [(1, 1), (2, 1)]
-            with pytest.raises(NotFound):
-                await client.update_document("none", {"y": 1})
-            with pytest.raises(InvalidInput):
-                await client.update_documents({"y": 1})
+    async with rest_client(cluster) as (_, client):
+        await client.put_document("a", "Ada wrote it.", metadata={"x": 1})
+        assert (await client.update_document("a", {"y": [1, 2]}, remove="x")).changed
+        assert (await client.update_documents({"z": True}, filter="y=2")).updated == 1
+        assert {entry.name for entry in (await client.fields()).fields} == {"y", "z"}
+        values = await client.field_values("y", filter="z=true")
+        assert [(each.value, each.documents) for each in values.values] == [(1, 1), (2, 1)]
+        with pytest.raises(NotFound):
+            await client.update_document("none", {"y": 1})
+        with pytest.raises(InvalidInput):
+            await client.update_documents({"y": 1})
     assert {"update_document", "update_documents", "fields", "field_values"} <= set(dir(Client))

@@ -67,56 +67,6 @@ async def test_a_search_finds_a_document_right_after_its_write(cluster: Scripted
         assert (await client.get("/search", params=QUERY)).json()["hits"] == []
 
 
-BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
-    ("GET", "/search", {}, 422, "validation", ("q", "is required", "parameter")),
-    (
-        "GET",
-        "/search?query=a",
-        {},
-        422,
-        "validation",
-        ("query", "is not a parameter of this route", "parameters are q,"),
-    ),
-    ("GET", "/search?q=", {}, 422, "validation", ("must not be empty",)),
-    ("GET", "/search?q=%20%3F", {}, 422, "validation", ("letter or a digit",)),
-    ("GET", "/search?q=%ff", {}, 400, "malformed-query", ("UTF-8",)),
-    ("GET", "/search?q=a&top_k=1001", {}, 422, "validation", ("from 1 to 1000",)),
-    ("GET", "/search?q=a&context=17", {}, 422, "validation", ("from 0 to 16",)),
-    ("GET", "/search?q=a&filter=year", {}, 422, "validation", ("filter must look like year>=2020",)),
-    ("GET", "/search?q=a&filters=%7B%7D", {}, 422, "validation", ("filters/operator must be one of",)),
-    ("GET", "/search?q=a&filters=x", {}, 422, "validation", ("filters", "must be an object")),
-    ("POST", "/search", {"json": {"query": "a", "filters": []}}, 422, "validation", ("#/filters",)),
-    ("GET", "/search?q=a&cache=off", {}, 422, "validation", ("cache", "is not a parameter of this route")),
-    ("GET", "/search?q=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
-    ("PUT", "/search", {}, 405, "method-not-allowed", ("GET",)),
-    ("POST", "/search", {"content": b"{}"}, 415, "unsupported-media-type", ("application/json",)),
-    ("POST", "/search", {"content": b"{", "headers": JSON}, 400, "malformed-json", ()),
-    ("POST", "/search?q=a", {"json": {"query": "a"}}, 422, "validation", ("query string",)),
-    ("POST", "/search", {"json": {"query": 5, "top_k": 0}}, 422, "validation", ("#/query", "a string", "#/top_k")),
-    (
-        "POST",
-        "/search",
-        {"json": {"q": "a"}},
-        422,
-        "validation",
-        ("#/q", "is not a field of this route", "#/query", "required"),
-    ),
-    ("POST", "/search", {"json": {"query": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100", "field id")),
-    ("POST", "/search", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
-    ("GET", "/search/", {}, 404, "route-not-found", ()),
-]
-
-
-async def test_every_bad_request_is_answered_with_a_problem(cluster: ScriptedCluster) -> None:
-    async with serving(cluster, body_max_bytes=4096) as client:
-        for method, path, more, status, kind, said in BAD:
-            response = await client.request(method, path, **more)
-            try:
-                assert_problem(response, status, kind, *said)
-            except AssertionError as error:
-                raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
-
-
 async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
     async with serving(cluster, max_requests=1) as client:
         cluster.triggers["rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
@@ -162,8 +112,7 @@ async def test_searches_are_counted(cluster: ScriptedCluster) -> None:
         assert 'qa_searches_total{outcome="no_hits"} 1' in lines
 
 
-@pytest.mark.parametrize("context", [0, 2])
-async def test_responses_fit_the_openapi_schema(cluster: ScriptedCluster, context: int) -> None:
+async def test_responses_fit_the_openapi_schema(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         path = described["paths"]["/search"]
@@ -175,7 +124,7 @@ async def test_responses_fit_the_openapi_schema(cluster: ScriptedCluster, contex
         source = {"file": "a.1", "format": "roff", "sections": [[0, 0, "Authors"]], "unit": "line", "places": "AAY="}
         metadata = {"_source": source, "url": "https://docs.example.org/a.html"}
         await client.put("/documents/a", json={"text": "Ada wrote it.", "metadata": metadata})
-        response: httpx.Response = await client.get("/search", params={**QUERY, "context": context})
+        response: httpx.Response = await client.get("/search", params={**QUERY, "context": 2})
         hit = response.json()["hits"][0]
         assert hit["source"] == {"file": "a.1", "line": 3, "page": None}
         assert (hit["url"], hit["metadata"]) == (metadata["url"], {"url": metadata["url"]})

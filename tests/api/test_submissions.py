@@ -22,7 +22,7 @@ from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
 from qa_cluster.keys import submission_key, submissions_key
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from tests.api.keyed_requests import bearer, made
-from tests.api.service_under_test import assert_problem, listening, service, serving
+from tests.api.service_under_test import assert_problem, listening, rest_client, service, serving
 from tests.api.test_process import serving as process
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.harness.polling import eventually_async
@@ -375,10 +375,7 @@ async def test_the_concurrent_limit_of_a_key_applies_to_submitted_questions(clus
 
 
 async def test_the_asynchronous_client_gathers_200_futures_in_order(cluster: ScriptedCluster) -> None:
-    async with (
-        service(cluster.target()) as (app, _),
-        AsyncClient("http://localhost", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
-    ):
+    async with rest_client(cluster) as (_, client):
         await client.put_document("ada", ADA)
         questions = [f"Who wrote program {number}?" for number in range(200)]
         futures = [client.submit(question, top_k=1) for question in questions]

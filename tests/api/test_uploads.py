@@ -10,15 +10,14 @@ import os
 import zipfile
 from typing import Any
 
-import httpx
 import pytest
 
 from qa_cluster.access.records import KeyLimits
 from qa_cluster.api.app import Application
-from qa_cluster.client import AsyncClient, NotFound
+from qa_cluster.client import NotFound
 from qa_cluster.errors import InvalidInput
 from tests.api.keyed_requests import bearer, made
-from tests.api.service_under_test import assert_problem, service, serving
+from tests.api.service_under_test import assert_problem, rest_client, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.figures import Figures
 from tests.harness.polling import eventually_async
@@ -83,13 +82,13 @@ async def test_an_upload_without_a_stored_file_is_an_error(cluster: ScriptedClus
         assert_problem(missing, 404, "not-found", "none")
 
 
-@pytest.mark.parametrize("name", ["../a.txt", "/etc/passwd", "a/../../b.txt", "a//b.txt", "..", "a\u202e.txt", ""])
-async def test_a_path_that_leaves_its_folder_is_refused(cluster: ScriptedCluster, name: str) -> None:
+async def test_a_path_that_leaves_its_folder_is_refused(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        head = f'Content-Disposition: form-data; name="file"; filename="{name}"'.replace("\\", "\\\\")
-        sent = f"--b\r\n{head}\r\n\r\nWords.\r\n--b--\r\n".encode()
-        reply = await client.post(PATH, content=sent, headers={"content-type": "multipart/form-data; boundary=b"})
-        assert_problem(reply, 422, "validation", "is not the name of a file")
+        for name in ("../a.txt", "/etc/passwd", "a/../../b.txt", "a//b.txt", "..", "a\u202e.txt", ""):
+            head = f'Content-Disposition: form-data; name="file"; filename="{name}"'.replace("\\", "\\\\")
+            sent = f"--b\r\n{head}\r\n\r\nWords.\r\n--b--\r\n".encode()
+            reply = await client.post(PATH, content=sent, headers={"content-type": "multipart/form-data; boundary=b"})
+            assert_problem(reply, 422, "validation", "is not the name of a file")
 
 
 async def test_duplicate_overlong_json_and_binary_files_get_separate_errors(cluster: ScriptedCluster) -> None:
@@ -247,17 +246,15 @@ async def test_other_methods_use_the_document_with_the_id_upload(cluster: Script
 
 async def test_the_client_uploads(cluster: ScriptedCluster, tmp_path: Any) -> None:
     (tmp_path / "a.html").write_bytes(PAGE)
-    async with service(cluster.target()) as (app, _):
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        async with AsyncClient("http://localhost", transport=transport) as client:
-            (stored,) = await client.upload([tmp_path / "a.html"], metadata={"year": 1}, prefix="p/")
-            assert (stored.id, stored.sentences, stored.remarks) == ("p/a.html", 1, ())
-            named = await client.upload({"b/ü.md": b"# B", "c.pdf": b"no"}, wait=False)
-            assert [(file.id, bool(file.error)) for file in named] == [("b/ü.md", False), ("c.pdf", True)]
-            with pytest.raises(NotFound):
-                await client.upload({"a.html": PAGE}, collection="none")
-            with pytest.raises(InvalidInput, match="cannot be read"):
-                await client.upload([tmp_path / "none"])
+    async with rest_client(cluster) as (app, client):
+        (stored,) = await client.upload([tmp_path / "a.html"], metadata={"year": 1}, prefix="p/")
+        assert (stored.id, stored.sentences, stored.remarks) == ("p/a.html", 1, ())
+        named = await client.upload({"b/ü.md": b"# B", "c.pdf": b"no"}, wait=False)
+        assert [(file.id, bool(file.error)) for file in named] == [("b/ü.md", False), ("c.pdf", True)]
+        with pytest.raises(NotFound):
+            await client.upload({"a.html": PAGE}, collection="none")
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            await client.upload([tmp_path / "none"])
         await eventually_async(lambda: app.state.metrics.active == 0)
 
 
