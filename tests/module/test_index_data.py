@@ -229,20 +229,6 @@ def test_a_renamed_index_is_cleaned_and_counted(shared_ai_server: Server, shared
     twins.check()
 
 
-def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) -> None:
-    """The frequencies of a new document and of a replaced document become exact."""
-    twins = Twins(shared_ai)
-    words = [f"w{number:05}" for number in range(20000)]
-    rows = [words[at : at + 20] for at in range(0, len(words), 20)]
-    twins.put(("large", {}, [Sentence(dict.fromkeys(row, 1), 20) for row in rows]))
-    some = [*words[:5], *words[-5:]]
-    eventually(lambda: twins.rank(some, 1)[1] == [1] * 10)
-    twins.put(("large", {}, [Sentence({word: 1 for row in (row, row[::-1]) for word in row[:10]}, 20) for row in rows]))
-    eventually(lambda: twins.rank(some, 1)[1] == twins.oracle.frequencies(some))
-    eventually(lambda: info(shared_ai, twins.key)["dead_postings"] == 0)
-    twins.check(some)
-
-
 def end_child(server: Server) -> None:
     """Ends the saving process by the signal that the server uses."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import signal
+import struct
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -290,13 +290,16 @@ def test_the_terms_of_a_long_document_are_compared_later(twins: Twins, shared_ai
     twins.check(["kakapo", "bird", *words[:3], TERMS[0]])
 
 
-def test_a_payload_says_whether_documents_are_open(server_binary: Path) -> None:
-    """The payload starts with QAINDEX1 without open documents, and with QAINDEX2 with open documents."""
-    with Server(server_binary) as server, server.client(decode_responses=False, protocol=2) as client:
-        twins = Twins(client)
-        twins.put(("one", {}, ONE))
-        assert b"QAINDEX1" in client.dump(twins.key)
-        parts = Parts(twins, "parts")
-        assert b"QAINDEX2" in client.dump(twins.key)
-        parts.commit()
-        assert b"QAINDEX1" in client.dump(twins.key)
+def test_a_payload_has_the_earliest_format_that_it_needs(shared_ai: redis.Redis) -> None:
+    """QAINDEX2 has open documents, QAINDEX3 has vectors."""
+    twins = Twins(shared_ai)
+    twins.put(("one", {}, ONE))
+    assert b"QAINDEX1" in shared_ai.dump(twins.key)
+    parts = Parts(twins, "parts")
+    assert b"QAINDEX2" in shared_ai.dump(twins.key)
+    parts.commit()
+    assert b"QAINDEX1" in shared_ai.dump(twins.key)
+    shared_ai.execute_command("QA.INDEX.EMBED", twins.key, "one", "encoder1", 4, 0, 1, struct.pack("<IIf4x", 0, 1, 1.0))
+    assert b"QAINDEX3" in shared_ai.dump(twins.key)
+    twins.delete("one")
+    assert b"QAINDEX1" in shared_ai.dump(twins.key)

@@ -29,7 +29,6 @@ def error_of(client: Any, *words: object) -> str:
     [
         ("RG.PYPROFILE STATS x", "RG.PYPROFILE is left out: profile in the function with Python's cProfile"),
         ("RG.PYEXPORTREQ x", "RG.PYEXPORTREQ is left out: install packages in the worker's environment"),
-        ("RG.PYIMPORTREQ x", "RG.PYIMPORTREQ is left out: install packages in the worker's environment"),
         ("RG.HELLO", "RG.HELLO is left out: shards find each other through the server's own cluster"),
         ("RG.CLUSTERSET", "RG.CLUSTERSET is left out: the topology is the server's own"),
         ("RG.PYFREEINTERPRETER", "RG.PYFREEINTERPRETER is left out: the interpreter is a process of its own"),
@@ -41,15 +40,10 @@ def error_of(client: Any, *words: object) -> str:
         ("RG.PYEXECUTE x UPGRADE ODD", "Unknown arguments were given: ODD"),
         ("RG.GETEXECUTION 1-1 NODE", "unknown argument of RG.GETEXECUTION: NODE, expected SHARD or CLUSTER"),
         *((f"RG.{name}", "wrong number of arguments") for name in ("PYEXECUTE", "TRIGGER", "UNREGISTER", "CONFIGGET")),
-        ("RG.GETEXECUTION", "wrong number of arguments"),
-        ("RG.GETRESULTS", "wrong number of arguments"),
         ("RG.ABORTEXECUTION", "wrong number of arguments"),
         ("RG.DROPEXECUTION a b", "wrong number of arguments"),
-        ("RG.DUMPEXECUTIONS a", "wrong number of arguments"),
         ("RG.TRIGGERONKEY echo", "wrong number of arguments"),
         ("RG.TRIGGERONKEY nosuch key", "subcommand not found"),
-        ("RG.PAUSEREGISTRATIONS", "wrong number of arguments"),
-        ("RG.CLEARREGISTRATIONSSTATS x", "wrong number of arguments"),
         ("RG.UNREGISTER id-echo NOW", "unknown argument of RG.UNREGISTER, expected ABORTPENDING"),
     ],
 )
