@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Later, Server
 
 META = [b"backend", b"ONNX", b"device", b"CPU:1", b"tag", b"v1", b"batchsize", 4, b"minbatchsize", 2]
 META += [b"inputs", [b"x"], b"outputs", [b"y"], b"minbatchtimeout", 1000]
@@ -133,26 +132,13 @@ def test_type_changed_while_the_worker_loads(ai: redis.Redis, ai_server: Server)
     """The key becomes a string while an earlier run delays the worker's read of the file."""
     store(ai, "held", b"held")
     ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
-    errors: list[str] = []
-
-    def other(*command: Any) -> None:
-        with ai_server.client() as client:
-            try:
-                client.execute_command(*command)
-            except redis.ResponseError as error:
-                errors.append(str(error))
-
-    threads = [threading.Thread(target=other, args=("AI.MODELEXECUTE", "held", "INPUTS", 1, "t", "OUTPUTS", 1, "o"))]
-    threads.append(threading.Thread(target=other, args=("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "identity")))
-    threads[0].start()
+    run = Later(ai_server, "AI.MODELEXECUTE", "held", "INPUTS", 1, "t", "OUTPUTS", 1, "o")
     eventually(lambda: ai_server.field("in_flight") == 1)
-    threads[1].start()
+    stored = Later(ai_server, "AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "identity")
     eventually(lambda: ai_server.field("queued_clients") == 1)
     ai.set("m", "text")
     ai_server.let_go()
-    for thread in threads:
-        thread.join()
-    assert [error[:9] for error in errors] == ["WRONGTYPE"]
+    assert (run.result(), str(stored.result())[:9]) == (b"OK", "WRONGTYPE")
     assert ai.get("m") == b"text"
 
 

@@ -120,31 +120,6 @@ def test_more_registrations_to_repair_than_the_queue_holds(server_binary: Path) 
             eventually(lambda: sorted(client.lrange("repaired", 0, -1)) == names[1:])
 
 
-def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
-    settings = {"appendonly": "yes", "appendfsync": "always"}
-    with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
-        server.wait_ready()
-        assert register(server, "s", trigger("a", "ta"), keys_reader("k", "hook:*", "keymiss", "get")) == "OK"
-        with server.client() as client:
-            client.execute_command("DEBUG", "RELOAD")
-            assert sorted(dump(server)) == ["a", "k"]
-            server.wait_ready()
-            assert client.get("hook:x") == "answer of hook:x"
-        server.restart()
-        server.wait_ready()
-        assert sorted(dump(server)) == ["a", "k"]
-        with server.client() as client:
-            assert client.get("hook:y") == "answer of hook:y"
-            assert json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["QA.SESSIONS"]]}))) == [
-                [["s", "", "source", "payload", "a", "k"]]
-            ]
-            client.bgrewriteaof()
-            eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
-            assert client.execute_command("RG.UNREGISTER", "a") == "OK"
-        server.restart()
-        assert sorted(dump(server)) == ["k"]
-
-
 def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with (

@@ -81,8 +81,8 @@ def test_reply_formats(shared_ai: redis.Redis) -> None:
             shared_ai.execute_command("AI.TENSORGET", "t", *wrong)
 
 
-def test_resp3_has_doubles(ai_server: Server) -> None:
-    with ai_server.client(protocol=3) as client:
+def test_resp3_has_doubles(shared_ai_server: Server) -> None:
+    with shared_ai_server.client(protocol=3) as client:
         client.execute_command("AI.TENSORSET", "t", "FLOAT", 2, "VALUES", "0.1", "3")
         assert client.execute_command("AI.TENSORGET", "t", "VALUES") == [0.10000000149011612, 3.0]
 
@@ -134,16 +134,17 @@ def test_keys_of_other_types(shared_ai: redis.Redis) -> None:
         shared_ai.execute_command("AI.TENSORSET", "t", "INT8")
 
 
-def test_events_and_watch(ai: redis.Redis) -> None:
-    ai.config_set("notify-keyspace-events", "KEAm")
-    with ai.pubsub(ignore_subscribe_messages=True) as pubsub, ai.pipeline() as pipeline:
+def test_events_and_watch(shared_ai: redis.Redis) -> None:
+    shared_ai.config_set("notify-keyspace-events", "KEAm")
+    with shared_ai.pubsub(ignore_subscribe_messages=True) as pubsub, shared_ai.pipeline() as pipeline:
         pubsub.psubscribe("__keyspace@0__:t")
         pubsub.get_message(timeout=10)  # the confirmation of the subscription
         pipeline.watch("t")
-        ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
+        shared_ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
         message = pubsub.get_message(timeout=10)
         assert message and message["data"] == b"ai.tensorset", "and no key miss before it"
         pipeline.multi()
         pipeline.ping()
         with pytest.raises(redis.WatchError):
             pipeline.execute()
+    shared_ai.config_set("notify-keyspace-events", "")

@@ -11,7 +11,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
-from tests.module.registrations import dump, register, run, stream_reader, trigger
+from tests.module.registrations import dump, keys_reader, register, run, stream_reader, trigger
 
 FUNCTIONS = fake_worker("functions", "--bare")
 
@@ -136,13 +136,15 @@ PERSISTENT = {
 
 
 @pytest.mark.parametrize(("settings", "again"), PERSISTENT.values(), ids=PERSISTENT.keys())
-def test_tombstones_and_orders_survive(
+def test_registrations_tombstones_and_orders_survive(
     server_binary: Path, settings: dict[str, object], again: Callable[[Server], None]
 ) -> None:
     with Server(server_binary, settings, worker=FUNCTIONS) as server:
         server.wait_ready()
         assert eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
-        assert register(server, "s", trigger("a", "ta"), stream_reader("b", "b*"), stream_reader("c", "c*")) == "OK"
+        hook = keys_reader("k", "hook:*", "keymiss", "get")
+        both = [stream_reader("b", "b*"), stream_reader("c", "c*")]
+        assert register(server, "s", trigger("a", "ta"), *both, hook) == "OK"
         assert execute(server, "RG.UNREGISTER", "a") == "OK"
         assert run(server, ["QA.UNREGISTER", "later"]) == ["OK"]
         assert execute(server, "RG.PAUSEREGISTRATIONS", "b", "c") == "OK"
@@ -153,6 +155,8 @@ def test_tombstones_and_orders_survive(
         assert eventually(lambda: orders(server), ignore=redis.ResponseError) == before
         assert (status(server, "b"), status(server, "c")) == ("PAUSED", "OK")
         assert buried(server, "a", "b", "later") == ["a", "later"]
+        assert run(server, ["QA.SESSIONS"]) == [[["s", "", "source", "payload", "b", "c", "k"]]]
+        assert execute(server, "GET", "hook:x") == "answer of hook:x"
         assert register(server, "t", trigger("a", "ta")).startswith("-UNREGISTERED")
 
 
