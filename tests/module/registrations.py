@@ -25,6 +25,11 @@ def dump(server: Server) -> dict[str, dict[str, Any]]:
     return {entry["id"]: entry for entry in entries}
 
 
+def status(server: Server, registration: str) -> str:
+    """The status of a StreamReader registration."""
+    return str(dump(server)[registration]["RegistrationData"]["status"])
+
+
 def wait_for_bus(cluster: Cluster) -> None:
     """Waits until a change of any server reaches all other servers, because the bus of a young cluster loses messages.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -19,18 +18,12 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import fake_worker
 from tests.module.bus_packets import ALL, key_of, send, signed
-from tests.module.registrations import dump, wait_for_bus
+from tests.module.registrations import dump, run, wait_for_bus
 
 pytestmark = pytest.mark.hostile
 
 WORKER_KIND, ADMIN_KIND = 1, 2
 MINUTE_US = 60_000_000
-
-
-def run_by_worker(server: Server, *words: str) -> str:
-    """The reply to a command that the worker sends over its link."""
-    [reply] = json.loads(execute(server, "RG.PYEXECUTE", json.dumps({"run": [list(words)]})))
-    return str(reply)
 
 
 def node_id(server: Server) -> str:
@@ -128,8 +121,8 @@ def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_p
         before = refused(first)
 
         def reaches() -> bool:
-            sent = run_by_worker(foreign, "QA.SEND", target, "cos\nsystem\n(S'true'\ntR.")
-            return sent == "OK" and refused(first) > before
+            sent = run(foreign, ["QA.SEND", target, "cos\nsystem\n(S'true'\ntR."])
+            return sent == ["OK"] and refused(first) > before
 
         eventually(reaches, ignore=redis.RedisError)
         before = refused(first)
@@ -162,7 +155,7 @@ def test_a_change_of_the_key_loses_no_message(server_binary: Path, tmp_path: Pat
                 before = [received(node) for node in cluster.nodes]
                 time.sleep(1.1)  # a server checks its file once a second without a visible sign
                 for node, other in (cluster.nodes, reversed(cluster.nodes)):
-                    assert run_by_worker(node, "QA.SEND", node_id(other), "hello") == "OK"
+                    assert run(node, ["QA.SEND", node_id(other), "hello"]) == ["OK"]
                 for node, count in zip(cluster.nodes, before, strict=True):
                     eventually(
                         partial(lambda node, count: int(node.field("bus_messages_received")) > count, node, count)
@@ -198,10 +191,7 @@ def test_servers_of_one_user_need_no_setting(
     server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first server creates the key in the home folder of its user."""
-    with (
-        home(tmp_path / "home", monkeypatch) as folder,
-        two(server_binary, WITHOUT_FILE, WITHOUT_FILE) as cluster,
-    ):
+    with home(tmp_path / "home", monkeypatch) as folder, two(server_binary, WITHOUT_FILE, WITHOUT_FILE) as cluster:
         assert [node.field("bus_key") for node in cluster.nodes] == ["user"] * 2
         wait_for_bus(cluster)
         [file] = folder.iterdir()
@@ -249,7 +239,7 @@ def test_servers_without_a_key_say_what_to_set(
     ):
         server.wait_ready()
         assert server.field("bus_key") == ("server" if content is None else "none")
-        reply = run_by_worker(server, "QA.SEND", "0" * 40, "hello")
+        (reply,) = run(server, ["QA.SEND", "0" * 40, "hello"])
         assert "add the line `qa.bus-key-file FILE` to the configuration of every server" in reply
         if content is not None:
             assert "no line of at least 32 characters" in server.output()

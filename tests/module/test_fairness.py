@@ -216,10 +216,7 @@ def test_jobs_of_a_lost_worker_are_retried_and_count_once(server: Server, crowd:
 
 
 def test_a_full_queue_evicts_from_the_user_with_the_most_jobs(server_binary: Path) -> None:
-    with (
-        prepared(server_binary, max_queue=4, worker_start_ms=600_000) as server,
-        ExitStack() as stack,
-    ):
+    with prepared(server_binary, max_queue=4, worker_start_ms=600_000) as server, ExitStack() as stack:
         stop_before_ready(server)
         add_users(server)
 

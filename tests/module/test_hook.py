@@ -148,10 +148,7 @@ def test_rights_are_those_of_the_caller(shared: Server) -> None:
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.get("hidden")
     for user in ("noget", "elsewhere"):
-        with (
-            shared.client(username=user, password="pw") as client,
-            pytest.raises(redis.exceptions.NoPermissionError),
-        ):
+        with shared.client(username=user, password="pw") as client, pytest.raises(redis.exceptions.NoPermissionError):
             client.get("hook:x")
 
 

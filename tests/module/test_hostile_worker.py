@@ -18,11 +18,7 @@ from tests.harness.workers import fake_worker
 
 pytestmark = pytest.mark.hostile
 
-SETTINGS: dict[str, object] = {
-    "qa.cancel-grace-ms": 300,
-    "qa.atomic-lease-ms": 300,
-    "qa.worker-backoff-ms": 5,
-}
+SETTINGS: dict[str, object] = {"qa.cancel-grace-ms": 300, "qa.atomic-lease-ms": 300, "qa.worker-backoff-ms": 5}
 SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
 COMMANDS: dict[str, list[Any]] = {
     "trigger": ["RG.TRIGGER", "echo", "x"],

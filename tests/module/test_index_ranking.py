@@ -85,11 +85,7 @@ def test_counts_match_the_written_documents(shared_ai: redis.Redis) -> None:
     assert (found["documents"], found["sentences"], found["terms"]) == (documents, count, terms)
     assert found["document_id_bytes"] == 3 and found["distinct_terms"] > 0
     lengths = sum(sentence.length for sentence in sentences[30:])
-    assert shared_ai.execute_command("QA.INDEX.GET", twins.key, "b") == [
-        10,
-        lengths,
-        b"\1\0\3tag\2\0s\1\0xs\1\0y",
-    ]
+    assert shared_ai.execute_command("QA.INDEX.GET", twins.key, "b") == [10, lengths, b"\1\0\3tag\2\0s\1\0xs\1\0y"]
     assert twins.delete("a", "none", "a") == 1
     twins.check()
     assert twins.delete("b", "c") == 2

@@ -168,10 +168,7 @@ def good(first: int = 0, count: int = 1, scale: float = 1.0) -> bytes:
         (["encoder1", 0, 0, 1, good()], "number of dimensions must be between 1 and 4096"),
         (["encoder1", "x", 0, 1, good()], "number of dimensions must be between 1 and 4096"),
         (["encoder1", 4, -1, 1, good()], "number of stored passages must be between 0 and 4294967295"),
-        (
-            ["encoder1", 5, 0, 1, good()],
-            "the passages have 16 bytes, not a multiple of 17: 12 and 5 dimensions",
-        ),
+        (["encoder1", 5, 0, 1, good()], "the passages have 16 bytes, not a multiple of 17: 12 and 5 dimensions"),
         (["encoder1", 4, 0, 2, good()[:-1]], "the passages have 15 bytes, not a multiple of 16: 12 and 4 dimensions"),
         (["encoder1", 4, 0, 1, b""], "there are no passages in this part, but 1 in the document"),
         (["encoder1", 4, 0, 0, good()], "there are 1 passages after 0, more than the total of 0"),

@@ -65,20 +65,14 @@ def test_chunk_size_of_clients_is_not_that_of_the_log(ai: redis.Redis, ai_server
         (["ONNX", "CPU", "BATCHSIZE", "x", "BLOB", "b"], "^Invalid argument for BATCHSIZE$"),
         (["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHSIZE", -1, "BLOB", "b"], "^Invalid argument for MINBATCHSIZE$"),
         (["ONNX", "CPU", "MINBATCHSIZE", 2, "BLOB", "b"], "^MINBATCHSIZE specified without BATCHSIZE$"),
-        (
-            ["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHTIMEOUT", 2, "BLOB", "b"],
-            "^MINBATCHTIMEOUT specified without",
-        ),
+        (["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHTIMEOUT", 2, "BLOB", "b"], "^MINBATCHTIMEOUT specified without"),
         (["ONNX", "CPU", "INPUTS", 1, "a", "OUTPUTS", 1, "b", "BLOB", "b"], "^INPUTS argument should not be specified"),
         (["ONNX", "CPU", "FILE", "b"], "^Invalid argument, expected BLOB$"),
         (["ONNX", "CPU", "TAG", "t"], "^Insufficient arguments, missing model BLOB$"),
         (["ONNX", "CPU", "BLOB", ""], "^Insufficient arguments, missing model BLOB$"),
         (["ONNX", "CPU", "BLOB", "refuse"], "^No graph was found in the protobuf.$"),
         (["ONNX", "CPU", "BLOB", "bad names"], "^PROTOCOL worker sent an invalid reply"),
-        (
-            ["ONNX", "CPU", "BLOB", b"x" * 1048577],
-            r"1048577 bytes .* limit of 1048576 bytes \(qa.max-model-mb\)",
-        ),
+        (["ONNX", "CPU", "BLOB", b"x" * 1048577], r"1048577 bytes .* limit of 1048576 bytes \(qa.max-model-mb\)"),
         (["ONNX", "CPU", "MINBATCHTIMEOUT", 2, "BLOB", "b"], "^MINBATCHTIMEOUT specified without MINBATCHSIZE$"),
         (
             ["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHSIZE", 2, "MINBATCHTIMEOUT", "x", "BLOB", "b"],

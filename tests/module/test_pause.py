@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server
 from tests.harness.workers import fake_worker
+from tests.module.registrations import run
 
 
 def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -> None:
@@ -52,9 +52,8 @@ def test_end_of_a_worker_that_indexes_is_not_counted_in_a_pause(server_binary: P
     settings = {"qa.worker-silence-ms": 60_000, "appendonly": "yes"}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
-        orders = json.dumps({"run": [["QA.INDEXING", 0, "document", "t"]]})
         for paused in (True, False):
-            assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"]
+            assert run(server, ["QA.INDEXING", 0, "document", "t"]) == ["OK"]
             if paused:
                 client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
             number = server.field("worker_number")

@@ -14,7 +14,7 @@ from tests.harness.clusters import Cluster, linked
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
-from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
+from tests.module.registrations import NO_ARGS, dump, keys_reader, register, run, stream_reader, trigger, wait_for_bus
 
 USER = ("user", "0")  # the class and the cost of a registration
 
@@ -87,7 +87,7 @@ def test_events_reach_the_worker(server: Server) -> None:
         client.get("miss:a")
         with server.client(db=1) as other:
             other.set("ev:elsewhere", "1")
-        client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["SET", "ev:chain", "1"], ["GET", "ev:none"]]}))
+        run(server, ["SET", "ev:chain", "1"], ["GET", "ev:none"])
         expected = {"id-ev set ev:a", "id-ev del ev:a", "id-miss keymiss miss:a", "id-ev set ev:chain"}
         eventually(lambda: client.llen("seen") >= 4)
         assert set(client.lrange("seen", 0, -1)) == expected
@@ -212,8 +212,7 @@ def test_a_cluster_unregisters_on_all_shards_and_delivers_messages(server_binary
             target = other.execute_command("CLUSTER MYID")
             sender = client.execute_command("CLUSTER MYID")
             words = [["QA.SEND", target, "hello"], ["QA.SEND", "0" * 40, "hello"]]
-            replies = json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": words})))
-            assert replies == ["OK", "-ERR unknown node: " + "0" * 40]
+            assert run(first, *words) == ["OK", "-ERR unknown node: " + "0" * 40]
             assert sender != target
             # a known node may have no link for a moment
             eventually(lambda: target in linked(first))
@@ -230,9 +229,8 @@ def test_a_cluster_unregisters_on_all_shards_and_delivers_messages(server_binary
             eventually(partial(lacks, node, "id-do"))
         lost = execute(second, "CLUSTER", "MYID")
         second.stop(signal.SIGKILL)
-        send = json.dumps({"run": [["QA.SEND", lost, "hello"]]})
-        down = json.dumps([f"-ERR node {lost} is down: there is no link to it"])
-        eventually(lambda: execute(first, "RG.PYEXECUTE", send) == down, ignore=redis.RedisError)
+        down = f"-ERR node {lost} is down: there is no link to it"
+        eventually(lambda: run(first, ["QA.SEND", lost, "hello"]) == [down], ignore=redis.RedisError)
 
 
 def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
@@ -243,11 +241,11 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
         second.wait_ready()
         wait_for_bus(cluster)
         second.signal_worker(signal.SIGSTOP)
-        with first.client() as client, second.client() as other:
-            orders = json.dumps({"run": [["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]] * 10})
+        with second.client() as other:
+            message = ["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]
 
             def dropped() -> bool:
-                assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"] * 10
+                assert run(first, *[message] * 10) == ["OK"] * 10
                 return "bytes dropped" in second.output()
 
             eventually(dropped)  # repeated, because the bus loses messages when a node answers a ping late

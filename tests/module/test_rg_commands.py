@@ -15,7 +15,7 @@ from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import fake_worker
-from tests.module.registrations import dump, keys_reader, register, stream_reader, trigger, wait_for_bus
+from tests.module.registrations import dump, keys_reader, register, status, stream_reader, trigger, wait_for_bus
 
 
 def error_of(client: Any, *words: object) -> str:
@@ -202,10 +202,6 @@ def counted(server: Server, name: str) -> int:
     return int(dump(server)["id-echo"]["RegistrationData"][name])
 
 
-def paused(server: Server, name: str, expected: str) -> bool:
-    return bool(dump(server)[name]["RegistrationData"]["status"] == expected)
-
-
 def test_a_command_on_one_shard_changes_all_shards(server_binary: Path) -> None:
     with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker("functions"), size=2) as cluster:
         first, second = cluster.nodes
@@ -233,18 +229,18 @@ def test_a_command_on_one_shard_changes_all_shards(server_binary: Path) -> None:
             for command, expected in (("RG.PAUSEREGISTRATIONS", "PAUSED"), ("RG.UNPAUSEREGISTRATIONS", "OK")):
                 assert client.execute_command(command, "s") == "OK"
                 for node in cluster.nodes:
-                    eventually(partial(paused, node, "s", expected))
+                    eventually(partial(lambda node, expected: status(node, "s") == expected, node, expected))
             other.execute_command("CLIENT", "PAUSE", 20000, "WRITE")
             assert client.execute_command("RG.PAUSEREGISTRATIONS", "s") == "OK"
             assert client.execute_command("RG.UNREGISTER", "k", "ABORTPENDING") == "OK"
             time.sleep(0.2)
-            assert paused(second, "s", "OK")
+            assert status(second, "s") == "OK"
             other.execute_command("CLIENT", "UNPAUSE")
-            eventually(partial(paused, second, "s", "PAUSED"))
+            eventually(lambda: status(second, "s") == "PAUSED")
             eventually(lambda: "k" not in dump(second))
             other.execute_command("DEBUG", "LOADAOF")
             assert "k" not in dump(second)
-            assert paused(second, "s", "PAUSED")
+            assert status(second, "s") == "PAUSED"
 
 
 def test_a_server_that_the_worker_cannot_reach_reports_it(server_binary: Path) -> None:

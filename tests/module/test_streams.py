@@ -15,7 +15,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
 from tests.module.persistence import rewrite_and_load_aof
-from tests.module.registrations import dump, keys_reader, register, run, stream_reader
+from tests.module.registrations import dump, keys_reader, register, run, status, stream_reader
 
 ADD_IN_SCRIPT = "return redis.call('XADD', KEYS[1], '*', 'f', 'v')"
 
@@ -118,10 +118,6 @@ def test_statistics_and_status(shared: Server) -> None:
     assert (data["lastError"], data["status"]) == ("ERR aborted", "ABORTED")
     assert shared.field("rg_nexecutions") >= before + 3
     assert "status" not in dump(shared)["statskeys"]["RegistrationData"]
-
-
-def status(server: Server, name: str) -> str:
-    return str(dump(server)[name]["RegistrationData"]["status"])
 
 
 def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:

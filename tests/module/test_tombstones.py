@@ -11,7 +11,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
-from tests.module.registrations import dump, keys_reader, register, run, stream_reader, trigger
+from tests.module.registrations import dump, keys_reader, register, run, status, stream_reader, trigger
 
 FUNCTIONS = fake_worker("functions", "--bare")
 
@@ -26,10 +26,6 @@ def orders(server: Server) -> dict[str, int]:
     """The number of the last order for each registration."""
     ((_, *fields),) = run(server, ["QA.REGISTRATIONS", 0])
     return dict(zip(fields[1::3], fields[2::3], strict=True))
-
-
-def status(server: Server, registration: str) -> str:
-    return str(dump(server)[registration]["RegistrationData"]["status"])
 
 
 @pytest.fixture(scope="module")
