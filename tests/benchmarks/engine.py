@@ -18,8 +18,8 @@ from typing import Any
 from tests.gears.onnx_file import double_model
 from tests.harness.clusters import ready_shards
 
+from .loadgen import Load, Request, encode, pipeline, run_resp_load
 from .report import Report, median
-from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
 
 VARIANTS = 16  # keys of each kind, one for each client
 
@@ -57,9 +57,9 @@ class Operation:
 
 @dataclass
 class _Results:
-    loads: dict[tuple[Mode, Size, str], list[RespLoad]] = field(default_factory=dict)
+    loads: dict[tuple[Mode, Size, str], list[Load]] = field(default_factory=dict)
 
-    def add(self, mode: Mode, size: Size, name: str, load: RespLoad) -> None:
+    def add(self, mode: Mode, size: Size, name: str, load: Load) -> None:
         self.loads.setdefault((mode, size, name), []).append(load)
 
 

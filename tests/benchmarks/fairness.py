@@ -25,8 +25,8 @@ from tests.harness.polling import eventually
 from tests.harness.system import System
 
 from .corpus import Corpus
+from .loadgen import Request, encode, pipeline, run_resp_load
 from .report import ROOT, Report, median
-from .resp_load import Request, encode, pipeline, run_resp_load
 from .shard_get import sentence_keys
 
 QUESTIONS = 150

@@ -99,31 +99,16 @@ def run(report: Report, cluster: System, folder: Path, sentences: int) -> None:
     def each(seconds: float) -> str:
         return f"{seconds / found * 1e6:.1f}"
 
-    report.table(
-        "Ingest until all is found",
-        [
-            "documents",
-            "sentences",
-            "sentences/s",
-            "µs a sentence: client",
-            "servers",
-            "workers",
-            "bytes a sentence beyond its text",
-            "keys",
-            "longest PING, ms",
-        ],
-        [
-            [
-                str(len(documents)),
-                str(found),
-                f"{found / took:.0f}",
-                each(client),
-                each(after[0] - before[0]),
-                each(after[1] - before[1]),
-                f"{(memory - size) / found:.0f}",
-                str(sum(node.dbsize() for node in cluster.nodes)),
-                f"{max(pinger.pauses.longest_ms for pinger in pingers):.1f}",
-            ]
-        ],
-        "processor time; the client's includes its start",
-    )
+    cells = {
+        "documents": len(documents),
+        "sentences": found,
+        "sentences/s": f"{found / took:.0f}",
+        "µs a sentence: client": each(client),
+        "servers": each(after[0] - before[0]),
+        "workers": each(after[1] - before[1]),
+        "bytes a sentence beyond its text": f"{(memory - size) / found:.0f}",
+        "keys": sum(node.dbsize() for node in cluster.nodes),
+        "longest PING, ms": f"{max(pinger.pauses.longest_ms for pinger in pingers):.1f}",
+    }
+    note = "processor time; the client's includes its start"
+    report.table("Ingest until all is found", [*cells], [[*map(str, cells.values())]], note)

@@ -24,9 +24,9 @@ from tests.harness.servers import Server
 from tests.harness.system import System
 
 from .corpus import Corpus
+from .loadgen import Load, Request, encode, pipeline, run_resp_load
 from .pinger import Pauses, Pinger
 from .report import Report, median
-from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
 
 BIG_BYTES = 500_000_000
 CHUNK_BYTES = 64_000_000
@@ -147,7 +147,7 @@ def _runs(inputs: int) -> Iterable[Request]:
     return itertools.cycle([(pipeline([command]),) for command in commands])
 
 
-def _load(server: Server, seconds: float) -> RespLoad:
+def _load(server: Server, seconds: float) -> Load:
     """Run a model from clients in a closed loop; RuntimeError if a client gets an error."""
     with server.client() as client:
         for number in range(CLIENTS):
@@ -157,7 +157,7 @@ def _load(server: Server, seconds: float) -> RespLoad:
 
 def _crash(rows: _Rows, server: Server, seconds: float) -> float:
     """Kill the worker while it runs models; returns the milliseconds of the slowest run."""
-    loads: list[RespLoad] = []
+    loads: list[Load] = []
     killer = threading.Timer(min(CRASH_AFTER_SECONDS, seconds / 2), lambda: server.signal_worker(signal.SIGKILL))
     killer.start()
     name = f"{CLIENTS} clients run a model, the worker is killed"

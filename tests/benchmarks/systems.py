@@ -16,6 +16,7 @@ from pathlib import Path
 import redis
 
 from qa_cluster.cluster.servers.server_process import find_program
+from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 
 START_SECONDS = 180
@@ -81,16 +82,7 @@ def plain_server(folder: Path, program: str) -> Iterator[str]:
     command = [find_program(program), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        client = redis.Redis(port=port)
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        eventually(redis.Redis(port=port).ping, START_SECONDS, ignore=redis.ConnectionError)
         yield f"redis://127.0.0.1:{port}"
     finally:
         process.terminate()
