@@ -16,10 +16,9 @@ from qa_cluster.errors import ModelError
 from qa_cluster.models.checkpoints.reader_checkpoint import is_reader, write_reader_checkpoint
 from qa_cluster.models.examples.data import write_examples
 from qa_cluster.models.exporting.export import ExportOptions, export
-from qa_cluster.models.training.train import train
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 from tests.model.tiny_checkpoints import FAMILIES
-from tests.model.toy_training import Silent, settings, toy, weights
+from tests.model.toy_training import Silent, run, settings, toy, weights
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "initializer_range": 0.06}
@@ -37,9 +36,14 @@ def reader_of(folder: Path, family: str, precision: str) -> tuple[Path, Path]:
     return checkpoint, folder / "reader"
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_the_weights_are_those_that_were_exported(tmp_path: Path, precision: str) -> None:
-    checkpoint, reader = reader_of(tmp_path, "bert", precision)
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def bert(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A checkpoint, its reader, and the precision of the reader."""
+    return (*reader_of(tmp_path_factory.mktemp("bert"), "bert", request.param), request.param)
+
+
+def test_the_weights_are_those_that_were_exported(bert: tuple[Path, Path, str], tmp_path: Path) -> None:
+    checkpoint, reader, precision = bert
     assert is_reader(reader) and not is_reader(checkpoint)
     write_reader_checkpoint(reader, tmp_path / "again")
     before, after = weights(checkpoint), weights(tmp_path / "again")
@@ -51,11 +55,11 @@ def test_the_weights_are_those_that_were_exported(tmp_path: Path, precision: str
     assert '"num_attention_heads": 4' in config
 
 
-def test_a_reader_is_trained_further(tmp_path: Path) -> None:
-    _, reader = reader_of(tmp_path, "bert", "int8")
+def test_a_reader_is_trained_further(bert: tuple[Path, Path, str], tmp_path: Path) -> None:
+    _, reader, _ = bert
     write_examples(tmp_path / "toy.jsonl.gz", toy(200))
     seen = Silent()
-    record = train(str(reader), tmp_path / "out", settings(tmp_path / "toy.jsonl.gz"), seen, stopping=lambda: False)
+    record = run(reader, tmp_path / "out", settings(tmp_path / "toy.jsonl.gz"), seen)
     assert record["new_head"] is False
     assert np.mean(seen.losses[-4:]) < np.mean(seen.losses[:4])
     assert all(torch.isfinite(weight).all() for weight in weights(tmp_path / "out").values())

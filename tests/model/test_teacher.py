@@ -16,8 +16,8 @@ from qa_cluster.models.training.encoding import WindowEncoder, Windows
 from qa_cluster.models.training.objectives import teacher as teaching
 from qa_cluster.models.training.objectives.outputs import TOP, TeacherOutputs, compressed, key_of
 from qa_cluster.models.training.objectives.targets import TeacherTargets, softened
-from qa_cluster.models.training.train import Distillation, Interrupted, train
-from tests.model.toy_training import Silent, save_base, settings, toy, weights
+from qa_cluster.models.training.train import Distillation, Interrupted
+from tests.model.toy_training import Silent, run, save_base, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
 torch = pytest.importorskip("torch", reason="the train extra is not installed")
@@ -120,7 +120,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     data = folder / "toy.jsonl"
     data.write_text("".join(f"{example.to_json()}\n" for example in toy(300)), encoding="utf-8")
     base = save_base(folder / "base", "mpnet")
-    train(str(base), folder / "teacher", settings(data, "5:5e-3"), Silent(), stopping=lambda: False)
+    run(base, folder / "teacher", settings(data, "5:5e-3"))
     return folder / "teacher", data
 
 
@@ -156,12 +156,12 @@ def test_a_student_learns_from_a_teacher_with_other_tokens(
     unlabelled.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     distillation = Distillation(tmp_path / "outputs.npz", str(teacher))
     chosen = settings(unlabelled, "6:5e-3", teacher_weight=1.0)
-    record = train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=lambda: False)
+    record = run(base, tmp_path / "student", chosen, distillation=distillation)
     assert record["teacher"]["titles"] is False
     assert record["data"][0]["unlabelled"] == 300
     assert record["losses"][-1]["loss"] < record["losses"][0]["loss"] / 2
     with pytest.raises(InvalidInput, match="300 examples without a label, which only a teacher"):
-        train(str(base), tmp_path / "other", chosen, Silent(), stopping=lambda: False)
+        run(base, tmp_path / "other", chosen)
 
 
 def test_outputs_are_computed_once_and_a_stopped_teacher_resumes(
@@ -173,28 +173,21 @@ def test_outputs_are_computed_once_and_a_stopped_teacher_resumes(
     chosen, distillation = settings(groups, "0.3:5e-3"), Distillation(file, str(teacher))
     calls = iter([False, False, True])
     with pytest.raises(Interrupted, match="the teacher had read 100 of"):
-        train(str(base), out, chosen, seen, distillation=distillation, stopping=lambda: next(calls))
+        run(base, out, chosen, seen, distillation=distillation, stopping=lambda: next(calls))
     assert not out.exists()
     assert [path.name for path in sorted((tmp_path / "outputs.npz.parts").iterdir())] == ["00000.npz", "00001.npz"]
-    train(str(base), out, chosen, seen, distillation=distillation, stopping=lambda: False)
+    run(base, out, chosen, seen, distillation=distillation)
     assert not (tmp_path / "outputs.npz.parts").exists()
     whole = TeacherOutputs.load(file)[0]
     monkeypatch.setattr(teaching, "_read", None)  # all outputs are complete, so the teacher must not read
     again = tmp_path / "again"
-    train(str(base), again, chosen, seen, distillation=distillation, stopping=lambda: False)
-    train(str(base), tmp_path / "third", chosen, seen, distillation=Distillation(file), stopping=lambda: False)
+    run(base, again, chosen, seen, distillation=distillation)
+    run(base, tmp_path / "third", chosen, seen, distillation=Distillation(file))
     assert all(torch.equal(weight, weights(again)[name]) for name, weight in weights(out).items())
     assert all(torch.equal(weight, weights(again)[name]) for name, weight in weights(tmp_path / "third").items())
     monkeypatch.undo()
     straight = tmp_path / "straight.npz"
-    train(
-        str(base),
-        tmp_path / "fourth",
-        chosen,
-        seen,
-        distillation=Distillation(straight, str(teacher)),
-        stopping=lambda: False,
-    )
+    run(base, tmp_path / "fourth", chosen, seen, distillation=Distillation(straight, str(teacher)))
     order, other = np.argsort(whole.keys), np.argsort(TeacherOutputs.load(straight)[0].keys)
     assert np.array_equal(whole.keys[order], TeacherOutputs.load(straight)[0].keys[other])
 
@@ -208,15 +201,15 @@ def test_two_runs_cannot_write_to_the_same_outputs(
 
     def stopping() -> bool:
         with pytest.raises(InvalidInput, match="another run is writing"):
-            train(str(base), tmp_path / "other", chosen, Silent(), distillation=distillation, stopping=lambda: False)
+            run(base, tmp_path / "other", chosen, distillation=distillation)
         refused.append(True)
         return True
 
     with pytest.raises(Interrupted, match="the teacher had read 0 of"):
-        train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=stopping)
+        run(base, tmp_path / "student", chosen, distillation=distillation, stopping=stopping)
     assert refused == [True]
     assert not list(tmp_path.glob("*.lock"))
-    train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=lambda: False)
+    run(base, tmp_path / "student", chosen, distillation=distillation)
 
 
 def test_a_resumed_run_on_groups_with_a_teacher_ends_with_the_same_bits(
@@ -226,24 +219,15 @@ def test_a_resumed_run_on_groups_with_a_teacher_ends_with_the_same_bits(
     distillation = Distillation(tmp_path / "outputs.npz", str(teacher))
     chosen = settings(groups, "1:5e-3", title_share=0.5, max_tokens=88)
     seen = Silent()
-    straight = train(str(base), tmp_path / "a", chosen, seen, distillation=distillation, stopping=lambda: False)
+    straight = run(base, tmp_path / "a", chosen, seen, distillation=distillation)
     assert straight["data"][0]["loss"] == "shared + teacher"
     resumed = Silent()
     with pytest.raises(Interrupted, match="stopped at step 3"):
-        train(str(base), tmp_path / "b", chosen, resumed, distillation=distillation, stopping=resumed.after(3))
+        run(base, tmp_path / "b", chosen, resumed, distillation=distillation, stopping=resumed.after(3))
     with pytest.raises(InvalidInput, match=r"cannot resume .*: teacher was"):
         labelled = data_only_labelled(groups, tmp_path)
-        train(
-            str(base),
-            tmp_path / "b",
-            settings(labelled, "1:5e-3"),
-            Silent(),
-            resume=True,
-            stopping=lambda: False,
-        )
-    record = train(
-        str(base), tmp_path / "b", chosen, resumed, resume=True, distillation=distillation, stopping=lambda: False
-    )
+        run(base, tmp_path / "b", settings(labelled, "1:5e-3"), Silent(), resume=True)
+    record = run(base, tmp_path / "b", chosen, resumed, resume=True, distillation=distillation)
     assert resumed.losses == seen.losses
     assert record["losses"] == straight["losses"]
     assert all(torch.equal(weight, weights(tmp_path / "b")[name]) for name, weight in weights(tmp_path / "a").items())
@@ -265,7 +249,7 @@ def test_unusable_outputs_are_refused(
     def fails(distillation: Distillation | None, fault: str, *stages: str, path: Path = groups, **changed: Any) -> None:
         chosen = settings(path, *(stages or ("0.1:1e-3",)), **changed)
         with pytest.raises(InvalidInput, match=fault):
-            train(str(base), tmp_path / "out", chosen, Silent(), distillation=distillation, stopping=lambda: False)
+            run(base, tmp_path / "out", chosen, distillation=distillation)
         assert not (tmp_path / "out").exists()
 
     fails(Distillation(file), "the file of teacher's outputs .*is missing: name the teacher")
@@ -279,14 +263,7 @@ def test_unusable_outputs_are_refused(
     file.unlink()
     few = tmp_path / "few.jsonl"
     few.write_text("".join(f"{example.to_json()}\n" for example in toy(20)), encoding="utf-8")
-    train(
-        str(base),
-        tmp_path / "few",
-        settings(few),
-        Silent(),
-        distillation=Distillation(file, str(teacher)),
-        stopping=lambda: False,
-    )
+    run(base, tmp_path / "few", settings(few), Silent(), distillation=Distillation(file, str(teacher)))
     fails(Distillation(file), r"lack \d+ of \d+ examples: name the teacher")
     fails(
         Distillation(file, str(teacher)), "belong to another run: max_tokens was 48, is now 40", path=few, max_tokens=40

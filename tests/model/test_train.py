@@ -23,9 +23,9 @@ from qa_cluster.models.training.encoding import WindowEncoder
 from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.objectives.objective import Objective
 from qa_cluster.models.training.state import Position
-from qa_cluster.models.training.train import HELD_OUT_FILE, train
+from qa_cluster.models.training.train import HELD_OUT_FILE
 from qa_cluster.types import Feedback
-from tests.model.toy_training import Silent, save_base, settings, toy, weights
+from tests.model.toy_training import Silent, run, save_base, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
 torch = pytest.importorskip("torch", reason="the train extra is not installed")
@@ -87,7 +87,7 @@ def test_the_seed_decides_the_result(base: Path, data: Path, tmp_path: Path) -> 
     runs = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         runs.append(Silent())
-        train(str(base), tmp_path / name, settings(data, "0.2:1e-3", seed=seed), runs[-1], stopping=lambda: False)
+        run(base, tmp_path / name, settings(data, "0.2:1e-3", seed=seed), runs[-1])
     assert runs[0].losses == runs[1].losses != runs[2].losses
     assert np.float32(1e-40) * np.float32(1), "after a training, subnormal numbers are no longer flushed to zero"
 
@@ -99,7 +99,7 @@ def test_every_family_trains(family: str, tmp_path: Path) -> None:
     path.write_text("\n".join(example.to_json() for example in toy(64)), encoding="utf-8")
     chosen = settings(path, "10:2e-3", max_tokens=96, max_question_tokens=20)
     seen = Silent()
-    record = train(str(source), tmp_path / "out", chosen, seen, stopping=lambda: False)
+    record = run(source, tmp_path / "out", chosen, seen)
     assert record["new_head"] is True
     assert np.mean(seen.losses[-5:]) < 0.8 * seen.losses[0]
     again = load_base(str(tmp_path / "out"), chosen, "cpu")
@@ -173,7 +173,7 @@ def test_a_base_that_cannot_be_trained_is_refused(
     source = Path(shutil.copytree(base, tmp_path / "base"))
     damage(source)
     with pytest.raises(ModelError, match=match):
-        train(str(source), tmp_path / "out", settings(data), Silent(), stopping=lambda: False)
+        run(source, tmp_path / "out", settings(data))
     assert not (tmp_path / "out").exists()
 
 
@@ -186,7 +186,7 @@ def test_wrong_settings_are_refused(
     if "device" in changed and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(InvalidInput, match=match):
-        train(str(base), tmp_path / "out", settings(data, **changed), Silent(), stopping=lambda: False)
+        run(base, tmp_path / "out", settings(data, **changed))
     assert not (tmp_path / "out").exists()
 
 
@@ -230,6 +230,6 @@ def test_a_classifier_with_other_labels_can_be_the_base(base: Path, data: Path, 
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     config |= {"id2label": {"0": "yes", "1": "no", "2": "maybe"}, "label2id": {"yes": 0, "no": 1, "maybe": 2}}
     (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    train(str(source), tmp_path / "out", settings(data, "0.1:1e-3"), Silent(), stopping=lambda: False)
+    run(source, tmp_path / "out", settings(data, "0.1:1e-3"))
     assert weights(tmp_path / "out")["qa_outputs.weight"].shape[0] == 2
     assert not load_base(str(tmp_path / "out"), settings(data), "cpu").new_head

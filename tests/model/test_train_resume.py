@@ -20,8 +20,8 @@ from qa_cluster.models.checkpoints.record import RECORD_FILE
 from qa_cluster.models.examples.data import write_examples
 from qa_cluster.models.training.settings import TrainingSettings
 from qa_cluster.models.training.state import STATE_FILE
-from qa_cluster.models.training.train import Interrupted, train
-from tests.model.toy_training import Silent, settings, toy, weights
+from qa_cluster.models.training.train import Interrupted
+from tests.model.toy_training import Silent, run, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
 torch = pytest.importorskip("torch", reason="the train extra is not installed")
@@ -46,12 +46,12 @@ def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
         Silent(),
         settings(data, "1.5:5e-3", "0.5:3e-3:0.5"),
     )
-    record = train(str(base), out, chosen, seen, stopping=lambda: False)
+    record = run(base, out, chosen, seen)
     assert len(seen.losses) == 76
     return Straight(chosen, seen.losses, record, weights(out))
 
 
-@pytest.mark.parametrize("stops", [(1,), (3, 45), (57,), (60,)], ids=str)
+@pytest.mark.parametrize("stops", [(1, 45), (57,), (60,)], ids=str)
 def test_a_resumed_run_ends_with_the_same_bits(
     straight: Straight, base: Path, tmp_path: Path, stops: tuple[int, ...]
 ) -> None:
@@ -59,10 +59,10 @@ def test_a_resumed_run_ends_with_the_same_bits(
     out, seen = tmp_path / "stopped", Silent()
     for number, steps in enumerate(stops):
         with pytest.raises(Interrupted, match="stopped at step"):
-            train(str(base), out, straight.settings, seen, resume=number > 0, stopping=seen.after(steps))
+            run(base, out, straight.settings, seen, resume=number > 0, stopping=seen.after(steps))
         assert len(seen.losses) == steps
         assert not (out / "model.safetensors").exists()
-    resumed = train(str(base), out, straight.settings, seen, resume=True, stopping=lambda: False)
+    resumed = run(base, out, straight.settings, seen, resume=True)
     assert seen.losses == straight.losses
     found = weights(out)
     assert straight.weights.keys() == found.keys()
@@ -75,23 +75,23 @@ def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) ->
     out, seen = tmp_path / "out", Silent()
     # the error occurs before the command loads a model
     with pytest.raises(InvalidInput, match="there is no run to resume"):
-        train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
+        run("no base", out, settings(data), seen, resume=True)
     with pytest.raises(Interrupted):
-        train(str(base), out, settings(data), seen, stopping=seen.after(2))
+        run(base, out, settings(data), seen, stopping=seen.after(2))
     with pytest.raises(InvalidInput, match="unfinished run: resume it with --resume"):
-        train(str(base), out, settings(data), seen, stopping=lambda: False)
+        run(base, out, settings(data), seen)
     with pytest.raises(InvalidInput, match="batch_size was 16, is now 8"):
-        train(str(base), out, settings(data, batch_size=8), seen, resume=True, stopping=lambda: False)
+        run(base, out, settings(data, batch_size=8), seen, resume=True)
     changed = tmp_path / data.name
     write_examples(changed, toy(600, seed=5))
     with pytest.raises(InvalidInput, match="stages was"):
-        train(str(base), out, settings(changed), seen, resume=True, stopping=lambda: False)
+        run(base, out, settings(changed), seen, resume=True)
     content = (out / STATE_FILE).read_bytes()
     (out / STATE_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(ModelError, match="cannot read"):
-        train(str(base), out, settings(data), seen, resume=True, stopping=lambda: False)
+        run(base, out, settings(data), seen, resume=True)
     with pytest.raises(InvalidInput, match="not an empty folder"):
-        train(str(base), base, settings(data), seen, stopping=lambda: False)
+        run(base, base, settings(data), seen)
 
 
 @contextmanager
@@ -108,16 +108,16 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_full_disk_costs_only_the_steps_since_the_last_save(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.3:1e-3")
     with largest_file(50_000), pytest.raises(ModelError, match=r"cannot save the run in .* MB are free: "):
-        train(str(base), out, chosen, seen, stopping=seen.after(1))
+        run(base, out, chosen, seen, stopping=seen.after(1))
     assert not list(out.iterdir())
     with pytest.raises(Interrupted):
-        train(str(base), out, chosen, seen, stopping=lambda: True)
+        run(base, out, chosen, seen, stopping=lambda: True)
     saved = (out / STATE_FILE).read_bytes()
     with largest_file(50_000), pytest.raises(ModelError, match="the previous state is kept"):
-        train(str(base), out, chosen, seen, resume=True, stopping=lambda: True)
+        run(base, out, chosen, seen, resume=True, stopping=lambda: True)
     assert (out / STATE_FILE).read_bytes() == saved
     assert [path.name for path in out.iterdir()] == [STATE_FILE]
-    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    run(base, out, chosen, seen, resume=True)
     assert (out / RECORD_FILE).is_file()
 
 
@@ -134,10 +134,10 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
         # `versions` is the last step before the checkpoint is written
         patched.setattr("qa_cluster.models.training.train.versions", short_of_room)
         with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
-            train(str(base), out, chosen, seen, stopping=lambda: False)
+            run(base, out, chosen, seen)
     assert [path.name for path in out.iterdir()] == [STATE_FILE]
     steps = len(seen.losses)
-    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    run(base, out, chosen, seen, resume=True)
     assert (out / "model.safetensors").is_file()
     assert len(seen.losses) == steps
 
@@ -145,8 +145,8 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
 def test_a_stop_during_the_measurement_works(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3", hold_out=40)
     with pytest.raises(Interrupted, match="of the measurement"):
-        train(str(base), out, chosen, seen, stopping=lambda: seen.started == "measuring")
-    record = train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+        run(base, out, chosen, seen, stopping=lambda: seen.started == "measuring")
+    record = run(base, out, chosen, seen, resume=True)
     assert record["held_out"]["scores"]["questions"] >= 40
     assert not (out / STATE_FILE).exists()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from qa_cluster.models.examples.labelled import Labelled
 from qa_cluster.models.training.settings import Stage, TrainingSettings
+from qa_cluster.models.training.train import train
 from tests.model.tiny_checkpoints import FAMILIES
 
 FILLER = (
@@ -61,6 +62,13 @@ class Silent:
     def after(self, steps: int) -> Callable[[], bool]:
         """Return a function that requests a stop after this number of steps."""
         return lambda: len(self.losses) >= steps
+
+
+def run(
+    base: Path | str, out: Path, chosen: TrainingSettings, seen: Silent | None = None, **options: Any
+) -> dict[str, Any]:
+    """Train to the end, if no option says otherwise; return the record."""
+    return train(str(base), out, chosen, seen or Silent(), **{"stopping": lambda: False, **options})
 
 
 def settings(data: Path, *stages: str, **changed: Any) -> TrainingSettings:
