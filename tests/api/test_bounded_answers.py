@@ -11,28 +11,23 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.options.questions import SearchOptions
 from qa_cluster.types import SearchResult
+from tests.api.measured_service import MeasuredService, process_of
 from tests.api.service_under_test import assert_problem
 from tests.api.service_under_test import service as in_process
-from tests.api.test_process import process, wait_ready
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.figures import crowding
-from tests.harness.ports import free_port
 
 pytestmark = pytest.mark.hostile
 
 SENTENCES = 20_000
-SECONDS = 60.0
 # The longest lag on an idle machine is a few milliseconds.
 LAG_SECONDS = 1.0
 WAIT_SECONDS = 5.0
@@ -42,16 +37,11 @@ TEXT = " ".join(LONG.format(number) for number in range(SENTENCES))
 METADATA = {f"field {number:04}": number % 10 for number in range(4100)}
 
 
-class Service:
-    """The service's process, its client, and the durations of another client's requests."""
-
-    def __init__(self, pid: int, client: httpx.AsyncClient) -> None:
-        self.pid, self.client = pid, client
-        self.waits: list[float] = []
+class Service(MeasuredService):
+    """The process of the service, its lags, and the durations of another client's requests."""
 
     def peak_mb(self) -> float:
-        text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(text.partition("VmHWM:")[2].split()[0]) / 1024
+        return self.megabytes("VmHWM")
 
     async def lag_above(self, seconds: float) -> int:
         """The number of event loop lags above `seconds`, rounded up to the next bucket bound of the metric."""
@@ -62,34 +52,10 @@ class Service:
         }
         return found["+Inf"] - found[min((name for name in found if float(name) >= seconds), key=float)]
 
-    @asynccontextmanager
-    async def asked(self) -> AsyncIterator[None]:
-        """Ask a question repeatedly, as another client, during the block."""
-        over = asyncio.Event()
-
-        async def again() -> None:
-            while not over.is_set():
-                begun = time.perf_counter()
-                (await self.client.get("/qa", params={"question": "What hunts mice?"})).raise_for_status()
-                self.waits.append(time.perf_counter() - begun)
-                await asyncio.sleep(0.02)
-
-        task = asyncio.create_task(again())
-        try:
-            yield
-        finally:
-            over.set()
-            await task
-
 
 @pytest.fixture
 async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
-    port = free_port()
-    async with (
-        process("--port", str(port), QA_CLUSTER_URL=cluster.url, QA_LOG_LEVEL="warning") as (child, output),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as client,
-    ):
-        await wait_ready(child, client, output)
+    async with process_of(cluster) as (pid, client):
         for name, text, metadata in (
             ("heavy", TEXT, METADATA),
             ("light", TEXT.replace("Ada", "Bob"), {"year": 1843}),
@@ -97,9 +63,10 @@ async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
         ):
             body = {"text": text, "metadata": metadata}
             (await client.put(f"/documents/{name}?timeout_ms=60000", json=body)).raise_for_status()
+        found = Service(pid, client, "What hunts mice?")
         for _ in range(2):
-            (await client.get("/qa", params={"question": "What hunts mice?"})).raise_for_status()
-        yield Service(child.pid, client)
+            await found.ask()
+        yield found
 
 
 # For each case: the parameters, the number of concurrent requests, the status, and the number of hits.

@@ -11,17 +11,14 @@ import resource
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import httpx
 import pytest
 
-from tests.api.test_process import process
+from tests.api.measured_service import SECONDS, MeasuredService, process_of
 from tests.client.scripted_cluster import SHARDS, Node, ScriptedCluster
 from tests.client.scripted_proxy import Reply
-from tests.harness.polling import eventually_async
-from tests.harness.ports import free_port
 
 pytestmark = [pytest.mark.hostile, pytest.mark.cluster]
 
@@ -33,44 +30,15 @@ PART = 5_000
 ALLOWED = 1024  # http_max_connections
 HEAD_BYTES = 65_536  # the limit for one head
 AT_ONCE = 32
-SECONDS = 60.0
 MEGABYTE = 2**20
 
 
-class Service:
-    """The service's process, a normal client with one connection, and the durations of its requests."""
-
-    def __init__(self, pid: int, port: int, client: httpx.AsyncClient) -> None:
-        self.pid, self.port, self.client = pid, port, client
-        self.waits: list[float] = []
+class Service(MeasuredService):
+    """The process of the service, and the durations of a normal client."""
 
     def memory_mb(self) -> float:
         """The resident memory of the service, in MB."""
-        text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
-
-    async def ask(self) -> None:
-        """Send one request of the normal client and record its duration."""
-        begun = time.perf_counter()
-        (await self.client.get("/qa", params={"question": "Who wrote programs?"})).raise_for_status()
-        self.waits.append(time.perf_counter() - begun)
-
-    @asynccontextmanager
-    async def asked(self) -> AsyncIterator[None]:
-        """Ask repeatedly during the block; the service must answer every request."""
-        over = asyncio.Event()
-
-        async def again() -> None:
-            while not over.is_set():
-                await self.ask()
-                await asyncio.sleep(0.02)
-
-        task = asyncio.create_task(again())
-        try:
-            yield
-        finally:
-            over.set()
-            await task
+        return self.megabytes("VmRSS")
 
     def said(self) -> str:
         """The durations as text."""
@@ -81,23 +49,9 @@ class Service:
 
 @pytest.fixture
 async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
-    port = free_port()
-    settings = {"QA_CLUSTER_URL": cluster.url, "QA_LOG_LEVEL": "warning", "QA_WHOLE_ANSWERS_MB": "1"}
-    async with (
-        process("--port", str(port), **settings) as (child, _),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as client,
-    ):
-
-        async def ready() -> bool:
-            assert child.returncode is None
-            try:
-                return (await client.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-        await eventually_async(ready, SECONDS)
+    async with process_of(cluster, QA_WHOLE_ANSWERS_MB="1") as (pid, client):
         (await client.put("/documents/ada", json={"text": "Ada wrote programs."})).raise_for_status()
-        found = Service(child.pid, port, client)
+        found = Service(pid, client, "Who wrote programs?")
         await found.ask()
         yield found
 

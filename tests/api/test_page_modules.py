@@ -1,4 +1,4 @@
-"""API keys on the page, run by Node with a minimal document: the page sends no key before the user enters one."""
+"""Modules of the page, run by Node with a minimal document: API keys, and links of results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.harness.programs import ROOT
 
 PAGE = ROOT / "api" / "page"
-SCRIPT = """
+KEY_SCRIPT = """
 const stored = new Map();
 globalThis.sessionStorage = { getItem: (k) => stored.get(k) ?? null, setItem: (k, v) => stored.set(k, v),
   removeItem: (k) => stored.delete(k) };
@@ -38,19 +39,40 @@ ask_service("/search");
 const said = (part) => [asked, forbidden, refused].map((each) => each.children[part].children[0]);
 console.log(JSON.stringify({ sent, given, titles: said(0), texts: said(1), type: form.children[1].attributes.type }));
 """
+LINK_SCRIPT = """
+globalThis.sessionStorage = { getItem: () => null, setItem() {}, removeItem() {} };
+globalThis.document = { createElement: (name) => ({ name, attributes: {}, children: [],
+  setAttribute(k, v) { this.attributes[k] = v; }, append(...c) { this.children.push(...c); } }) };
+const { link_to, link_to_text, show_document } = await import("./documents.mjs");
+const all = [];
+for (const url of JSON.parse(process.argv[2])) {
+  const found = { document_id: "a", document_version: "v", title: "A", section: ["B"], start: 1, end: 2, url };
+  const stored = { id: "a", title: "A", text: "T.", sentences: 1, version: "v", metadata: { url } };
+  globalThis.fetch = async () => ({ ok: true, json: async () => stored });
+  const shown = await show_document(new URLSearchParams({ document: "a" }));
+  all.push([link_to(found, "c"), link_to_text(found, "c"), shown]);
+}
+console.log(JSON.stringify(all));
+"""
 
 
-def test_the_page_sends_its_key_until_the_service_refuses_the_key(tmp_path: Path) -> None:
+def run(folder: Path, script: str, *arguments: str) -> Any:
+    """Run a script with the page's modules next to it; return the JSON that it prints."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    for name in ("key", "dom"):
-        text = (PAGE / f"{name}.js").read_text()
-        (tmp_path / f"{name}.mjs").write_text(re.sub(r'"/page/(\w+)\.js"', r'"./\1.mjs"', text))
-    (tmp_path / "run.mjs").write_text(SCRIPT)
-    done = subprocess.run([node, "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    for module in PAGE.glob("*.js"):
+        text = re.sub(r'"/page/(\w+)\.js"', r'"./\1.mjs"', module.read_text())
+        (folder / module.with_suffix(".mjs").name).write_text(text)
+    (folder / "run.mjs").write_text(script)
+    command = [node, "run.mjs", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_page_sends_its_key_until_the_service_refuses_the_key(tmp_path: Path) -> None:
+    found = run(tmp_path, KEY_SCRIPT)
     key = {"authorization": "Bearer qac_a_b"}
     assert found["sent"] == [{"accept": "x"}, {"accept": "x", **key}, key, {}]
     assert (found["given"], found["type"]) == (1, "password")
@@ -75,3 +97,26 @@ def test_requests_of_the_page_have_the_key_except_on_open_routes() -> None:
         for call in re.findall(r"(?<!\w)fetch\(([^)]*)\)", path.read_text())
     ]
     assert [call for call in calls if call[1] != '"/readyz"'] == [("key.js", "path, { ...options, headers }")]
+
+
+@pytest.mark.hostile
+def test_a_result_links_to_its_stored_text_and_only_to_web_addresses(tmp_path: Path) -> None:
+    url = "https://docs.example.org/a.html"
+    others = (
+        "",
+        None,
+        5,
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "//evil.example",
+        " https:",
+        "http://[",
+        "https://",
+    )
+    (link, text, document), *refused = run(tmp_path, LINK_SCRIPT, json.dumps([url, *others]))
+    assert link["attributes"] == {"href": url, "rel": "noopener noreferrer"} and link["children"] == ["A \u203a B"]
+    assert text["children"][1]["attributes"]["href"] == "/?document=a&version=v&start=1&end=2&collection=c"
+    assert f'"href": "{url}"' in json.dumps(document)
+    for other, (link, text, document) in zip(others, refused, strict=True):
+        assert link["attributes"]["href"].startswith("/?document=a&") and "data-here" in link["attributes"], other
+        assert text is None and "href" not in json.dumps(document), other
