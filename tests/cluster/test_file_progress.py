@@ -13,7 +13,7 @@ from qa_cluster.cluster.terminal.file_progress import FileProgress
 from qa_cluster.sources.process import pages
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.polling import eventually
-from tests.unit.sources.test_files import pdf_of
+from tests.unit.sources.pdf_writer import PdfWriter
 
 MIB = 1024 * 1024
 
@@ -66,10 +66,14 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_process_that_reads_a_large_file_reports_its_pages() -> None:
     seen: list[tuple[int, int]] = []
-    data = pdf_of(*("\n".join(f"Line {line} of page {page}." for line in range(400)) for page in range(60)))
+    pdf = PdfWriter(pages=[[] for _ in range(60)])
+    for page, contents in enumerate(pdf.pages):
+        contents += [
+            b"BT /F1 9 Tf 72 %d Td (Line %d of page %d.) Tj ET" % (700 - line, line, page) for line in range(400)
+        ]
     with Extractor() as extractor:
         extractor.on_page = lambda page, pages: seen.append((page, pages))
-        assert "Line 200 of page 59." in extractor.extract(data, "a.pdf")[1].text
+        assert "Line 200 of page 59." in extractor.extract(pdf.written(), "a.pdf")[1].text
         assert extractor.extract(b"# A\n\nWords.", "a.md")[1].text == "A\n\nWords."
     assert all(0 < page <= total == 60 for page, total in seen)
     assert seen and sorted(seen) == seen

@@ -165,8 +165,6 @@ def test_special_files_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.json", "a.rst"])
 def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path, figures: Figures, name: str) -> None:
-    from qa_cluster.sources.process.extractor import Extractor
-
     file = tmp_path / name
     with file.open("wb") as sparse:
         sparse.truncate(2 << 30)

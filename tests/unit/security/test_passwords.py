@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.config import load
 from qa_cluster.security.passwords import typed_passwords, without_passwords
 
 pytestmark = pytest.mark.hostile
@@ -33,8 +32,3 @@ def test_typed_passwords_are_found(words: list[str], hidden: list[str]) -> None:
 def test_children_without_need_get_no_password() -> None:
     given = {"QA_CLUSTER_PASSWORD": "a", "QA_CLUSTER_URL": "redis://:b@h", "QA_JOBS_URL": "redis://:c@h", "PATH": "/"}
     assert without_passwords(given) == {"PATH": "/"}
-
-
-def test_no_part_of_a_password_in_an_address_is_shown() -> None:
-    shown = load("/dev/null", environment={"QA_CLUSTER_URL": "redis://me:p@ss/word@db:7000"}).shown("cluster_url")
-    assert shown == "redis://me:********@db:7000"

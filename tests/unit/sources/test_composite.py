@@ -21,19 +21,12 @@ from qa_cluster.sources.composite import archive as archives
 from qa_cluster.sources.composite import sheets
 from qa_cluster.sources.composite.cell_values import shown
 from qa_cluster.sources.extract import extract
-from qa_cluster.sources.extracted import Extracted
 from tests.harness.figures import Figures
+from tests.unit.sources.test_lossless import archive, number_of, path_of
 
 CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
 DC = 'xmlns:dc="http://purl.org/dc/elements/1.1/"'
 PAGE = "application/xhtml+xml"
-
-
-def zipped(files: dict[str, str | bytes]) -> bytes:
-    with zipfile.ZipFile(made := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as written:
-        for name, data in files.items():
-            written.writestr(name, data, zipfile.ZIP_STORED if name == "mimetype" else None)
-    return made.getvalue()
 
 
 def epub(
@@ -49,21 +42,11 @@ def epub(
         for name, body in chapters.items()
     }
     start: dict[str, str | bytes] = {"META-INF/container.xml": CONTAINER, "OEBPS/book.opf": package}
-    return zipped({"mimetype": "application/epub+zip", **start, **pages, **(more or {})})
+    return archive({"mimetype": "application/epub+zip", **start, **pages, **(more or {})})
 
 
 def notebook(*cells: dict[str, Any]) -> bytes:
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}).encode()
-
-
-def section_of(found: Extracted, words: str) -> tuple[str, ...]:
-    at = found.text.index(words)
-    return next((part.path for part in found.sections if part.start <= at < part.end), ())
-
-
-def place_of(found: Extracted, words: str) -> int:
-    at = found.text.index(words)
-    return [place.number for place in found.places if place.start <= at][-1]
 
 
 # ---- e-books ----
@@ -82,8 +65,8 @@ def test_an_e_book_is_its_chapters_in_the_order_of_the_spine() -> None:
         {"author": "Ada Berg, Bo Lind", "language": "en", "date": "1999-05-01"},
     )
     assert found.text == "Arrival\n\nThe boat came at six.\n\nLeaving\n\nBy night\n\nIt left."
-    assert section_of(found, "It left") == ("Leaving", "By night")
-    assert (found.unit, place_of(found, "The boat"), place_of(found, "It left")) == ("page", 1, 2)
+    assert path_of(found, "It left") == ("Leaving", "By night")
+    assert (found.unit, number_of(found, "The boat"), number_of(found, "It left")) == ("page", 1, 2)
 
 
 @pytest.mark.parametrize("kind", ["nav", "ncx"])
@@ -98,7 +81,7 @@ def test_a_chapter_without_a_heading_has_its_name_in_the_contents(kind: str) -> 
         {"a.xhtml": "<p>It rose.</p>", "b.xhtml": "<h2>Ebb</h2>"}, items=items, more={"OEBPS/nav.xhtml": contents}
     )
     found = extract(data, "b.epub")[1]
-    assert section_of(found, "It rose.") == ("The flood",)
+    assert path_of(found, "It rose.") == ("The flood",)
     assert found.text == "The flood\n\nIt rose.\n\nEbb"
 
 
@@ -122,7 +105,7 @@ def test_a_protected_e_book_is_refused_and_encrypted_fonts_are_not() -> None:
 )
 def test_damaged_e_books(files: dict[str, str | bytes], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        extract(zipped({"mimetype": "application/epub+zip", **files}), "b.epub")
+        extract(archive({"mimetype": "application/epub+zip", **files}), "b.epub")
 
 
 # ---- notebooks ----
@@ -152,7 +135,7 @@ def test_a_notebook() -> None:
         assert part in found.text
     assert not any(part in found.text for part in ("never", "AAAA", "boom"))
     assert found.text.count("y" * 100) == 40
-    assert (section_of(found, "- one"), place_of(found, "- one"), found.unit) == (("Below",), 4, "page")
+    assert (path_of(found, "- one"), number_of(found, "- one"), found.unit) == (("Below",), 4, "page")
     assert set(found.remarks) == {
         "outputs were cut after 4000 characters: 1",
         "outputs without text, such as pictures, were left out: 1",
@@ -209,7 +192,7 @@ def test_an_e_mail_of_html_only_and_of_both() -> None:
     message.set_content(page, subtype="html")
     found = extract(bytes(message), "m.eml")[1]
     assert (found.title, found.text) == ("Harbour fee", "Fees\n\nMon, Fee: 5\n\n> Old.")
-    assert section_of(found, "Mon") == ("Fees",)
+    assert path_of(found, "Mon") == ("Fees",)
     both = mail("Plain words.")
     both.add_alternative("<p>Other words.</p>", subtype="html")
     found = extract(bytes(both), "m.eml")[1]
@@ -261,7 +244,7 @@ def test_slides() -> None:
         "Fees of 2024\n\n- Boats\n  - small\n  - large\n- Cars\n\nNotes: Say it slowly.\n\nSlide 2\n\nIn a group.\n\n"
         "Lite, Price: 4, mail\n\nLite, Price: 7, call"
     )
-    assert (section_of(found, "Lite"), place_of(found, "Lite"), found.unit) == (("Slide 2",), 2, "page")
+    assert (path_of(found, "Lite"), number_of(found, "Lite"), found.unit) == (("Slide 2",), 2, "page")
     assert found.remarks == ("hidden slides were left out: 1",)
 
 
@@ -306,7 +289,7 @@ def test_a_spreadsheet() -> None:
         "Prices\n\nPrice list\n\nLite, Price week: 4, Price month: 11.50, Since: 2024-05-03\n\n"
         "Lite, Price week: 25%, Price month: 1,300 kr, Since: 2024-05-04 09:30\n\nNote: pay early.\n\nLast\n\nTRUE"
     )
-    assert (section_of(found, "Lite"), place_of(found, "Lite"), found.unit) == (("Prices",), 4, "line")
+    assert (path_of(found, "Lite"), number_of(found, "Lite"), found.unit) == (("Prices",), 4, "line")
     assert found.remarks == (
         "hidden sheets were left out: Secret",
         "hidden rows and columns were left out: 1",
@@ -352,11 +335,11 @@ def test_no_archive_unpacks_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 1000)
     for name in ("a.docx", "a.odt", "a.epub", "a.pptx", "a.xlsx"):
         with pytest.raises(InputTooLong, match="unpacks to"):
-            extract(zipped({"x": b" " * 2000}), name)
+            extract(archive({"x": b" " * 2000}), name)
         with pytest.raises(InvalidInput, match="damaged"):
             extract(b"PK\x03\x04" + b"x" * 50, name)
         with pytest.raises(InvalidInput):
-            extract(zipped({"x": b""}), name)
+            extract(archive({"x": b""}), name)
 
 
 ROWS = "xmlns='http://schemas.openxmlformats.org/spreadsheetml/2006/main'"
@@ -366,7 +349,7 @@ def with_sheet(rows: str) -> bytes:
     """A spreadsheet with these rows in its sheet."""
     parts = zipfile.ZipFile(io.BytesIO(book(lambda made: None)))
     files: dict[str, str | bytes] = {name: parts.read(name) for name in parts.namelist()}
-    return zipped(files | {"xl/worksheets/sheet1.xml": f"<worksheet {ROWS}><sheetData>{rows}"})
+    return archive(files | {"xl/worksheets/sheet1.xml": f"<worksheet {ROWS}><sheetData>{rows}"})
 
 
 def test_the_size_of_a_spreadsheet_has_a_limit(monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:

@@ -19,7 +19,8 @@ from qa_cluster.sources.extract import extract
 from qa_cluster.sources.process.budget import Budget
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.processes import descendants
-from tests.unit.sources.test_lossless import W, cells, docx, grid, par, run
+from tests.unit.sources.pdf_writer import PdfWriter
+from tests.unit.sources.test_lossless import W, cells, docx, grid, number_of, odt, par, run
 
 
 @pytest.mark.parametrize(
@@ -84,51 +85,23 @@ def test_files_of_a_folder_that_may_be_documents(name: str, is_document: bool) -
     assert formats.may_be_document(name) is is_document
 
 
-def pdf_of(*pages: str) -> bytes:
-    """A PDF with these pages, which may have several lines."""
-    bodies = []
-    for page in pages:
-        lines = "".join(f"({line}) Tj 0 -14 Td " for line in page.split("\n"))
-        bodies.append(f"BT /F1 12 Tf 72 720 Td {lines}ET".encode())
-    count = len(pages)
-    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(count))
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {count} >>".encode()]
-    objects.append(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
-    for number, body in enumerate(bodies):
-        about = "/Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
-        objects.append(f"<< /Type /Page {about} /Contents {5 + 2 * number} 0 R >>".encode())
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(body), body))
-    data, places = b"%PDF-1.4\n", []
-    for number, written in enumerate(objects, 1):
-        places.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, written)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    start = len(data)
-    data += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
-    return data + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
-
-
 def test_pdf() -> None:
     words = ("alpha", "beta", "gamma", "delta")
-    rest = [f"It is about {word}." for word in words]
-    pages = [
-        "\n".join(
-            [
-                f"The Annual Report {n}",
-                f"Chapter {words[n - 1]} says that the imple-",
-                f"mentation took {n} years.",
-                *rest,
-                str(n),
-            ]
-        )
-        for n in (1, 2, 3, 4)
-    ]
-    format, found = extract(pdf_of(*pages), "report.pdf")
+    pdf = PdfWriter()
+    for number, word in enumerate(words, 1):
+        if number > 1:
+            pdf.page()
+        pdf.line(f"The Annual Report {number}")
+        pdf.line(f"Chapter {word} says that the imple-")
+        pdf.line(f"mentation took {number} years.")
+        for other in words:
+            pdf.line(f"It is about {other}.")
+        pdf.line(str(number))
+    format, found = extract(pdf.written(), "report.pdf")
     assert (format, found.unit) == ("pdf", "page")
     assert "Chapter gamma says that the implementation took 3 years." in found.text
     assert "Annual Report 3" not in found.text
-    [page] = [place.number for place in found.places if found.text.startswith("Chapter gamma", place.start)]
-    assert page == 3
+    assert number_of(found, "Chapter gamma") == 3
 
 
 def docx_bytes() -> bytes:
@@ -143,24 +116,11 @@ def docx_bytes() -> bytes:
     return docx(body, {"word/numbering.xml": lists})
 
 
-def odt_bytes(body: str) -> bytes:
-    kept = io.BytesIO()
-    office = "urn:oasis:names:tc:opendocument:xmlns"
-    with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text", zipfile.ZIP_STORED)
-        archive.writestr(
-            "content.xml",
-            f'<o:c xmlns:o="{office}:office:1.0" xmlns:text="{office}:text:1.0">'
-            f"<o:body><o:text>{body}</o:text></o:body></o:c>",
-        )
-    return kept.getvalue()
-
-
 def test_office() -> None:
     format, found = extract(docx_bytes(), "guide.docx")
     assert (format, found.title) == ("docx", "Guide")
     assert "Start\n\nIt begins.\n\n- an item\n\na, Size: 3" in found.text
-    written = odt_bytes('<text:h text:outline-level="1">Start</text:h><text:p>It<text:s/>begins.</text:p>')
+    written = odt('<text:h text:outline-level="1">Start</text:h><text:p>It<text:s/>begins.</text:p>')
     assert extract(written, "guide")[0] == "odt"
     assert extract(written, "guide.odt")[1].text == "Start\n\nIt begins."
     assert extract(written, "guide.odt")[1].sections[0].path == ("Start",)

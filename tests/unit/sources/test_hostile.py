@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import sys
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,8 @@ from qa_cluster.sources.extract import extract
 from qa_cluster.sources.process.budget import MAX_HITS, MIB, Budget
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.figures import Figures
+from tests.unit.sources.pdf_writer import file_of
+from tests.unit.sources.test_lossless import odt_of
 
 pytestmark = pytest.mark.hostile
 
@@ -156,14 +156,6 @@ def laughs(element: str) -> str:
     return f'<?xml version="1.0"?><!DOCTYPE {element} [{entities}<!ENTITY a9 "ha">]>'
 
 
-def odt_of(content: str | bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text", zipfile.ZIP_STORED)
-        archive.writestr("content.xml", content)
-    return file.getvalue()
-
-
 def laughing_odt() -> bytes:
     office = "urn:oasis:names:tc:opendocument:xmlns"
     return odt_of(
@@ -190,13 +182,7 @@ def pdf_with_a_large_stream() -> bytes:
         b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(body), body),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
-    data, places = b"%PDF-1.4\n", []
-    for number, written in enumerate(objects, 1):
-        places.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, written)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
-    return data + b"xref\n0 6\n0000000000 65535 f \n" + table + end
+    return file_of(objects)
 
 
 @pytest.mark.parametrize(

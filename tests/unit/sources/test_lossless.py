@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 
 import pytest
 
@@ -24,10 +25,10 @@ ODT_SPACES = " ".join(
 )
 
 
-def archive(files: dict[str, str]) -> bytes:
-    with zipfile.ZipFile(written := io.BytesIO(), "w") as made:
-        for name, text in files.items():
-            made.writestr(name, text)
+def archive(files: Mapping[str, str | bytes]) -> bytes:
+    with zipfile.ZipFile(written := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in files.items():
+            made.writestr(name, data, zipfile.ZIP_STORED if name == "mimetype" else None)
     return written.getvalue()
 
 
@@ -39,7 +40,11 @@ def docx(body: str, parts: dict[str, str] | None = None) -> bytes:
 
 def odt(body: str) -> bytes:
     text = f"<office:document-content {ODT_SPACES}><office:body><office:text>{body}</office:text></office:body>"
-    return archive({"content.xml": text + "</office:document-content>"})
+    return odt_of(text + "</office:document-content>")
+
+
+def odt_of(content: str | bytes) -> bytes:
+    return archive({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content})
 
 
 def run(text: str) -> str:
@@ -81,6 +86,18 @@ def check(name: str, data: bytes | str, wanted: tuple[str, ...], unwanted: tuple
     assert [part for part in wanted if part not in found.text] == [], found.text
     assert [part for part in unwanted if part in found.text] == [], found.text
     return found
+
+
+def path_of(found: Extracted, words: str) -> tuple[str, ...]:
+    """The headings above the first occurrence of these words."""
+    at = found.text.index(words)
+    return next((section.path for section in found.sections if section.start <= at < section.end), ())
+
+
+def number_of(found: Extracted, words: str) -> int:
+    """The line or page of the paragraph with the first occurrence of these words."""
+    at = found.text.index(words)
+    return [place.number for place in found.places if place.start <= at][-1]
 
 
 TEXT = "Señora Muñoz pays 3 € — “today” — for a crêpe.\n\nOld: "
@@ -271,8 +288,7 @@ def test_other_fences_of_front_matter() -> None:
 def test_the_marks_of_github_are_words() -> None:
     text = "# T\n\n## One\n\nFee.[^a]\n\n[^a]: Half for children.\n\n> [!WARNING]\n> Bring it.\n\n## Two\n\nEnd.\n"
     found = check("a.md", text, ("Fee.", "Half for children.", "Warning: Bring it."), ("[^a]", "[!WARNING]"))
-    at = found.text.index("Half")
-    assert next(s.path for s in found.sections if s.start <= at < s.end) == ("One",)
+    assert path_of(found, "Half") == ("One",)
 
 
 def test_conditions_and_options_of_sphinx() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.sources.extracted import Extracted
 from qa_cluster.sources.manual import man
 from qa_cluster.sources.manual.lines import split_arguments, unescaped
+from tests.unit.sources.test_lossless import check, number_of, path_of
 
 MAN = (
     r""".\" a comment
@@ -98,26 +98,22 @@ a   b
 
 
 def test_a_page_of_man() -> None:
-    page = man.read(MAN.replace(".de Ex2", ".de Pair").replace(".Ex2", ".Pair"), "tool.1")
+    page = check(
+        "tool.1",
+        MAN.replace(".de Ex2", ".de Pair").replace(".Ex2", ".Pair"),
+        (
+            "The tool command takes these.",
+            "-f, --force: Force it. Twice if need be.\n\nIt stays 'forced'.",
+            "name, other: Two names.",
+            "- one\n- two",
+            "left and right",
+            "in nroff",
+            "      x = 1\n        y = 2".replace("      x", "    x").replace("        y", "      y"),
+            "a long name, Size: 3\n\nb, Size: 4",
+        ),
+        ("comment", "never seen", "ignored", "in troff", "\\", ".TP"),
+    )
     assert page.title == "tool(1) - does it"
-    for part in (
-        "The tool command takes these.",
-        "-f, --force: Force it. Twice if need be.\n\nIt stays 'forced'.",
-        "name, other: Two names.",
-        "- one\n- two",
-        "left and right",
-        "in nroff",
-        "      x = 1\n        y = 2".replace("      x", "    x").replace("        y", "      y"),
-        "a long name, Size: 3\n\nb, Size: 4",
-    ):
-        assert part in page.text, part
-    for gone in ("comment", "never seen", "ignored", "in troff", "\\", ".TP"):
-        assert gone not in page.text, gone
-
-
-def path_of(page: Extracted, words: str) -> tuple[str, ...]:
-    at = page.text.index(words)
-    return next((section.path for section in page.sections if section.start <= at < section.end), ())
 
 
 def test_a_tag_is_part_of_the_path_of_the_text_below_it() -> None:
@@ -129,22 +125,23 @@ def test_a_tag_is_part_of_the_path_of_the_text_below_it() -> None:
 
 def test_places_are_lines_of_the_source() -> None:
     page = man.read(MAN, "tool.1")
-    [number] = [place.number for place in page.places if page.text.startswith("It stays", place.start)]
-    assert MAN.split("\n")[number - 1].startswith("It stays")
+    assert MAN.split("\n")[number_of(page, "It stays") - 1].startswith("It stays")
 
 
 def test_a_page_of_mdoc() -> None:
-    page = man.read(MDOC, "tool.8")
+    page = check(
+        "tool.8",
+        MDOC,
+        (
+            "tool [-dv] [-p port]",
+            "tool reads /etc/tool.conf, see tool.conf(5).",
+            '-p port, --port=port: Listens on "port".\n\nThe default is 80.',
+            "-x y: Both.",
+            "After the (small) list.",
+            "    a   b",
+        ),
+    )
     assert page.title == "tool(8) - serves things"
-    for part in (
-        "tool [-dv] [-p port]",
-        "tool reads /etc/tool.conf, see tool.conf(5).",
-        '-p port, --port=port: Listens on "port".\n\nThe default is 80.',
-        "-x y: Both.",
-        "After the (small) list.",
-        "    a   b",
-    ):
-        assert part in page.text, part
     assert path_of(page, "The default is 80") == ("DESCRIPTION", "-p port, --port=port")
     assert path_of(page, "After the") == ("DESCRIPTION",)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.sources import html, markdown, rst
-from qa_cluster.sources.extracted import Extracted
+from qa_cluster.sources import html, rst
+from tests.unit.sources.test_lossless import check, number_of, path_of
 
 RST = """
 =====
@@ -114,33 +114,25 @@ HTML = """<?xml version="1.0" encoding="UTF-8"?>
 <script>evil()</script></main><footer><p>Copyright</p></footer></body></html>"""
 
 
-def path_of(found: Extracted, words: str) -> tuple[str, ...]:
-    at = found.text.index(words)
-    return next((section.path for section in found.sections if section.start <= at < section.end), ())
-
-
-def number_of(found: Extracted, words: str) -> int:
-    return next(place.number for place in found.places if found.text.startswith(words, place.start))
-
-
 def test_rst() -> None:
-    found = rst.read(RST)
+    found = check(
+        "a.rst",
+        RST,
+        (
+            "Use run, the page, PEP 8 and --foo or a link.",
+            "Argument\n\nIt keeps its content.",
+            "New in version 2.0: The debug option.",
+            "run(host, port=80): Runs it.\n\nReally.",
+            "Note: Mind version.",
+            "    def f():\n        return CONN_MAX_AGE",
+            "- one\n- two\n\nmore",
+            "term: Its definition.",
+            "a, Value: 1",
+            "See Start.",
+        ),
+        ("::", ":meth", "``", "|", "linenos", "root:", "<b>", "currentmodule", "System Message"),
+    )
     assert found.title == "Title"
-    for part in (
-        "Use run, the page, PEP 8 and --foo or a link.",
-        "Argument\n\nIt keeps its content.",
-        "New in version 2.0: The debug option.",
-        "run(host, port=80): Runs it.\n\nReally.",
-        "Note: Mind version.",
-        "    def f():\n        return CONN_MAX_AGE",
-        "- one\n- two\n\nmore",
-        "term: Its definition.",
-        "a, Value: 1",
-        "See Start.",
-    ):
-        assert part in found.text, part
-    for gone in ("::", ":meth", "``", "|", "linenos", "root:", "<b>", "currentmodule", "System Message"):
-        assert gone not in found.text, gone
     assert path_of(found, "Really.") == ("Start", "run(host, port=80)")
     assert RST.split("\n")[number_of(found, "Use run") - 1].startswith("Use :meth:")
 
@@ -151,41 +143,40 @@ def test_a_directive_or_role_of_any_name_is_known_the_next_time_too() -> None:
 
 
 def test_markdown() -> None:
-    found = markdown.read(MARKDOWN)
-    assert found.title == "Front"
-    for part in (
-        "Use run, bold and a link with --foo.",
-        "Note:\n\nMind this.",
-        "Careful: It bites.",
-        "a, Value: 1",
-        "1. one\n2. two\n  - deep",
-        "    % ls {x}`y`",
-        "Apple: A fruit.",
-    ):
-        assert part in found.text, part
-    for gone in ("{meth}", "label", ":class:", "**", "|", "menu"):
-        assert gone not in found.text, gone
-    assert path_of(found, "1. one") == ("Section",)
-    assert (
-        number_of(found, "Use run")
-        == MARKDOWN.split("\n").index(next(x for x in MARKDOWN.split("\n") if "Use" in x)) + 1
+    found = check(
+        "a.md",
+        MARKDOWN,
+        (
+            "Use run, bold and a link with --foo.",
+            "Note:\n\nMind this.",
+            "Careful: It bites.",
+            "a, Value: 1",
+            "1. one\n2. two\n  - deep",
+            "    % ls {x}`y`",
+            "Apple: A fruit.",
+        ),
+        ("{meth}", "label", ":class:", "**", "|", "menu"),
     )
+    assert found.title == "Front"
+    assert path_of(found, "1. one") == ("Section",)
+    assert MARKDOWN.split("\n")[number_of(found, "Use run") - 1].startswith("Use {meth}")
 
 
 def test_html() -> None:
-    found = html.read(HTML)
+    found = check(
+        "a.html",
+        HTML,
+        (
+            "1. Page\n\nAn efficient text with --foo.",
+            "-f: Forces.\n\nTwice.\n\n-q: Quiet.",
+            "- one\n- two\n  - deep",
+            "a, Size: 3",
+            "    x = 1\n      y",
+            "Note: Mind it.",
+        ),
+        ("Prev", "Home", "Where to go", "evil", "Copyright", "p {}", "\u00b6", "\u00ad"),
+    )
     assert found.title == "Page"
-    for part in (
-        "1. Page\n\nAn efficient text with --foo.",
-        "-f: Forces.\n\nTwice.\n\n-q: Quiet.",
-        "- one\n- two\n  - deep",
-        "a, Size: 3",
-        "    x = 1\n      y",
-        "Note: Mind it.",
-    ):
-        assert part in found.text, part
-    for gone in ("Prev", "Home", "Where to go", "evil", "Copyright", "p {}", "\u00b6", "\u00ad"):
-        assert gone not in found.text, gone
     assert path_of(found, "Twice.") == ("Options", "-f")
     assert HTML.split("\n")[number_of(found, "-q: Quiet") - 1].startswith("<dl>")
 

@@ -12,6 +12,7 @@ from qa_cluster.sources.extracted import Extracted
 from qa_cluster.sources.pdf import content
 from qa_cluster.sources.pdf.writing import joined
 from tests.unit.sources.pdf_writer import PdfWriter
+from tests.unit.sources.test_lossless import path_of
 
 PROSE = (
     "The harbour opens at six in the morning and closes at ten in the evening, and every boat that arrives later "
@@ -21,11 +22,6 @@ PROSE = (
 
 def read(written: PdfWriter) -> Extracted:
     return extract(written.written(), "a.pdf")[1]
-
-
-def path_of(found: Extracted, words: str) -> tuple[str, ...]:
-    at = found.text.index(words)
-    return next((section.path for section in found.sections if section.start <= at < section.end), ())
 
 
 @pytest.mark.parametrize("bookmarks", [True, False])

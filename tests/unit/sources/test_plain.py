@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qa_cluster.sources import changelog, plain
-from qa_cluster.sources.extracted import Extracted
+from tests.unit.sources.test_lossless import check, number_of, path_of
 
 TEXT = """Tool - the manual
 =================
@@ -40,30 +40,25 @@ A: Yes, it does
 """
 
 
-def path_of(found: Extracted, words: str) -> tuple[str, ...]:
-    at = found.text.index(words)
-    return next((section.path for section in found.sections if section.start <= at < section.end), ())
-
-
 def test_plain_text() -> None:
-    found = plain.read(TEXT)
+    found = check(
+        "a.txt",
+        TEXT,
+        (
+            "This paragraph goes over several lines and is long enough",
+            "well-known words and --long-option.",
+            "    $ tool --run x\n    done",
+            "- an item that goes on\n- another",
+            "Does it work?\n\nYes, it does work.",
+            "-f: forces the thing to happen, whatever stands in its way today",
+        ),
+        ("Table of Contents", "==="),
+    )
     assert found.title == "Tool - the manual"
-    for part in (
-        "This paragraph goes over several lines and is long enough",
-        "well-known words and --long-option.",
-        "    $ tool --run x\n    done",
-        "- an item that goes on\n- another",
-        "Does it work?\n\nYes, it does work.",
-        "-f: forces the thing to happen, whatever stands in its way today",
-    ):
-        assert part in found.text, part
-    assert "Table of Contents" not in found.text
     assert found.text.count("1. First steps") == 1
-    assert "===" not in found.text
     assert path_of(found, "This paragraph") == ("1. First steps",)
     assert path_of(found, "Yes, it does") == ("NOTES", "Does it work?")
-    [number] = [place.number for place in found.places if found.text.startswith("This", place.start)]
-    assert TEXT.split("\n")[number - 1] == "This paragraph goes over"
+    assert TEXT.split("\n")[number_of(found, "This") - 1] == "This paragraph goes over"
 
 
 def test_text_that_is_already_one_line_a_paragraph_stays() -> None:

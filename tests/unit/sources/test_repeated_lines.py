@@ -8,8 +8,7 @@ import pytest
 
 from qa_cluster.sources.extract import extract
 from qa_cluster.sources.tables import MAX_REPEATED
-from tests.unit.sources.test_lossless import check, page
-from tests.unit.sources.test_plain import path_of
+from tests.unit.sources.test_lossless import check, page, path_of
 
 LINE = "The keeper of the harbour writes each boat that arrives before noon into the large book"
 

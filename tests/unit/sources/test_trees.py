@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.sources.extract import extract
-from qa_cluster.sources.extracted import Extracted
 from tests.unit.sources.pdf_writer import PdfWriter
 from tests.unit.sources.test_composite import epub, notebook
-from tests.unit.sources.test_lossless import cells, docx, grid, odt, odt_par, odt_row, odt_table, par, run
+from tests.unit.sources.test_lossless import cells, docx, grid, odt, odt_par, odt_row, odt_table, par, path_of, run
 
 
 @dataclass(frozen=True)
@@ -224,11 +223,6 @@ def expected(blocks: list[Block]) -> list[str]:
     return found
 
 
-def path_at(found: Extracted, words: str) -> tuple[str, ...]:
-    at = found.text.index(words)
-    return next((part.path for part in found.sections if part.start <= at < part.end), ())
-
-
 @pytest.mark.parametrize("name", FORMATS)
 @settings(max_examples=60, deadline=None)
 @given(blocks=documents())
@@ -241,12 +235,12 @@ def test_every_word_once_in_order_under_its_heading(name: str, blocks: list[Bloc
     assert re.findall(r"Word\d+x", found.text) == " ".join(expected(blocks)).split()
     is_page = name in PAGES
     if name.endswith(".pdf"):  # the largest heading is the title only if no other heading has its size
-        is_page = [block.level for block in blocks].count(1) == 1 and path_at(found, blocks[0].texts[0]) == ()
+        is_page = [block.level for block in blocks].count(1) == 1 and path_of(found, blocks[0].texts[0]) == ()
     path: list[tuple[int, str]] = []
     for number, block in enumerate(blocks):
         if block.kind == "heading":
             path = [above for above in path if above[0] < block.level]
             path += [(block.level, block.texts[0])] if number or not is_page else []
         last = block.texts[-1]
-        section = path_at(found, last)
+        section = path_of(found, last)
         assert section == tuple(text for _, text in path), last
