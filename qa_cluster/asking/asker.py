@@ -1,11 +1,7 @@
-"""The question pipeline of one process. The REST service and the cluster client use it.
+"""The question pipeline of one process: it checks a question, makes its reading plan, and gets its answer.
 
-The pipeline checks a question, makes its reading plan, and then uses a cached answer, joins a running computation or
-computes the answer. The steps are in separate files in `answers/`: single flight (`single_flight`), caches (`caching`),
-ranking and reading (`answering`).
-
-The constant part of an answer is one JSON object (`Outcome.body`). It excludes the fields that differ between requests,
-so a cached answer is not encoded again.
+The answer comes from a cache (`answers/caching`), a running computation (`single_flight`), or the shards (`answering`).
+The constant part of an answer is one JSON object (`Outcome.body`), so a cached answer is not encoded again.
 """
 
 from __future__ import annotations
@@ -74,9 +70,8 @@ class Outcome:
 class Asker:
     """Answers questions from the shards of one cluster.
 
-    Args:
-        follow: a function that reads manifests and the number of partitions again if a shard has reported a change.
-        plan: the stages (`reading/plan.py`) for questions that do not name a plan.
+    `follow` reads manifests and the number of partitions again if a shard has reported a change. `plan` is the plan of
+    questions that name none.
     """
 
     def __init__(
@@ -179,11 +174,10 @@ class Asker:
         return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question
 
     async def plan(self, question: Question) -> ReadingPlan:
-        """Return the reading plan of a question: the stages of the plan that it names, or else of the process's plan,
-        with the readers that the shards have loaded.
+        """Return the stages of the plan that a question names, or else of the process's plan, with the loaded readers.
 
-        If a question names a model, the plan has only the first stage, and this model reads in it. A later stage is
-        left out while its reader is not loaded. Caches then use the name of the shorter plan.
+        If a question names a model, only this model reads, in the first stage. A later stage is left out while its
+        reader is not loaded.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)

@@ -48,8 +48,8 @@ class Collections:
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
         """Raise NotFound if the collection is missing or being deleted. The error says what to do.
 
-        The shards are asked only if a shard has reported a change, or if this process may have missed a report. The
-        shards in `without` are not asked.
+        The shards, except those in `without`, are asked only if a report of a change has arrived or may have been
+        missed.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -61,10 +61,7 @@ class Collections:
             raise NotFound(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
-        """Return the names of all collections that are not being deleted, the default collection first.
-
-        Shards are asked as in `check`.
-        """
+        """Return the names of all collections that are not being deleted, as in `check`, the default first."""
         states = await self._current(without)
         return (DEFAULT_COLLECTION, *(name for name, state in states.items() if state != DELETING))
 
@@ -101,12 +98,7 @@ class Collections:
         return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
-        """Create a collection and return whether it is new. If only some partitions list it, it is added to the other
-        lists.
-
-        Raises:
-            CollectionBusy: the collection is still being deleted.
-        """
+        """Create a collection, or complete its lists; return whether it is new. CollectionBusy while it is deleted."""
         if check_collection(name) == DEFAULT_COLLECTION:
             return False
         states = await self._read()
@@ -123,12 +115,7 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """Mark a collection as being deleted, so that it refuses documents and questions.
-
-        Raises:
-            NotFound: the collection does not exist.
-            InvalidInput: the collection is the default collection.
-        """
+        """Let a collection refuse documents and questions; NotFound if it is missing, InvalidInput for the default."""
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
@@ -137,10 +124,7 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove a collection that is being deleted from the lists of all partitions.
-
-        A partition whose index still has documents keeps the collection. Return whether no partition has kept it.
-        """
+        """Remove a collection from the lists of all partitions without its documents; return whether that is all."""
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)

@@ -30,9 +30,7 @@ class Target:
 
 
 def target_of(settings: Settings) -> Target:
-    """Return the target of the settings. The form of `cluster_url` is
-    ``redis[s]://[user:password@]host:port[,host:port..]``.
-    """
+    """Return the target of the settings."""
     place = address_of(settings)
     return Target(place.seeds, place.login, _engine_options(settings))
 

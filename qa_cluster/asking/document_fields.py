@@ -1,8 +1,7 @@
 """Reads the metadata fields of a collection (names, types and values), and checks that a filter's fields exist.
 
-The index of a partition counts its fields when documents are written, so a list of fields needs no scan. The values of
-a field are counted page by page: in each step, the index aggregates some thousands of documents. This process adds up
-the pages of all partitions.
+Each index counts its fields when documents are written, so a list of fields needs no scan. The values of a field are
+counted page by page, and this process adds up the pages of all partitions.
 """
 
 from __future__ import annotations
@@ -97,8 +96,7 @@ class DocumentFields:
         chosen: Filter | None = None,
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the `limit` most frequent values of a field, with their counts in the indexed documents that satisfy
-        the filter `chosen`.
+        """Return the `limit` most frequent values of a field in the indexed documents that satisfy the filter `chosen`.
 
         Raises:
             NotFound: the collection does not exist.
@@ -135,11 +133,8 @@ class DocumentFields:
     async def check(self, chosen: Filter | None, collection: str) -> None:
         """Raise InvalidInput if a filter names a field that no document of the collection has.
 
-        The shards are asked only about fields that this process does not know yet. The check raises nothing if:
-
-        - the collection has no documents
-        - documents are pending
-        - a shard is down or does not reply within `CHECK_SECONDS`
+        Nothing is raised if the collection has no documents, if documents are pending, or if a shard does not reply
+        within `CHECK_SECONDS`.
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
@@ -184,10 +179,7 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """Return the first name in `names` that is certainly not a field of any document, and the names of all fields.
-
-        Return None if there is no such name, or if this is not certain (for example, while documents are pending).
-        """
+        """Return the first name that is certainly not a field of any document, and the names of all fields; or None."""
         tags = partition_tags(self.partitions)
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(
@@ -266,10 +258,7 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """Return a field inside the object that `name` refers to, or else the name most similar to `name`.
-
-    The result is empty if no name is similar.
-    """
+    """Return a field inside the object `name`, or else the most similar name; empty if there is none."""
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")
@@ -289,13 +278,7 @@ class _Tally:
         self._times: list[tuple[int, int]] = []
 
     def add(self, chosen: int, with_field: int, pairs: list[Any]) -> None:
-        """Add a page.
-
-        Args:
-            chosen: the number of selected documents in the page.
-            with_field: the number of these documents that have the field.
-            pairs: each value, followed by its number of documents.
-        """
+        """Add a page of `chosen` documents, of which `with_field` have the field, with each value and its count."""
         with self._lock:
             self._chosen += chosen
             self._with_field += with_field

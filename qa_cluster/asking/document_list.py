@@ -62,30 +62,20 @@ _FIELDS = ("title", "version", "length", "sentences", "tokenized", "failed", "fa
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where a listing continues.
-
-    Attributes:
-        partitions: the number of partitions of the cluster.
-        partition: the number of the partition that is listed next.
-        position: the cursor of that partition's index.
-    """
+    """Where a listing continues: the partition that is listed next, and the cursor of its index."""
 
     partitions: int
     partition: int = 0
     position: int = 0
 
     def cursor(self, choice: DocumentChoice) -> str:
-        """Return the position as an opaque text, which is valid only for listings of the same selection."""
+        """Return the position as an opaque text, valid only for the same selection."""
         packed = _PACKED.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
-        """Parse a cursor; an empty cursor is the start of the list.
-
-        InvalidInput if the cursor is malformed, or belongs to a different selection or a different number of
-        partitions.
-        """
+        """Parse a cursor (empty: the start); InvalidInput if it is malformed or of another selection or cluster."""
         if not cursor:
             return cls(partitions)
         try:
@@ -107,10 +97,7 @@ class _Position:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Position | None:
-        """Return the position after this page; None if the list has ended.
-
-        `position` is the cursor that the index returned.
-        """
+        """Return the position after the page for which the index returned `position`; None at the end of the list."""
         if position:
             return _Position(self.partitions, self.partition, position)
         return _Position(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
@@ -154,10 +141,9 @@ class DocumentList:
         choice: DocumentChoice = EVERYTHING,
         checked: bool = True,
     ) -> DocumentPage:
-        """Return a page of up to `limit` selected documents, starting at `cursor`. Only the last page has no
-        `next_cursor`.
+        """Return a page of up to `limit` selected documents. Only the last page has no `next_cursor`.
 
-        If the filter has an unknown field, the first page raises InvalidInput. `checked` false turns this check off.
+        If the filter has an unknown field, the first page raises InvalidInput, unless `checked` is false.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
@@ -200,11 +186,9 @@ class DocumentList:
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
-        """Count the indexed documents and their sentences.
+        """Count the selected documents and their sentences; with `waiting`, also the pending documents.
 
-        If `waiting` is true, pending documents are counted, too. If `choice` selects documents, they are listed to
-        count them. A selection together with `waiting` raises InvalidInput, because no index can filter pending
-        documents.
+        InvalidInput for a selection together with `waiting`, because no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -245,8 +229,7 @@ class DocumentList:
     async def _failed_in(self, tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[str]]:
         """Return the next position (0: no more), and up to `count` ids of a partition's failed documents.
 
-        The documents are sorted by a digest of their names, and a position is such a digest. So a document that stays
-        failed is listed exactly once.
+        A position is a digest of a name. So a document that stays failed is listed exactly once.
         """
         key = failures_key(tag)
         names = await self._shards.execute(key, "HKEYS", key)

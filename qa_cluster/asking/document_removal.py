@@ -48,9 +48,8 @@ SCAN_KEYS = 1000
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
     """Delete the selected documents for at most `seconds`; InvalidInput for a selection of all documents.
 
-    A document is deleted only if it still has the listed version, because the selection may not contain a new version.
-    The result is not complete if a client changes or deletes a selected document during the removal, or if the time is
-    up. A repeated call continues the removal.
+    Only listed versions are deleted, because the selection may not contain a new version. If a document changes
+    meanwhile, or the time is up, the result is not complete. A repeated call continues the removal.
     """
     if not choice:
         raise InvalidInput(
@@ -109,12 +108,9 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Delete a collection for at most `seconds`. After the time limit or an error, a repeated call continues the
-        deletion.
+        """Delete a collection for at most `seconds`. A repeated call continues the deletion.
 
-        Raises:
-            NotFound: the collection does not exist.
-            InvalidInput: the collection is the default collection.
+        NotFound if it does not exist; InvalidInput for the default collection.
         """
         await self._collections.begin_removal(name)
         progress = _Progress(name)
@@ -127,10 +123,7 @@ class CollectionRemoval:
         return Removal(progress.deleted, True)
 
     async def _pass(self, progress: _Progress) -> bool:
-        """Scan all shards once and delete what is found.
-
-        Return true if the scan found no key and the collection's name was deleted.
-        """
+        """Scan all shards once and delete what is found. Return true if that was nothing but the collection's name."""
         # A scan would miss a key that migrates from an unscanned shard to a shard that was already scanned.
         before = await self._wait_for_slots(progress.name)
         found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))

@@ -50,8 +50,6 @@ from .document_fields import newer_commands
 from .remote_encoder import RemoteEncoder
 
 READ_ATTEMPTS = 20
-# A text up to this length is checked in 1 to 2 ms. A longer text is checked in a thread, not on the event loop.
-LOOP_CHARS = 100_000
 MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (about 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
@@ -101,11 +99,9 @@ class DocumentStore:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
-            vectors: the vectors of the document's passages; they require `wait`. Vectors that do not match are
-                discarded, and the result says why.
+            vectors: the vectors of the document's passages; they require `wait`. The result says if they are unused.
             source: where the document comes from, for example a folder.
             if_version: the version that the document must have; ``""``: it must not exist.
-            timeout: the time limit in seconds.
 
         Raises:
             VersionConflict: the document does not have the version `if_version`.
@@ -115,7 +111,8 @@ class DocumentStore:
         """
         if vectors is not None and not wait:
             raise InvalidInput("vectors need wait: they are attached when the document is indexed", place="vectors")
-        document = await _checked(document_id, text, title, metadata, collection)
+        size = len(text) if isinstance(text, str) else 0
+        document = await off_loop(size, stored.check_document, document_id, text, title, metadata, collection)
         await self._collections.check(collection)
         tag = self.tag_of(document_id)
         condition = ANY_VERSION if if_version is None else if_version
@@ -179,13 +176,7 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Delete a document and return its last version.
-
-        Raises:
-            VersionConflict: the document does not have the version `if_version`.
-            NotFound: the document or the collection does not exist.
-            DeadlineExceeded: the time limit was reached.
-        """
+        """Delete a document and return its last version. Errors are those of `put`; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
@@ -209,14 +200,9 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Change only the metadata of a document. Its text is not indexed again.
+        """Change only the metadata of a document, which gets a new version. Errors are as in `delete`.
 
-        The document gets a new version, because the version covers the metadata. Filters and answers use the new
-        metadata at once. The metadata of a pending document is indexed together with its text.
-
-        Raises:
-            VersionConflict: the document does not have the version `if_version`.
-            NotFound: the document or the collection does not exist.
+        Filters and answers use the new metadata at once. That of a pending document is indexed together with its text.
         """
         name, tag = await self._place(document_id, collection)
         try:
@@ -259,19 +245,14 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Delete all keys of a document, even while its collection is being deleted. Return whether it existed.
-
-        The caller sets the timeout.
-        """
+        """Delete all keys of a document, even of a collection that is being deleted. Return whether it existed."""
         reply, _ = await self._run(stored.delete_document(document, tag), inf)
         return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document.
+        """Return the stored document; NotFound if it, or its collection, does not exist.
 
-        Raises:
-            NotFound: the document or the collection does not exist.
-            DeadlineExceeded: the document changed during each of `READ_ATTEMPTS` reads.
+        DeadlineExceeded if it changed during each of `READ_ATTEMPTS` reads.
         """
         name, tag = await self._place(document_id, collection)
         key, text_key = document_key(name, tag), paragraphs_key(name, tag)
@@ -297,8 +278,7 @@ class DocumentStore:
     async def caught_up(self, document_id: str, timeout: float) -> None:
         """Wait while the partition of this document has more than `MAX_PENDING_BYTES` of pending texts.
 
-        A writer of many documents calls it after each document to keep the backlog short. DeadlineExceeded if the
-        worker indexes nothing for `timeout` seconds.
+        DeadlineExceeded if the worker indexes nothing for `timeout` seconds.
         """
         tag = self.tag_of(document_id)
         key, pause = pending_key(tag), FIRST_POLL_SECONDS
@@ -319,7 +299,7 @@ class DocumentStore:
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until this version is indexed; return False if the document has a different version or was deleted.
 
-        DocumentFailed if the worker has given up indexing this version.
+        DocumentFailed if the worker has given up.
         """
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
@@ -348,27 +328,20 @@ class DocumentStore:
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
-        """Run a call, and then wait for one more reply of the shard.
-
-        Return the reply to the call, and the number of times that the call was sent. Redirections are not counted.
-        """
+        """Run a call, and wait for one more reply of the shard. Return its reply, and how often the call was sent."""
         attempts = 0
-        key = call.keys[0]
 
         async def attempt() -> Any:
             nonlocal attempts
+            attempts += 1
             try:
-                attempts += 1
-                return await self._shards.execute_once(key, *call.short())
+                return await self._shards.run_once(call)
             except ReplyError as error:
-                if error.code != "NOSCRIPT":
-                    if error.code in ("MOVED", "ASK"):
-                        attempts -= 1
-                    raise
-            return await self._shards.execute_once(key, *call.command())
+                attempts -= error.code in ("MOVED", "ASK")
+                raise
 
         reply = await self._shards.retrying(attempt, seconds)
-        epoch = epoch_key(key.rpartition("{")[2].removesuffix("}"))
+        epoch = epoch_key(call.keys[0].rpartition("{")[2].removesuffix("}"))
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
@@ -406,12 +379,3 @@ def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConfl
     has = f"has version {stands}" if stands else "does not exist"
     asked = f"version {wanted} was asked for" if wanted else "it must not exist"
     return VersionConflict(f"document {document_id[:100]!r} {has}, {asked}")
-
-
-async def _checked(
-    document_id: str, text: str, title: str, metadata: Mapping[str, Any] | None, collection: str
-) -> stored.DocumentInput:
-    """Return the document; raise an error if it exceeds a limit. A long text is checked in a thread."""
-    if isinstance(text, str) and len(text) > LOOP_CHARS:
-        return await asyncio.to_thread(stored.check_document, document_id, text, title, metadata, collection)
-    return stored.check_document(document_id, text, title, metadata, collection)

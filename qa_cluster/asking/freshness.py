@@ -100,14 +100,10 @@ class PendingAnswer:
 
 
 class Freshness:
-    """Tracks the changes that the shards report.
+    """Tracks the changes that the shards report. A counter increases when such a change may have happened.
 
     Attributes:
-        generation: increases when all cached answers of this process become invalid.
-        writes: increases with every write of documents.
-        manifest_changes: increases when readers or the number of partitions may have changed.
-        key_changes: increases when API keys may have changed.
-        guidance_changes: increases when pins or synonyms may have changed.
+        generation: counts the changes that invalidate all cached answers of this process.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
         on_dropped: called with the digest of each answer that a write has invalidated.
@@ -168,14 +164,13 @@ class Freshness:
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:
-        """Return the same as `drained` for the shards that are up. Shards that are known to be down are ignored."""
+        """Return the same as `drained` for the shards that are not known to be down."""
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
         """Let the event loop read the subscriptions until they have no unread bytes.
 
-        Return False if a subscription is missing, was not confirmed in time, or still has unread bytes after
-        `DRAIN_ROUNDS` rounds. If `without_down` is true, ignore the shards that are down.
+        Return False if a subscription is missing or unconfirmed, or still has unread bytes after `DRAIN_ROUNDS` rounds.
         """
         drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):
@@ -215,8 +210,9 @@ class Freshness:
                     self.generation += 1
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
-                if not self._served_by(shard, name):
-                    self._moved()
+                if not self._served_by(shard, name):  # the slot has moved, and its new owner watches no questions yet
+                    self.generation += 1
+                    self._wake.set()
             elif name.startswith(COLLECTIONS_PREFIX):
                 self.generation += 1
             elif name.startswith(API_KEYS_PREFIX):
@@ -233,13 +229,6 @@ class Freshness:
             return self._shards.topology.shard_of(slot(key)) == shard
         except NotServed:
             return False
-
-    def _moved(self) -> None:
-        """Handle a push from a shard that did not own the partition before: the new owner does not watch the questions
-        yet.
-        """
-        self.generation += 1
-        self._wake.set()
 
     def _dropped(self, digest: str) -> None:
         for pending in self._pending.get(digest, ()):
@@ -316,8 +305,6 @@ class Freshness:
         """Keep a subscription to a shard, and check it every `CHECK_SECONDS`.
 
         The shard is down if it has had no connection for `GRACE_SECONDS`, or has sent no reply for `SILENCE_SECONDS`.
-        `Shards` then sends nothing to it. Cached answers stay valid for questions that leave the shard out. When the
-        shard is up again, `generation` increases.
         """
         failing_since: float | None = None
         while True:
@@ -348,7 +335,7 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _log_problem_once(self, of: str, problem: str) -> None:
-        """Log a problem once, not ten times a second. An empty text says that the problem is over."""
+        """Log a problem once, not ten times a second; an empty text ends it."""
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
         self._complaints[of] = problem
@@ -419,14 +406,10 @@ class Freshness:
     async def _replies(
         self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]], pid: int = 0
     ) -> list[Any]:
-        """Send commands and return their replies. If a reply is missing after `SILENCE_SECONDS`, close the connection.
+        """Send commands and return their replies; NoReply if one is missing after `SILENCE_SECONDS`.
 
-        Time in which this process's event loop is late is not counted as silence, because replies may be unread.
-
-        `pid` is the process id of the server if it runs on this machine, else 0.
-
-        Raises:
-            NoReply: a reply is missing.
+        Time in which this process's event loop is late is not counted, because replies may be unread. `pid` is the
+        process id of the server if it runs on this machine, else 0.
         """
         futures = connection.send_many(commands)
         silent, begun = 0.0, monotonic()
@@ -446,9 +429,8 @@ class Freshness:
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
         """Return why a server that has been silent for `silent` seconds is treated as hung; empty if it is not.
 
-        Requests that may leave out shards continue without a hung server (`qa_cluster.routing.readiness`). A server is
-        treated as hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
-        (`qa_cluster.routing.silent_server`).
+        It is hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
+        (`silent_server`).
         """
         readiness, sock = self._shards.readiness, connection.socket
         if silent >= HUNG_SECONDS:
@@ -463,13 +445,7 @@ class Freshness:
 
 @dataclass(slots=True)
 class _Link:
-    """A subscription to a shard.
-
-    Attributes:
-        descriptor: the file descriptor to poll.
-        pid: the process id of the server; 0 if it is on another machine.
-        confirmed: when the last successful check started.
-    """
+    """A subscription to a shard: the descriptor to poll, and the start of the last successful check."""
 
     connection: Connection
     descriptor: int

@@ -31,11 +31,10 @@ async def update_all(
     cursor: str = "",
     seconds: float,
 ) -> MetadataUpdate:
-    """Change the metadata of the selected documents for at most `seconds`; InvalidInput for a selection of all
-    documents.
+    """Change the metadata of the selected documents for at most `seconds`; InvalidInput for a selection of all.
 
-    A document is changed only if it still has the listed version, because the selection may not contain a new version.
-    A changed document keeps its position in the list. So each document is listed once, even if it is still selected.
+    Only listed versions are changed, because the selection may not contain a new version. A changed document keeps its
+    position in the list, so each document is listed once.
     """
     if not choice:
         raise InvalidInput(

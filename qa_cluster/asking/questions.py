@@ -1,7 +1,4 @@
-"""Normalises and checks questions and searches before they are sent. It also computes the names of cached answers.
-
-The module does no I/O.
-"""
+"""Checks questions and searches before they are sent, and names cached answers. The module does no I/O."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import orjson
 
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import MAX_ID_BYTES
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import check_collection
 from qa_cluster.options.questions import (
@@ -66,8 +64,7 @@ class Question:
         chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
         pin: the editor's answer; None if the question has no pin.
         expansion: the terms with their synonyms; None if no synonym applies.
-        guide: identifies the pin and the collection's synonyms in the names of cached answers; empty if there are
-            neither.
+        guide: identifies the pin and the synonyms in the names of cached answers; empty if there are neither.
     """
 
     text: str
@@ -109,8 +106,7 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return the normalised question in lower case and without closing punctuation. Equal results mean the same
-    question.
+    """Return the normalised question in lower case and without closing punctuation, which identifies it.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'
@@ -170,10 +166,7 @@ def _check_text(name: str, text: object, limit: int) -> str:
         raise InvalidInput(f"{name} must be a string, got {type(text).__name__}", place=name)
     if len(text) > limit:
         raise InputTooLong(f"{name} has {len(text)} characters, the limit is {limit}: shorten it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} contains a lone surrogate: it is not valid Unicode", place=name) from error
+    _check_unicode(name, text)
     normal = normalize(text)
     if not any(character.isalnum() for character in normal):
         raise InvalidInput(f"{name} must contain a letter or a digit", place=name)
@@ -216,12 +209,14 @@ def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Fil
 
 
 def _check_name(name: str, value: str, limit: int) -> None:
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} contains a lone surrogate: it is not valid Unicode", place=name) from error
-    if not 0 < size <= limit:
+    _check_unicode(name, value)
+    if not 0 < (size := len(value.encode())) <= limit:
         raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}", place=name)
+
+
+def _check_unicode(name: str, text: str) -> None:
+    if not is_unicode(text):
+        raise InvalidInput(f"{name} contains a lone surrogate: it is not valid Unicode", place=name)
 
 
 def _within(name: str, value: float, low: float, high: float, unit: str = "") -> None:

@@ -14,7 +14,6 @@ import time
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
 
@@ -87,8 +86,8 @@ def _settings_of(cluster_url: str) -> Settings:
 class AsyncClusterClient:
     """Asks the shards and writes to them. Use it in ``async with``, or call `open` and `aclose`.
 
-    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. If the URL names a local cluster whose
-    data folder is in the working directory, the client reads the password from that folder.
+    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. The password of a local cluster is read
+    from its data folder in the working directory.
     """
 
     def __init__(self, cluster: str | Settings) -> None:
@@ -113,9 +112,7 @@ class AsyncClusterClient:
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     @property
@@ -132,8 +129,7 @@ class AsyncClusterClient:
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time. The other questions wait for their turn.
-        QueueFull if 10,000 submitted questions have no result yet.
+        A limited number of questions run at the same time. QueueFull if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -151,8 +147,7 @@ class AsyncClusterClient:
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list of inputs, the
-        result is a list.
+        `inputs` is a dictionary with question and context, or a list of them. The result of a list is a list.
         """
         request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
         _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
@@ -201,17 +196,14 @@ class AsyncClusterClient:
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call and cancels the writes in flight. Documents that were stored
-        before stay stored.
+        `timeout` seconds. The first error ends the call; documents that were stored before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
-            collection: the collection of all documents.
-            concurrency: the number of writes in flight.
             on_progress: called with the number of documents stored so far.
             on_written: called with the result of each write.
-            on_refused: called with each document that the cluster refuses as invalid, and the RequestError. Without it,
-                the first such error ends the call.
+            on_refused: called with each document that is refused as invalid, and the RequestError. Without it, the
+                first such error ends the call.
             source_of: returns the source of a document.
             wait: whether to wait until each document is indexed.
             timeout: seconds for each write.
@@ -275,8 +267,7 @@ class AsyncClusterClient:
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
-        it is not deleted, and `complete` is false.
+        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
@@ -291,10 +282,7 @@ class AsyncClusterClient:
         if_version: str | None = None,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
-
-        NotFound if the document does not exist.
-        """
+        """Set and remove fields of the metadata of a document; NotFound if it does not exist."""
         change = MetadataChange.of(metadata, remove)
         return await self.engine.documents.change_metadata(
             id, change, collection=collection, if_version=if_version, timeout=timeout
@@ -309,12 +297,10 @@ class AsyncClusterClient:
         timeout: float = REMOVE_SECONDS,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of each document that `list_documents` lists for `choice`. `metadata` and `remove` are as
-        in `update_document`.
+        """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
-        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
-        are skipped.
+        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
+        that is all documents. Documents that are written meanwhile are skipped.
         """
         engine, change = self.engine, MetadataChange.of(metadata, remove)
         return await update_all(
@@ -334,8 +320,7 @@ class AsyncClusterClient:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
-        field.
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
@@ -351,15 +336,14 @@ class AsyncClusterClient:
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
         """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
-        `filters` and `filter` are the options of `ask`. A document that does not change during the listing is listed
-        exactly once.
+        A document that does not change during the listing is listed exactly once.
         """
         return self.engine.listing.all(choice_of(choice))
 
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
-        """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
+        """Count the indexed documents that `list_documents` lists for `choice`, and their sentences.
 
-        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
+        With `waiting`, pending documents are counted, too, and only `collection` is allowed.
         """
         return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
 
@@ -400,14 +384,9 @@ class AsyncClusterClient:
         return key, text
 
     async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store the given keys that the cluster lacks.
+        """Store the given keys that the cluster lacks; return the new keys, and the given keys that are revoked.
 
-        Returns:
-            the new keys, and the given keys that are revoked in the cluster.
-
-        Raises:
-            InvalidInput: a stored key with the same id has a different secret, name, rights, limits or time of expiry.
-                In this case, no key is stored.
+        InvalidInput if a stored key with the same id differs. In this case, no key is stored.
         """
         return await self.engine.api_keys.ensure(keys)
 
@@ -456,10 +435,9 @@ class AsyncClusterClient:
         return await self.engine.collections.create(name)
 
     async def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
-        """Delete a collection with all its documents, within `timeout` seconds.
+        """Delete a collection with all its documents, within `timeout` seconds. Another call continues the deletion.
 
-        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
-        listed with the state ``deleting``. Another call continues the deletion.
+        Until then, it refuses new documents and has the state ``deleting``.
         """
         return await self.engine.collection_removal.run(name, seconds=timeout)
 
@@ -482,9 +460,8 @@ class AsyncClusterClient:
 async def run_together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines at the same time. The first error ends all of them and is raised without its exception group.
 
-    The body of the `async with` block waits for the tasks. If the end of the block waited instead, an error would leave
-    the calling task marked as cancelled (before Python 3.13). A later `asyncio.timeout` in that task would then raise
-    CancelledError instead of TimeoutError (Python 3.11.2).
+    The body of the `async with` block waits. If its end waited, an error would leave the calling task marked as
+    cancelled (before Python 3.13), and its later timeouts would raise CancelledError (Python 3.11.2).
     """
     try:
         async with asyncio.TaskGroup() as group:

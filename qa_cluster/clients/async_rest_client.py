@@ -5,10 +5,8 @@
 ...     print(result.best.answer if result.answerable else "no answer")
 Ada Lovelace
 
-All timeouts are in seconds. A timeout limits a call with all its retries. The client retries a request if the service
-responds with status 503, or with status 429 and a short `Retry-After`, or if the connection is lost. Its `RetryPolicy`
-says how often. If the service responds with a problem document, the client raises the corresponding exception of
-`qa_cluster.errors`.
+A timeout, in seconds, limits a call with all its retries (`RetryPolicy`). If the service responds with a problem
+document, the client raises the corresponding exception of `qa_cluster.errors`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import time
 from asyncio import Future
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import httpx
@@ -72,16 +69,13 @@ from .rest_calls import (
     key_header,
     page_call,
     parsed,
-    parsed_collections,
     parsed_list,
     parsed_models,
     parsed_object,
-    parsed_upload,
     pending_result,
     pipeline_call,
     put_call,
     removal_call,
-    result_call,
     search_call,
     submit_call,
     unreachable,
@@ -94,13 +88,12 @@ from .submitting import AsyncSubmissions
 
 
 class AsyncClient:
-    """The asynchronous client of the REST service at `base_url`.
+    """The asynchronous client of the REST service at `base_url`, such as ``http://127.0.0.1:8080``.
 
     Args:
-        base_url: the address of the service, such as ``http://127.0.0.1:8080``.
         api_key: the key, if the service requires one.
-        tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service. By default, the
-            authorities that the system trusts. ConfigError if the file cannot be used.
+        tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service; by default, the
+            authorities that the system trusts.
         timeout: the default timeout of calls, in seconds.
         retry: when a call is retried; ``RetryPolicy(attempts=1)`` never retries.
         transport: a transport of httpx, for tests and proxies.
@@ -132,9 +125,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _seconds(self, timeout: float | None) -> float:
@@ -171,16 +162,11 @@ class AsyncClient:
     ) -> Future[AskResult]:
         """Submit a question and return the future of its result; `ask` describes the options.
 
-        The service stores the question and answers it in the background, even if the service restarts. The client sends
-        a limited number of questions at the same time. The other questions wait for their turn.
-
-        Args:
-            question: the question.
-            wait: the time in seconds after which the future raises DeadlineExceeded. It starts when the question is
-                sent.
-            options: the options of the question; `timeout` limits the time for computing the answer.
+        The service answers the question in the background, even if the service restarts. A limited number of questions
+        are sent at the same time. `timeout` limits the time for computing the answer.
 
         Raises:
+            DeadlineExceeded: the future has no result `wait` seconds after the question was sent.
             QueueFull: 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self._submitted, submit_call(question, options), wait)
@@ -195,10 +181,10 @@ class AsyncClient:
                 raise DeadlineExceeded(f"the submitted question has no result after {wait:g} s (wait){detail}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_POLL_SECONDS)
-            content = await self._send(result_call("GET", path))
+            content = await self._send(RestCall("GET", path))
         if path:
             with suppress(QAError):  # the result then expires
-                await self._send(result_call("DELETE", path))
+                await self._send(RestCall("DELETE", path))
         return AskResult.from_json(content)
 
     async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
@@ -208,17 +194,10 @@ class AsyncClient:
     async def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float | None = None, **parameters: Any
     ) -> Any:
-        """Find answers in given contexts, as `POST /models/{id}` does.
+        """Find answers in given contexts, as `POST /models/{id}` does; `qa_cluster.pipeline` describes the parameters.
 
-        Args:
-            inputs: a dictionary with question and context, or a list of such dictionaries.
-            model: the name of the reader.
-            timeout: seconds for the call; None means the client's timeout.
-            parameters: the parameters of `qa_cluster.pipeline`, such as top_k, doc_stride and max_answer_len.
-
-        Returns:
-            ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such dictionaries. For a list of inputs,
-            a list with one such result for each input.
+        `inputs` is a dictionary with question and context, or a list of them. The result of one is ``{"score", "start",
+        "end", "answer"}``, or a list of up to `top_k` such dictionaries.
         """
         return parsed(await self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 
@@ -237,24 +216,20 @@ class AsyncClient:
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""`` means that it must not exist. `vectors` are
-        the vectors of the document's passages, as ``qa_cluster.vectors.prepared.PreparedVectors.to_dict`` returns them.
+        `if_version` is the version that the document must have now; ``""``: it must not exist. `vectors` are those of
+        its passages, from ``qa_cluster.vectors.prepared.PreparedVectors.to_dict``.
         """
         document = Document(id, text, title or "", metadata or {})
         call = put_call(document, collection, if_version, wait, self._seconds(timeout), vectors=vectors)
         return WriteResult.from_dict(parsed_object(await self._send(call)))
 
     async def upload(self, files: UploadFiles, **options: Unpack[UploadArguments]) -> tuple[UploadedFile, ...]:
-        """Extract the text of files and store it as documents.
+        """Extract the text of files, and store it as documents. Return for each file its document or its error.
 
-        Args:
-            files: a list of paths, or a dictionary from file names to contents or paths.
-            options: the options; `qa_cluster.client.UploadArguments` describes them.
-
-        Returns:
-            for each file its document or its error. If no file was stored, an error is raised.
+        `files` is a list of paths, or a dictionary from file names to contents or paths.
+        `qa_cluster.client.UploadArguments` describes the options. If no file was stored, an error is raised.
         """
-        return parsed_upload(await self._send(upload_call(files, options)))
+        return parsed_list(await self._send(upload_call(files, options)), UploadedFile, "list of uploaded files")
 
     async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """Return the stored document; NotFound if it does not exist."""
@@ -272,8 +247,7 @@ class AsyncClient:
     async def delete_documents(self, *, timeout: float | None = None, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
-        it is not deleted, and `complete` is false.
+        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
         """
         return Removal.from_dict(parsed_object(await self._send(removal_call(self._seconds(timeout), choice))))
 
@@ -286,10 +260,7 @@ class AsyncClient:
         collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
     ) -> WriteResult:
-        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
-
-        NotFound if the document does not exist.
-        """
+        """Set and remove fields of the metadata of a document; NotFound if it does not exist."""
         call = update_call(id, metadata, remove, collection, if_version)
         return WriteResult.from_dict(parsed_object(await self._send(call)))
 
@@ -302,12 +273,10 @@ class AsyncClient:
         timeout: float | None = None,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of the documents that `list_documents` lists for these arguments, as in
-        `update_document`.
+        """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
-        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
-        are skipped.
+        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
+        that is all documents. Documents that are written meanwhile are skipped.
         """
         call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
         return MetadataUpdate.from_dict(parsed_object(await self._send(call)))
@@ -326,8 +295,7 @@ class AsyncClient:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
-        field.
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
@@ -341,22 +309,20 @@ class AsyncClient:
         return DocumentPage.from_dict(parsed_object(await self._send(page_call(cursor, limit, choice))))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
-        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
-
-        `filters` and `filter` are the options of `ask`.
-        """
+        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order."""
         return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
 
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
-        """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
+        """Count the indexed documents that `list_documents` lists for `choice`, and their sentences.
 
-        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
+        With `waiting`, pending documents are counted, too, and only `collection` is allowed.
         """
         return DocumentCounts.from_dict(parsed_object(await self._send(count_call(waiting, choice))))
 
     async def collections(self) -> tuple[CollectionEntry, ...]:
         """Return all collections with their counts, the default collection first."""
-        return parsed_collections(await self._send(RestCall("GET", "/collections")))
+        content = await self._send(RestCall("GET", "/collections"))
+        return parsed_list(content, CollectionEntry, "list of collections")
 
     async def collection(self, name: str) -> CollectionEntry:
         """Return one collection; NotFound if it does not exist."""
@@ -409,10 +375,9 @@ class AsyncClient:
         return parsed_object(await self._send(RestCall("POST", "/collections", body))).get("created") is True
 
     async def delete_collection(self, name: str, *, timeout: float | None = None) -> Removal:
-        """Delete a collection with all its documents, within `timeout` seconds.
+        """Delete a collection with all its documents, within `timeout` seconds. Another call continues the deletion.
 
-        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
-        listed with the state ``deleting``. Another call continues the deletion.
+        Until then, it refuses new documents and has the state ``deleting``.
         """
         return Removal.from_dict(
             parsed_object(await self._send(collection_call("DELETE", name, self._seconds(timeout))))
@@ -423,6 +388,6 @@ class AsyncClient:
         return parsed_models(await self._send(RestCall("GET", "/models")))
 
     async def ready(self) -> Mapping[str, Any]:
-        """Return the service's report on whether every shard can answer. A shard that is not ready raises no error."""
+        """Return the service's report on whether every shard can answer."""
         response = await self._http.get("/readyz", timeout=self._timeout)
         return parsed_object(response.content)

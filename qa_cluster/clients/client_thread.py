@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError as FutureCancelled
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from qa_cluster.config import Settings
@@ -30,8 +29,8 @@ def _others() -> set[asyncio.Task[Any]]:
 async def _cancelled_ended(until: float) -> None:
     """Wait until cancelled tasks have ended; ClusterError names a task that still runs at `until` (the loop's time).
 
-    Each round collects the tasks again: a task whose `asyncio.timeout` expires counts as cancelled only for a moment,
-    and then it continues.
+    A task whose `asyncio.timeout` expires counts as cancelled only for a moment, so each round collects the tasks
+    again.
     """
     while tasks := {task for task in _others() if task.cancelling()}:
         if asyncio.get_running_loop().time() > until:
@@ -79,10 +78,7 @@ class ClientThread:
             self._submissions.close()
 
     async def _shut(self) -> None:
-        """Close the client and end every task of the loop.
-
-        A task that is pending when its loop closes would never end.
-        """
+        """Close the client and end every task of the loop, because a pending task would never end."""
         clock = asyncio.get_running_loop()
         await _cancelled_ended(clock.time() + CLOSE_SECONDS)
         await self._client.aclose()
@@ -95,9 +91,7 @@ class ClientThread:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -65,8 +65,7 @@ class ClusterClient(ClientThread):
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        The client asks a limited number of questions at the same time. The other questions wait for their turn.
-        QueueFull if 10,000 submitted questions have no result yet.
+        A limited number of questions run at the same time. QueueFull if 10,000 submitted questions have no result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -84,8 +83,7 @@ class ClusterClient(ClientThread):
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list of inputs, the
-        result is a list.
+        `inputs` is a dictionary with question and context, or a list of them. The result of a list is a list.
         """
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
@@ -127,17 +125,14 @@ class ClusterClient(ClientThread):
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call and cancels the writes in flight. Documents that were stored
-        before stay stored.
+        `timeout` seconds. The first error ends the call; documents that were stored before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
-            collection: the collection of all documents.
-            concurrency: the number of writes in flight.
             on_progress: called with the number of documents stored so far.
             on_written: called with the result of each write.
-            on_refused: called with each document that the cluster refuses as invalid, and the RequestError. Without it,
-                the first such error ends the call.
+            on_refused: called with each document that is refused as invalid, and the RequestError. Without it, the
+                first such error ends the call.
             source_of: returns the source of a document.
             wait: whether to wait until each document is indexed.
             timeout: seconds for each write.
@@ -176,8 +171,7 @@ class ClusterClient(ClientThread):
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. If a document is written during the call,
-        it is not deleted, and `complete` is false.
+        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
 
@@ -191,10 +185,7 @@ class ClusterClient(ClientThread):
         if_version: str | None = None,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
-
-        NotFound if the document does not exist.
-        """
+        """Set and remove fields of the metadata of a document; NotFound if it does not exist."""
         return self._run(
             self._client.update_document(
                 id, metadata, remove=remove, collection=collection, if_version=if_version, timeout=timeout
@@ -210,12 +201,10 @@ class ClusterClient(ClientThread):
         timeout: float = REMOVE_SECONDS,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
-        """Change the metadata of each document that `list_documents` lists for `choice`. `metadata` and `remove` are as
-        in `update_document`.
+        """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds. To continue, pass the `next_cursor` of the result to the next call.
-        InvalidInput if the arguments select all documents of the collection. Documents that are written during the call
-        are skipped.
+        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
+        that is all documents. Documents that are written meanwhile are skipped.
         """
         return self._run(
             self._client.update_documents(metadata, remove=remove, cursor=cursor, timeout=timeout, **choice)
@@ -234,8 +223,7 @@ class ClusterClient(ClientThread):
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and the least and the greatest value of the
-        field.
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
 
         `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
         """
@@ -252,15 +240,14 @@ class ClusterClient(ClientThread):
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
         """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
-        `filters` and `filter` are the options of `ask`. A document that does not change during the listing is listed
-        exactly once.
+        A document that does not change during the listing is listed exactly once.
         """
         return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
 
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
-        """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
+        """Count the indexed documents that `list_documents` lists for `choice`, and their sentences.
 
-        The other arguments select the documents, as in `list_documents`. With `waiting`, only `collection` is allowed.
+        With `waiting`, pending documents are counted, too, and only `collection` is allowed.
         """
         return self._run(self._client.count_documents(waiting=waiting, **choice))
 
@@ -296,14 +283,9 @@ class ClusterClient(ClientThread):
         )
 
     def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store the given keys that the cluster lacks.
+        """Store the given keys that the cluster lacks; return the new keys, and the given keys that are revoked.
 
-        Returns:
-            the new keys, and the given keys that are revoked in the cluster.
-
-        Raises:
-            InvalidInput: a stored key with the same id has a different secret, name, rights, limits or time of expiry.
-                In this case, no key is stored.
+        InvalidInput if a stored key with the same id differs. In this case, no key is stored.
         """
         return self._run(self._client.ensure_api_keys(keys))
 
@@ -352,10 +334,9 @@ class ClusterClient(ClientThread):
         return self._run(self._client.create_collection(name))
 
     def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
-        """Delete a collection with all its documents, within `timeout` seconds.
+        """Delete a collection with all its documents, within `timeout` seconds. Another call continues the deletion.
 
-        The collection refuses new documents from the start of the call. Until all its documents are deleted, it is
-        listed with the state ``deleting``. Another call continues the deletion.
+        Until then, it refuses new documents and has the state ``deleting``.
         """
         return self._run(self._client.delete_collection(name, timeout=timeout))
 

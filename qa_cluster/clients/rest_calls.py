@@ -59,7 +59,7 @@ NETWORK_MARGIN_SECONDS = 2.0
 
 # A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
-_Listed = TypeVar("_Listed", Pin, FeedbackEntry, UnansweredQuestion)
+_Listed = TypeVar("_Listed", CollectionEntry, FeedbackEntry, Pin, UnansweredQuestion, UploadedFile)
 _Query = dict[str, str | list[str]]
 # A list of paths, or a dictionary from file names to contents or paths.
 UploadFiles = Sequence[str | Path] | Mapping[str, bytes | str | Path]
@@ -104,18 +104,15 @@ class UploadArguments(TypedDict, total=False):
 
 
 def check_timeout(seconds: float) -> float:
-    """Return the default timeout of a client if it is valid."""
+    """Return a timeout if it is valid."""
     if not isinstance(seconds, int | float) or not 0 < seconds < inf:
-        raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}")
+        raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}", place="timeout")
     return seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """One request to the service.
-
-    `timeout` in seconds limits the request and its retries; None means the client's timeout.
-    """
+    """One request to the service. `timeout` limits it and its retries, in seconds; None: the timeout of the client."""
 
     method: str
     path: str
@@ -159,11 +156,6 @@ def submit_call(question: str, arguments: AskArguments) -> RestCall:
     return replace(ask_call(question, arguments), headers={"prefer": "respond-async"}, timeout=None)
 
 
-def result_call(method: str, path: str) -> RestCall:
-    """Return the request that reads or deletes the result of a submitted question."""
-    return RestCall(method, path)
-
-
 def pending_result(content: bytes) -> tuple[str, str] | None:
     """Return the path of a pending result and its last error, if any; None if the content is a finished result."""
     value = parsed_object(content)
@@ -189,17 +181,11 @@ def _given(options: AskOptions | SearchOptions, arguments: Mapping[str, Any]) ->
 
 
 def _milliseconds(seconds: float) -> int:
-    """Convert a timeout in seconds to milliseconds; InvalidInput if it is not positive."""
-    if not isinstance(seconds, int | float) or not 0 < seconds < inf:
-        raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}", place="timeout")
-    return ceil(seconds * 1000)
+    return ceil(check_timeout(seconds) * 1000)
 
 
 def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
-    """Encode a value as JSON; InvalidInput names `what` if the value has no JSON form.
-
-    `option` is for `orjson.dumps`.
-    """
+    """Encode a value with an option of orjson; InvalidInput names `what` if the value has no JSON form."""
     try:
         return orjson.dumps(value, option=option)
     except TypeError as error:
@@ -361,14 +347,6 @@ def _contents(path: Path) -> bytes:
         raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def parsed_upload(content: bytes) -> tuple[UploadedFile, ...]:
-    """Return the results of the files of an upload."""
-    found = parsed_object(content).get("data")
-    if not isinstance(found, list):
-        raise ProtocolError("the service's list of uploaded files cannot be read")
-    return tuple(map(UploadedFile.from_dict, found))
-
-
 def _error_of(response: httpx.Response) -> QAError:
     """Return the exception for the error that a response reports."""
     try:
@@ -424,20 +402,12 @@ def parsed_object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def parsed_list(content: bytes, kind: type[_Listed]) -> tuple[_Listed, ...]:
-    """Return the items of a list in a body as objects of the type `kind`."""
+def parsed_list(content: bytes, kind: type[_Listed], what: str = "list") -> tuple[_Listed, ...]:
+    """Return the items of a list in a body as objects of the type `kind`; `what` names the list in an error."""
     found = parsed_object(content).get("data")
     if not isinstance(found, list):
-        raise ProtocolError("the service's list cannot be read")
+        raise ProtocolError(f"the service's {what} cannot be read")
     return tuple(map(kind.from_dict, found))
-
-
-def parsed_collections(content: bytes) -> tuple[CollectionEntry, ...]:
-    """Return the collections that a body lists."""
-    found = parsed_object(content).get("data")
-    if not isinstance(found, list):
-        raise ProtocolError("the service's list of collections cannot be read")
-    return tuple(map(CollectionEntry.from_dict, found))
 
 
 def parsed_models(content: bytes) -> list[LoadedModel]:

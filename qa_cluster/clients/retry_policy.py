@@ -19,18 +19,14 @@ def retry_after(response: httpx.Response) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a client of the REST service retries a request: after status 503, after status 429 with a short
-    `Retry-After`, and after a lost connection.
+    """When a client retries a request: after status 503, 429 with a short `Retry-After`, or a lost connection.
 
     All attempts and pauses of a call together stay within its timeout.
 
     Attributes:
-        attempts: the maximum number of attempts of one call. 1 means no retries. None means that there is no such
-            limit.
-        first_pause: the seconds before the second attempt, if the service sends no `Retry-After`. Each later pause is
-            twice as long as the pause before it.
-        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, or has no `Retry-After`, the
-            client raises the error at once.
+        attempts: the maximum number of attempts of one call; None: no limit.
+        first_pause: the seconds before the second attempt without `Retry-After`. Each later pause is twice as long.
+        max_pause: the limit of a pause in seconds. If a 429 asks for more, or for nothing, its error is raised at once.
         connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
             connections again within 2 seconds.
     """
@@ -58,12 +54,7 @@ class RetryPolicy:
     ) -> float | None:
         """Return the seconds to wait before the next attempt; None if the client does not retry.
 
-        Args:
-            response: the response of this attempt; None if the connection was lost.
-            lost: the error of the connection.
-            attempt: the number of this attempt, counted from 0.
-            begun: the start of the first attempt, on the clock of `time.monotonic`.
-            until: the deadline of the call, on the clock of `time.monotonic`.
+        `attempt` counts from 0. The times `begun` and `until` of the call are on the clock of `time.monotonic`.
         """
         if self.attempts is not None and attempt + 1 >= self.attempts:
             return None

@@ -1,6 +1,4 @@
-"""Runs submitted calls in the background: at most `MAX_SUBMITTED` unfinished calls, of which `CONCURRENCY` run at a
-time.
-"""
+"""Runs submitted calls in the background: at most `MAX_SUBMITTED`, of which `CONCURRENCY` run at a time."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ sentence that contains both terms gets a bonus: `EDGE_WEIGHT` times the geometri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,7 @@ class Candidate:
         sentence: the key of the sentence, ``<doc>:{tag}:<i>``.
         score: the score with the frequencies of the whole corpus, including the part by meaning.
         weights: the weight of each term in the sentence.
-        place: the position of the document in the partition's index; every version of a document has a different
-            position.
-        by_meaning: the part of the score that comes from the meaning of the sentence's passage.
+        place: the position of the document's version in the partition's index.
     """
 
     sentence: str
@@ -46,8 +44,7 @@ class RankedPartition:
     """The state of a partition's index when it was ranked.
 
     Attributes:
-        sentences: the number of sentences in the index.
-        frequencies: for each term, the number of these sentences that contain it.
+        frequencies: for each term, the number of sentences that contain it.
         identity: identifies the index; a new index under the same key has a different identity.
         next_id: the id that the index gives to the next document.
     """
@@ -60,22 +57,18 @@ class RankedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best sentences of the corpus, and the state of the indexes that found them.
+    """The best sentences of the corpus, the best first, and the state of the indexes that found them.
 
     Attributes:
-        candidates: the best sentences, the best first.
         epochs: the epoch of each partition.
         sentences: the number of sentences in the corpus.
-        terms: the terms of the question.
-        frequencies: for each term, the number of sentences in the corpus that contain it.
-        weighed: the frequencies that determine the terms' weights. An expansion changes the frequencies of the terms
-            that it adds. Empty if they are equal to `frequencies`.
+        frequencies: for each term of the question, the number of sentences that contain it.
+        weighed: the frequencies that determine the terms' weights, if an expansion has changed them; otherwise empty.
         parts: the state of each partition's index.
-        reindexing: whether a different version of the analyzer computed the terms of some partitions. Such a ranking
-            may miss sentences, and no answer from it is cached.
+        reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
+            miss sentences, and no answer from it is cached.
         vector: the vector of the question; None: the ranking uses words only.
-        left_out: the shards that were ranked, but whose sentences are not candidates, because the workers of these
-            shards cannot read now.
+        left_out: the shards whose sentences are no candidates, because their workers cannot read now.
     """
 
     candidates: list[Candidate]
@@ -99,8 +92,7 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the score of each row of `weights` [sentences, terms]: BM25 plus edges.
 
-    The edges of a row are `EDGE_WEIGHT` times the sum of sqrt(a * b) over all pairs of terms. This sum is equal to
-    ((sum of sqrt(a)) ** 2 - sum of a) / 2.
+    The sum of sqrt(a * b) over all pairs of terms is ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -112,8 +104,7 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     """Return the sort key of a sentence among sentences with equal scores. `place` is its document's position.
 
-    Partitions are sorted by their tags. Within a partition, the sentence that was written first comes first. An index
-    sorts its own sentences in the same way, so the result does not depend on the number of indexes.
+    Indexes sort their own sentences in the same way, so the result does not depend on the number of indexes.
 
     >>> written_order("news/1:{5L5}:12", 7)
     ('5L5}', 7, 12)
@@ -122,41 +113,13 @@ def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     return document.rpartition("{")[2], place, int(number)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSentence:
-    """A sentence that an index has found.
-
-    Attributes:
-        sentence, weights, place, by_meaning: as in `Candidate`.
-    """
-
-    sentence: str
-    weights: Sequence[float]
-    place: int
-    by_meaning: float = 0.0
-
-
-def best_of(found: Sequence[FoundSentence], sentences: int, frequencies: Sequence[int], count: int) -> list[Candidate]:
-    """Return the `count` best of the found sentences, scored with the frequencies of the whole corpus.
-
-    Args:
-        found: the sentences from all indexes.
-        sentences: the number of sentences in the corpus.
-        frequencies: for each term, the number of these sentences that contain it.
-        count: the maximum number of returned sentences.
-    """
+def best_of(found: Sequence[Candidate], sentences: int, frequencies: Sequence[int], count: int) -> list[Candidate]:
+    """Return the `count` best of the found sentences, scored by the statistics of the whole corpus."""
     if not found:
         return []
     values = np.asarray([item.by_meaning for item in found], dtype=np.float64)
     if frequencies:
         weights = np.asarray([item.weights for item in found], dtype=np.float64)
         values += scores(weights, idf(sentences, frequencies))
-    keys = [
-        (-float(value), written_order(item.sentence, item.place)) for value, item in zip(values, found, strict=True)
-    ]
-    order = sorted(range(len(found)), key=keys.__getitem__)[:count]
-    return [
-        Candidate(item.sentence, float(values[i]), tuple(item.weights), item.place, item.by_meaning)
-        for i in order
-        for item in (found[i],)
-    ]
+    scored = [replace(item, score=float(value)) for item, value in zip(found, values, strict=True)]
+    return sorted(scored, key=lambda item: (-item.score, written_order(item.sentence, item.place)))[:count]

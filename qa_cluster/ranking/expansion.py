@@ -1,8 +1,7 @@
 """Adds terms to a query: completions of its last word, and synonyms.
 
-A ranking compares sentences with the terms of the query. An expansion adds terms and their weights. The weight of a
-term follows from the number of sentences that contain it (`bm25.idf`). So an expansion sets the weight of an added term
-by replacing this number. Indexes and clients then compute the same scores. The functions are pure.
+The weight of a term follows from the number of sentences that contain it (`bm25.idf`). An expansion sets the weight of
+an added term by replacing this number, so indexes and clients compute the same scores. The functions are pure.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Expansion:
         terms: all terms, the query's own terms first.
         completions: the terms that may complete the last word. Each has the weight of one term that occurs in the
             sentences of all completions, so a rare completion does not outrank a frequent completion.
-        exact: the completion that is the term of the last word exactly as typed; it has its own weight.
+        exact: the completion that equals the last word as typed; it has its own weight.
         weights: for each term of a synonym, the factor by which its weight is multiplied.
     """
 
@@ -71,12 +70,7 @@ def _weighed(sentences: int, frequency: int, weight: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A query that is being typed.
-
-    Attributes:
-        terms: the terms of its complete words.
-        prefix: the last word if it may be incomplete; empty if it is complete.
-    """
+    """A query that is being typed: the terms of its complete words, and the last word if it may be incomplete."""
 
     terms: tuple[str, ...]
     prefix: str
@@ -107,8 +101,7 @@ class Typed:
 
 @lru_cache(maxsize=1000)
 def stems_of_prefix(prefix: str) -> tuple[str, ...]:
-    """Return the stems of the words that the prefix and a common ending form. The prefix may already contain the first
-    letters of the ending. Most of these words are not real words.
+    """Return the stems of the words that the prefix and a common ending, or its rest, form. Few are real words.
 
     >>> "run" in stems_of_prefix("runni"), "relat" in stems_of_prefix("relatio"), "run" in stems_of_prefix("rub")
     (True, True, False)
@@ -124,14 +117,10 @@ def stems_of_prefix(prefix: str) -> tuple[str, ...]:
 def added_by_synonyms(
     terms: Sequence[str], groups: Iterable[Sequence[Sequence[str]]], weight: float, limit: int
 ) -> Expansion:
-    """Return the terms of a query with the terms of its synonyms.
+    """Return the terms of a query with up to `limit` terms of its synonyms.
 
-    Args:
-        terms: the terms of the query.
-        groups: groups of synonyms. A group has, for each word or phrase, a list of its terms. If the query has all
-            terms of a word or phrase, the terms of the whole group are added.
-        weight: the factor by which the weight of each added term is multiplied.
-        limit: the maximum number of added terms.
+    `groups` has, for each word or phrase of a group, its terms. If the query has all terms of one of them, the terms of
+    the whole group are added. Their weights are multiplied by `weight`.
     """
     known, added = set(terms), list[str]()
     for group in groups:

@@ -25,6 +25,7 @@ from datetime import date
 from functools import partial
 from typing import Any
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import encode_id
 
@@ -63,7 +64,7 @@ _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 class Filter:
     """A checked filter: its binary form for the index, and its canonical form for the names of answers.
 
-    `place` is the request field that contains it: ``filters``, or ``filter`` if only the short form is used.
+    `place` is the field of the request that contains it.
     """
 
     packed: bytes
@@ -71,10 +72,9 @@ class Filter:
     place: str = "filters"
 
     def fields(self) -> dict[str, bool]:
-        """Map each field that the filter uses to a flag, which is true if the filter only requires that the field
-        exists.
+        """Map each field of the filter to whether the filter only requires that the field exists.
 
-        A field that the filter compares with null by ``==`` is left out, because documents may lack it.
+        Documents may lack a field that the filter compares with null by ``==``, so it is left out.
 
         >>> chosen_by(short=["year>2020", "lang=null,en", "tags!=null"]).fields()
         {'year': False, 'tags': True}
@@ -96,8 +96,7 @@ class Filter:
 def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
     """Combine the options of a request into one filter; None if no option is given.
 
-    `filters` has the long form. `short` has conditions in the short form; all must hold. InvalidInput names the field
-    and what is wrong; InputTooLong names the limit.
+    `filters` has the long form. `short` has conditions in the short form; all must hold.
 
     >>> chosen_by(short=["year>=2020"]).canonical
     ['>=', 'year', 2020]
@@ -169,12 +168,10 @@ def _number(value: float) -> float:
 
 
 def moment_of(text: str) -> tuple[int, int] | None:
-    """Return the time in a text as seconds since 1970 and nanoseconds within the second; None if the text is not a
-    time.
+    """Return a time as seconds since 1970 and nanoseconds within the second; None if the text is not a time.
 
-    The accepted forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
-    hyphens and colons. Digits of a fraction after the ninth are ignored. A date of eight digits needs a time of day,
-    because alone it could be any number.
+    The forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without hyphens
+    and colons. A date of eight digits needs a time of day, because alone it could be any number.
 
     >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
     ((86400, 0), (0, 250000000), None, None)
@@ -288,7 +285,7 @@ def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
 
 def _condition(field: str, operator: str, value: Any, where: str, *, size: _Size, depth: int) -> list[Any]:
     name = "" if field == "id" else field.removeprefix("meta.")
-    if (not name and field != "id") or not _encodable(name) or len(name.encode()) > MAX_NAME_BYTES:
+    if (not name and field != "id") or not is_unicode(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise _invalid(f"{where}/field", f"must be id or have 1 to {MAX_NAME_BYTES} bytes, got {field[:100]!r}")
     if operator not in _MEMBERSHIP:
         _check_value(name, operator, value, where)
@@ -318,7 +315,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
         return
     if not isinstance(value, str | int | float):
         raise _invalid(where, f"must be text, a number, true, false or null, got {type(value).__name__}")
-    if isinstance(value, str) and not _encodable(value):
+    if isinstance(value, str) and not is_unicode(value):
         raise _invalid(where, "contains a lone surrogate: it is not valid Unicode")
     if not _fits(value):
         raise _invalid(where, f"must be a finite number, or a text of at most {MAX_TEXT_BYTES} bytes")
@@ -331,20 +328,9 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """Return the error for an invalid filter.
-
-    Its `place` is the invalid part of a filter in the long form, or the whole filter in the short form.
-    """
+    """Return the error for a filter. In the short form, its `place` is the whole filter."""
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # ---- The short form ----
@@ -353,8 +339,7 @@ def _encodable(text: str) -> bool:
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """Parse ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value that looks like a number, true, false or null is parsed as such. A value in double quotes is text and may
-    contain commas.
+    A value in double quotes is text and may contain commas. Other values may be numbers, true, false or null.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""
@@ -388,9 +373,7 @@ def _split(text: str) -> list[str]:
 
 
 def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse metadata from texts of the form ``name=value``. Values are parsed as in short filters.
-
-    Several values form an array. InvalidInput if a text is invalid.
+    """Parse metadata from texts ``name=value``, with values as in short filters. Several values form an array.
 
     >>> metadata_of(["year=2020", "tags=a,b", 'version="10"'])
     {'year': 2020, 'tags': ['a', 'b'], 'version': '10'}
@@ -398,7 +381,7 @@ def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, written = (part.strip() for part in text.partition("="))
-        if not equals or not name or not _encodable(text) or len(name.encode()) > MAX_NAME_BYTES:
+        if not equals or not name or not is_unicode(text) or len(name.encode()) > MAX_NAME_BYTES:
             raise InvalidInput(f"metadata must look like year=2020 or lang=en, got {text[:100]!r}")
         if name.startswith("_") or name in found:
             fault = "starts with an underscore, which is reserved" if name.startswith("_") else "is given twice"

@@ -56,11 +56,7 @@ def _folded(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the pieces of a text that can be normalised separately: each is a letter with the marks that follow it.
-
-    A piece ends before a character that is not a mark and does not combine with the previous character. The parts of a
-    Korean syllable do combine.
-    """
+    """Yield the pieces of a text that can be normalised separately: a letter with its marks, or a Korean syllable."""
     start, before = 0, ""
     for place, character in enumerate(text):
         own = character if character.isascii() else unaccented(character)

@@ -21,8 +21,7 @@ class QuestionVector:
         digest: identifies the encoder (8 bytes); vectors of other encoders are treated as missing.
         packed: the vector in the form of the indexes: its scale (float32), then its values (int8).
         weight: the value that a cosine of 1 adds to the score of a sentence.
-        missing: the value that replaces the cosine of a sentence without a vector. For example, a document that was
-            just stored has no vectors yet.
+        missing: the cosine of a sentence without a vector, such as one of a document that was just stored.
     """
 
     digest: bytes
@@ -32,7 +31,7 @@ class QuestionVector:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Identifies the ranking: two vectors of a question with the same identity give the same ranking."""
+        """Two vectors of a question with the same identity give the same ranking."""
         return (self.digest, self.weight, self.missing)
 
     @property
@@ -41,6 +40,5 @@ class QuestionVector:
         return ("VECTOR", self.digest, repr(self.weight), repr(self.missing), self.packed)
 
     def score(self, cosine: float | None) -> float:
-        """Return the part of a sentence's score that comes from its meaning. `cosine` is None if the sentence has no
-        vector."""
+        """Return the part of a score that comes from the meaning; `cosine` is None for a sentence without a vector."""
         return self.weight * (self.missing if cosine is None else cosine)

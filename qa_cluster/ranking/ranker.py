@@ -1,17 +1,14 @@
 """Ranks the sentences of the corpus for a question with the indexes of all partitions.
 
-Each partition has its own index. The ranker asks all indexes twice, with one pipeline to each shard:
+The ranker asks all indexes twice, with one pipeline to each shard:
 
-1. How many sentences contain each term of the question (`statistics_commands`)?
+1. How many sentences contain each term of the question (`statistics_commands`)? If needed, a shard also computes the
+   vector of the question.
 2. Which are the best sentences, by the statistics of the whole corpus (`rank_commands`)?
 
-For a ranking by meaning, a shard computes the vector of the question during the first pipeline, and the second pipeline
-contains this vector.
-
-A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies, and
-records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
-are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second pipeline is
-refused, and the caller ranks again.
+A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies. An
+answer from it is cached only if the indexes are still in the recorded state (`RankedPartition.next_id`). If a partition
+moves between the pipelines, the second pipeline is refused, and the caller ranks again.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from qa_cluster.off_loop import off_loop
 from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.tracing import step
 
-from .bm25 import FoundSentence, RankedPartition, Ranking, best_of
+from .bm25 import Candidate, RankedPartition, Ranking, best_of
 from .expansion import Expansion, stems_of_prefix
 from .filters import Filter
 from .meaning import MEANING, WORDS, QuestionVector
@@ -82,11 +79,7 @@ class Vectors(Protocol):
 
 
 class Ranker:
-    """Ranks the corpus of one cluster.
-
-    Attributes:
-        rankings: the number of rankings that this process has computed.
-    """
+    """Ranks the corpus of one cluster. `rankings` counts the rankings of this process."""
 
     def __init__(self, shards: Pipelines, partitions: int, vectors: Vectors | None = None) -> None:
         self._shards = shards
@@ -99,49 +92,6 @@ class Ranker:
         """Set the number of partitions for all later rankings."""
         self._tags = partition_tags(partitions)
         self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
-
-    async def rank(
-        self,
-        text: str,
-        count: int,
-        chosen: Filter | None = None,
-        collection: str = DEFAULT_COLLECTION,
-        without: Collection[Shard] = (),
-        *,
-        unreadable: Callable[[], frozenset[Shard]] = frozenset,
-        retriever: str = WORDS,
-        distinct: bool = False,
-        expansion: Expansion | None = None,
-    ) -> Ranking:
-        """Return the `count` best sentences of a collection, from documents that satisfy the filter `chosen`.
-
-        Args:
-            without: the shards that are not asked; the ranking lacks their documents.
-            unreadable: a function that is called after the shards have ranked; it returns the shards whose workers
-                cannot read now. If a sentence of these shards is among the best, all their sentences are left out
-                (`Ranking.left_out`).
-            retriever: how sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question, the
-                ranking uses words only.
-            distinct: whether a ranking by meaning has only the best sentence of each passage.
-            expansion: the terms of the ranking by words; None: the terms of the text.
-
-        Raises:
-            ReplyError: a shard refused the command temporarily, or has redirected it: rank again.
-            MissingRights: the cluster's user may not rank; the text names the rights to grant.
-            ClusterError: a shard cannot rank, or its reply cannot be parsed.
-        """
-        (ranking,) = await self.rank_each(
-            text,
-            count,
-            chosen,
-            (collection,),
-            without,
-            unreadable=unreadable,
-            retriever=retriever,
-            distinct=distinct,
-            expansion=expansion,
-        )
-        return ranking
 
     async def rank_each(
         self,
@@ -156,9 +106,22 @@ class Ranker:
         distinct: bool = False,
         expansion: Expansion | None = None,
     ) -> list[Ranking]:
-        """Return a ranking of each collection. Arguments and errors are as in `rank`.
+        """Return the `count` best sentences of each collection, from documents that satisfy the filter `chosen`.
 
         All scores are comparable, because they use the statistics of all these collections together.
+
+        Args:
+            without: the shards that are not asked; the rankings lack their documents.
+            unreadable: called after the shards have ranked; returns the shards whose workers cannot read now. If one of
+                their sentences is among the best, all their sentences are left out (`Ranking.left_out`).
+            retriever: how sentences are ranked (`RETRIEVERS`); by words only while no shard can compute the vector.
+            distinct: whether a ranking by meaning has only the best sentence of each passage.
+            expansion: the terms of the ranking by words; None: the terms of the text.
+
+        Raises:
+            ReplyError: a shard refused the command temporarily, or has redirected it: rank again.
+            MissingRights: the cluster's user may not rank; the text names the rights to grant.
+            ClusterError: a shard cannot rank, or its reply cannot be parsed.
         """
         with step("rank") as ranked:
             on_shard = self._asked(without)
@@ -198,11 +161,7 @@ class Ranker:
     async def completions(
         self, prefix: str, count: int, collections: Sequence[str], without: Collection[Shard] = ()
     ) -> list[str]:
-        """Return the terms of the collections that may complete a word, the most frequent first.
-
-        The terms start with the prefix, or belong to words that start with it (`stems_of_prefix`). Errors are as in
-        `rank`.
-        """
+        """Return the terms that may complete a word, the most frequent first. Errors are as in `rank_each`."""
         with step("complete"):
             on_shard, own = self._asked(without), stems_of_prefix(prefix)
             asked: dict[Address, list[Command]] = {address: [] for address in on_shard}
@@ -228,8 +187,7 @@ class Ranker:
         corpus: Corpus,
         away: frozenset[Shard],
     ) -> Ranking:
-        """Return the result of `ranking_of`. If a shard in `away` has a candidate, leave out the sentences of all
-        shards in `away`."""
+        """Call `ranking_of`; if a shard in `away` has a candidate, leave out the sentences of all shards in `away`."""
         ranking = ranking_of(statistics, replies, count, vector, corpus)
         if not away:
             return ranking
@@ -266,8 +224,7 @@ class Ranker:
         return [reply for each in replies for reply in each]
 
     def _warn_if_reindexing(self, statistics: Statistics) -> None:
-        """Log once that partitions have terms of a different analyzer version. Log again if this state ends and
-        returns."""
+        """Log once, until this state ends, that partitions have terms of a different analyzer version."""
         stale = statistics.stale
         warning = ""
         if stale:
@@ -298,7 +255,7 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """A context that raises ClusterError for replies in an unknown form, for example of a different module version."""
+    """A context that raises ClusterError for replies in an unknown form."""
     try:
         yield
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -310,8 +267,7 @@ class Statistics:
     """How often the terms of a question occur in a collection.
 
     Attributes:
-        tags: the partitions. The attributes below have one element per partition, in the same order.
-        sentences: the number of sentences.
+        tags: the partitions. The other tuples have one element per partition, in the same order.
         frequencies: for each term, the number of sentences that contain it.
         analyzers: the version of the analyzer that computed the terms; None until the first sweep has ended.
     """
@@ -331,9 +287,7 @@ class Statistics:
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The tags of partitions whose terms come from a different analyzer version, each with a text that names this
-        version.
-        """
+        """The partitions with terms of a different analyzer version, each with a text that names this version."""
         return [
             (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)
@@ -345,10 +299,8 @@ class Statistics:
 class Corpus:
     """The statistics that determine the scores of a ranking.
 
-    Attributes:
-        sentences: the number of sentences.
-        frequencies: for each term, the number of sentences that contain it.
-        weighed: for each term, the frequency that determines its weight.
+    For each term, `frequencies` has the number of sentences that contain it, and `weighed` the number that determines
+    its weight.
     """
 
     sentences: int
@@ -385,11 +337,9 @@ def _by_collection(
 
 
 def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) -> list[str]:
-    """Return the most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and, for the terms `own`,
-    ``QA.INDEX.STATS``.
+    """Return the most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and ``QA.INDEX.STATS`` (for `own`).
 
-    The numbers of sentences are sums over indexes. An index counts only its own most frequent completions, so a sum may
-    be too small.
+    An index counts only its own most frequent completions, so the sums over all indexes may be too small.
     """
     counts: dict[str, int] = {}
     for _, found in replies[::2]:
@@ -441,13 +391,8 @@ def rank_commands(
 ) -> list[Command]:
     """Return the commands of the second pipeline, one for each partition.
 
-    Args:
-        statistics: the statistics of the collection.
-        count: the number of sentences that each index returns.
-        packed_filter: a filter in its binary form; empty: no filter.
-        vector: the vector of the question; None: rank by words only.
-        distinct: whether an index with a vector returns only the best sentence of each passage.
-        corpus: the statistics for the scores; None: those of the collection.
+    `count` is the number of sentences that each index returns. `corpus` has the statistics for the scores; by default,
+    those of the collection.
     """
     corpus = corpus or Corpus.of([statistics])
     options: Command = (
@@ -472,10 +417,7 @@ def ranking_of(
     *,
     left_out: Collection[str] = (),
 ) -> Ranking:
-    """Build a ranking from the replies to `rank_commands` with the same corpus.
-
-    Sentences of the partitions with the tags in `left_out` are not candidates.
-    """
+    """Build a ranking from the replies to `rank_commands`, without the sentences of the partitions in `left_out`."""
     corpus = corpus or Corpus.of([statistics])
     parts: dict[str, RankedPartition] = {}
     hits: list[tuple[float, float, str, Any, int]] = []
@@ -495,7 +437,7 @@ def ranking_of(
     least = sorted((hit[0] for hit in hits), reverse=True)[:count][-1] - ROUNDING if hits else 0.0
     prefix = collection_prefix(statistics.collection)
     best = [
-        FoundSentence(f"{prefix}{_text(document)}:{{{tag}}}:{number}", list(map(float, weights)), place, meaning)
+        Candidate(f"{prefix}{_text(document)}:{{{tag}}}:{number}", score, tuple(map(float, weights)), place, meaning)
         for score, meaning, tag, (document, number, _, weights), place in hits
         if score >= least
     ]

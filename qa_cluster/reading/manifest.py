@@ -85,7 +85,7 @@ class PairLayout:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match, F1 and no-answer accuracy, from 0 to 1. The accuracy is None if every question has an answer."""
+    """Exact match, F1 and no-answer accuracy, from 0 to 1. Without unanswerable questions, the accuracy is None."""
 
     exact_match: float
     f1: float
@@ -104,8 +104,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """The result of fitting the wave threshold on held-out questions. The corpus had only the sentences of these
-    questions' contexts.
+    """The fit of the wave threshold on held-out questions, in a corpus of only the sentences of their contexts.
 
     Attributes:
         threshold: the score over null at which reading stops.
@@ -175,9 +174,7 @@ class Manifest(ModelFiles):
 
     @cached_property
     def reading_revision(self) -> str:
-        """Identifies everything that a sentence answer depends on: the weights, and a digest of the settings of
-        reading.
-        """
+        """Identifies everything that a sentence answer depends on: weights, tokenizer and limits."""
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
         how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
         how += (self.context_tokens,)
@@ -196,9 +193,7 @@ class Manifest(ModelFiles):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parse a manifest; ModelError names the first field that is missing, unknown, out of range or of a
-        wrong type.
-        """
+        """Parse a manifest; ModelError names the first field that is missing, unknown, invalid or out of range."""
         reader = parse_object(text)
         if reader.is_encoder:
             raise ModelError("manifest belongs to an encoder, which computes vectors and cannot answer questions")

@@ -37,7 +37,7 @@ SPARE_TURNS = 8
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A queued question: its asker, its deadline, and the future that wakes it."""
+    """A queued question."""
 
     asker: str
     until: float
@@ -46,8 +46,6 @@ class _Waiting:
 
 class Admission:
     """Counts the running questions of one process and queues the other questions.
-
-    A new value of `at_once` applies from the next question that starts or ends.
 
     >>> admission = Admission(64, 256)
     >>> async with admission.turn(seconds=10.0):
@@ -82,9 +80,7 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn. QueueFull if the queues are full, or as soon as the question is expected to end later than
-        `seconds` from now.
-        """
+        """Wait for a turn; QueueFull if the queues are full, or if the question would end later than in `seconds`."""
         mine = asker()
         if self._may_begin(mine):
             self._working[mine] += 1
@@ -119,9 +115,7 @@ class Admission:
             raise
 
     def _make_place(self, mine: str) -> None:
-        """Refuse the newest question of the asker with the most queued questions; QueueFull if that would be the new
-        question.
-        """
+        """Refuse the newest question of the asker with the most queued questions; QueueFull if that is the new one."""
         full = f"{self.working} questions are being answered and {self.waiting} are queued, which is the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)
@@ -158,7 +152,7 @@ class Admission:
             self._ends.clear()  # from now on, questions end at the rate of their arrival
 
     def _next(self) -> _Waiting:
-        """Remove and return the next question: the first question of the asker with the fewest running questions."""
+        """Remove and return the first question of the asker with the fewest running questions."""
         mine = min(self._queues, key=lambda each: self._working[each])
         queue = self._queues.pop(mine)
         waiting = queue.popleft()
@@ -174,10 +168,7 @@ class Admission:
                     yield queue[place]
 
     def _refuse_late(self) -> None:
-        """Refuse the queued questions that would end after their deadlines.
-
-        A question is assumed to end after all running questions and all questions before it.
-        """
+        """Refuse the queued questions that would end after their deadlines, if questions end in their order."""
         pace, now, working = self.pace, self._clock(), self.working
         if not pace:
             return

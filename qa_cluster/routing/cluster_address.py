@@ -26,18 +26,14 @@ class ClusterAddress:
 
 
 def credentials_of(settings: Settings) -> tuple[str, str]:
-    """Return user and password for the cluster.
-
-    The settings have priority over `cluster_url`. A value that is unset is empty.
-    """
+    """Return user and password for the cluster; empty if unset. The settings have priority over `cluster_url`."""
     user, _, password = split_cluster_url(settings.cluster_url)[1].rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 
 
 def address_of(settings: Settings) -> ClusterAddress:
-    """Return the servers that the setting `cluster_url` names, and the login for them.
-
-    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``.
+    """Return the servers of the setting `cluster_url` (``redis[s]://[user:password@]host:port[,host:port..]``) and
+    the login.
     """
     scheme, servers = split_cluster_url(settings.cluster_url)
     hosts = servers.rpartition("@")[2]

@@ -64,7 +64,6 @@ class ReadyShards:
     """Tracks which shards of one cluster can answer now.
 
     Attributes:
-        patience_seconds: the longest time that a request waits for a shard that is gone or stopped.
         hung_seconds: the time after which a stopped process counts as hung.
         servers: the reasons why servers cannot answer, by their addresses.
         workers: the reasons why workers cannot answer, by the addresses of their servers.
@@ -86,7 +85,7 @@ class ReadyShards:
     async def patiently(
         self, work: Coroutine[Any, Any, _Result], shards: Collection[Address], *, workers: bool = False
     ) -> _Result:
-        """Return the result of `work`. If one of the shards cannot answer, cancel `work` and raise ShardNotReady.
+        """Return the result of `work`. If a shard cannot answer, cancel `work` and raise ShardNotReady.
 
         With `workers`, a shard can answer only if its worker is also ready.
         """
@@ -123,27 +122,19 @@ class ReadyShards:
                 raise ShardNotReady(address, why)
 
     def mark_hung(self, address: Address, why: str, since: float) -> None:
-        """Mark a server as hung, unless it has replied to a probe after `since`.
-
-        `since` is the time of the server's last reply, on the clock of the event loop. `why` is the reason for
-        messages.
-        """
+        """Mark a server as hung, unless it has replied to a probe after `since` (on the clock of the event loop)."""
         if address not in self.servers and self._responded.get(address, -1.0) < since:
             self._mark(self.servers, address, why)
             self._begin_following()
 
     def note_worker(self, address: Address, info: Any) -> None:
-        """Record the state of a worker from the reply to ``INFO qa_worker``. A reply that is not bytes, such as an
-        error, is ignored.
-        """
+        """Record the state of a worker from the reply to ``INFO qa_worker``. An error reply is ignored."""
         if isinstance(info, bytes):
             self._mark(self.workers, address, _Worker.parse(info).why_not_ready(self.hung_seconds))
             self._begin_following()
 
     def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
-        """Set the reason why a server or worker cannot answer, or delete it, and wake the requests that wait for its
-        shard.
-        """
+        """Set or delete the reason why a server or worker cannot answer, and wake the requests that wait."""
         if not why:
             known.pop(address, None)
             return
@@ -205,10 +196,7 @@ class ReadyShards:
         self._begin_following()
 
     async def _ask(self, address: Address) -> tuple[str, _Worker] | None:
-        """Return why the server cannot answer, and the state of its worker; None if no reply arrives in time.
-
-        The reason is empty if the server can answer.
-        """
+        """Return why the server cannot answer (empty if it can) and the state of its worker; None without a reply."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 connection = await self._connect(address)
@@ -268,7 +256,7 @@ class _Worker:
         return self.state == "ready" and self.silence < _BEAT_SECONDS
 
     def why_not_ready(self, hung_seconds: float) -> str:
-        """Return why the worker cannot answer; empty if it can. `hung_seconds` is the limit for an inactive worker."""
+        """Return why the worker cannot answer; empty if it can."""
         if self.state != "ready":
             return f"its worker is {self.state}"
         limit = HUNG_WORKER_MS / 1000

@@ -53,10 +53,7 @@ def passes(error: ReplyError) -> bool:
 
 
 class ShardDown(ClusterError):
-    """A shard is down, so its documents are unavailable.
-
-    `address` is the address of the shard; None if no other server will replace it.
-    """
+    """A shard is down. `address` is its address; None if no other server will replace it."""
 
     def __init__(self, text: str, address: Address | None = None) -> None:
         super().__init__(text)
@@ -64,7 +61,7 @@ class ShardDown(ClusterError):
 
 
 class NotWhole(ClusterError):
-    """The shards' replies do not cover each partition exactly once: a slot migrates, or a worker has just started."""
+    """The shards' replies do not cover each partition exactly once, for example while a slot migrates."""
 
 
 class ShardPool:
@@ -138,20 +135,14 @@ class ShardPool:
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:
-        """Run a command that may block, on a connection of the pool.
-
-        QueueFull if too many commands wait for a connection.
-        """
+        """Run a command that may block, as `execute_pipeline` does, and raise its error."""
         (reply,) = await self.execute_pipeline([command])
         if isinstance(reply, ReplyError | ConnectionLost):
             raise reply
         return reply
 
     async def _run(self, connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands on a connection.
-
-        The connection first gets the name of the asker, so that the shard can take turns between askers.
-        """
+        """Run commands on a connection, which first gets the name of the asker. Shards take turns between askers."""
         name = connection_name()
         naming = connection.name != name and self._may_name
         if naming:
@@ -165,10 +156,9 @@ class ShardPool:
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
-        """Run commands one after the other on a connection of the pool; QueueFull as in `execute_blocking`.
+        """Run commands on a connection of the pool; QueueFull if too many commands wait for a connection.
 
-        An error reply or `ConnectionLost` is returned in place of the reply. `admitted` is for work that was admitted
-        with earlier commands: it waits for a connection regardless of the number of waiting commands.
+        An error is returned in place of its reply. `admitted` work, which continues an earlier pipeline, always waits.
         """
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
@@ -217,7 +207,7 @@ class ShardPool:
         return self._size - self._slots._value
 
     def close(self) -> None:
-        """Close the shared and the idle connections. Connections of blocking commands close when their commands end."""
+        """Close the shared and the idle connections. The other connections close when their commands end."""
         self._closed = True
         for connection in self._idle:
             connection.close()
@@ -277,16 +267,13 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not known to be down.
-
-        Primaries that are not ready are included only if no other primary is up.
-        """
+        """The primaries that are not known to be down; those that are not ready only if no other primary is up."""
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
 
     @property
     def not_ready(self) -> frozenset[Shard]:
-        """The primaries that cannot answer now. They may not have been detected as down yet."""
+        """The primaries that cannot answer now, and may not have been detected as down yet."""
         return frozenset(shard for shard in self.all if shard.address in self.readiness.servers)
 
     @property
@@ -400,21 +387,18 @@ class Shards:
         """Run a command once, on the shard of `key` in the last known topology. Use it inside `retrying`."""
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
+    async def run_once(self, call: Call) -> Any:
+        """Run a call once, as `execute_once`. A script is sent with its text only if the server does not have it."""
+        try:
+            return await self.execute_once(call.keys[0], *call.short())
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+        return await self.execute_once(call.keys[0], *call.command())
+
     async def run(self, call: Call, seconds: float = RETRY_SECONDS) -> Any:
-        """Run a call on the shard of its first key; follow redirections and retry during failovers, for at most
-        `seconds`.
-        """
-        key = call.keys[0]
-
-        async def attempt() -> Any:
-            try:
-                return await self.execute_once(key, *call.short())
-            except ReplyError as error:
-                if error.code != "NOSCRIPT":
-                    raise
-            return await self.execute_once(key, *call.command())
-
-        return await self.retrying(attempt, seconds)
+        """Run a call; follow redirections and retry during failovers, for at most `seconds`."""
+        return await self.retrying(lambda: self.run_once(call), seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
         """Run a command once, on this shard only. A redirection raises an error."""
@@ -423,7 +407,7 @@ class Shards:
     async def call_function(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
         """Call a function on a shard and return its results.
 
-        A shard that has just joined gets its functions from the other shards. Until then, the call is retried for up to
+        A shard that has just joined gets its functions from other shards, so the call is retried for
         `REGISTERED_WITHIN_SECONDS`.
         """
         until = monotonic() + REGISTERED_WITHIN_SECONDS
@@ -446,8 +430,8 @@ class Shards:
     ) -> list[list[Any]]:
         """Run commands once on each server, pipelined on a connection of the pool. All servers run at the same time.
 
-        The replies are in the order of the servers. An error reply or a redirection is returned in place of a reply. A
-        lost connection is raised.
+        The replies are in the order of the servers. An error reply is returned in place of its reply; a lost connection
+        is raised.
         """
         replies = await asyncio.gather(
             *(self._pipeline(address, wanted, admitted=admitted) for address, wanted in commands.items())
@@ -492,10 +476,7 @@ class Shards:
         return reply
 
     async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Run (key, command) pairs, pipelined per shard, and return their replies.
-
-        A command that fails is run again with `execute`.
-        """
+        """Run (key, command) pairs, pipelined per shard; run a command that fails again with `execute`."""
         wanted = list(commands)
         by_address: dict[Address, list[int]] = {}
         for index, (key, _) in enumerate(wanted):
@@ -523,7 +504,7 @@ class Shards:
     async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
         """Await `attempt()` until it succeeds, or fails for a reason that a new topology or a pause does not resolve.
 
-        The method gives up after `seconds`. A caller with its own deadline wraps the call in `asyncio.timeout`.
+        It gives up after `seconds`. A caller with its own deadline uses `asyncio.timeout`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -562,9 +543,7 @@ class Shards:
         return shard is None or shard in self.topology.spared
 
     def _check_refusal(self, error: ReplyError) -> None:
-        """Raise ShardDown if the other shards refuse commands because a shard is down, and no failover can
-        change that.
-        """
+        """Raise ShardDown if the shards refuse commands because another shard is down without a replica."""
         lost = self.lost()
         if error.code == "CLUSTERDOWN" and lost:
             raise ShardDown(

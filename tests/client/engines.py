@@ -9,7 +9,9 @@ from typing import Any
 from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.asker import Outcome
 from qa_cluster.asking.engine import Engine
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.options.questions import AskOptions, SearchOptions
+from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.types import AskResult, SearchResult
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
@@ -37,6 +39,11 @@ async def ask(engine: Engine, question: str, **options: Any) -> AskResult:
 
 async def search(engine: Engine, query: str, **options: Any) -> SearchResult:
     return (await engine.search(query, SearchOptions(**options))).result("id")
+
+
+async def ranked(engine: Engine, query: str, count: int) -> Ranking:
+    (ranking,) = await engine._ranker.rank_each(query, count, None, (DEFAULT_COLLECTION,))
+    return ranking
 
 
 async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:

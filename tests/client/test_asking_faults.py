@@ -15,7 +15,7 @@ from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, M
 from qa_cluster.huggingface.request import PipelineLimits, parse_request
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags
 from qa_cluster.routing import shards
-from tests.client.engines import ask, noticed, opened, write
+from tests.client.engines import ask, noticed, opened, ranked, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
 from tests.harness.polling import eventually_async
 
@@ -174,6 +174,6 @@ async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster,
         await ask(engine, QUESTION)
         assert engine.partitions == engine.documents.partitions == engine.collections.partitions == partitions
         assert engine._answers.watches.partitions == partitions
-        ranking = await engine._ranker.rank("programs", 8)
+        ranking = await ranked(engine, "programs", 8)
         assert ranking.epochs.keys() == ranking.parts.keys() == set(partition_tags(partitions))
     assert (await ask(engine, QUESTION)).answerable

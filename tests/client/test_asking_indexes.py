@@ -18,7 +18,7 @@ from qa_cluster.keys import epoch_key, layout_key, partition_of, partition_tags
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.topology import Address
-from tests.client.engines import ask, opened, search, write
+from tests.client.engines import ask, opened, ranked, search, write
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_functions import PARTITIONS
 from tests.harness.polling import eventually_async
@@ -70,10 +70,10 @@ async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(eng
     await put("beta", range(1, 3), 40)
     await put("alpha beta", range(3), 6)
     await engine.documents.put("last", "Nothing.")
-    every = (await engine._ranker.rank("alpha beta filler3", 500)).candidates
+    every = (await ranked(engine, "alpha beta filler3", 500)).candidates
     assert len(every) >= 86
     for count in (1, 2, 5, 8, 20, 60):
-        best = (await engine._ranker.rank("alpha beta filler3", count)).candidates
+        best = (await ranked(engine, "alpha beta filler3", count)).candidates
         assert best == every[:count], "sentences with equal scores are always in the same order"
     assert engine.rankings == 7
 
@@ -88,7 +88,7 @@ async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
     await engine.documents.put(written[0], "Ada wrote programs. Bob wrote programs. ")
     order = [f"{name}:{{{tag}}}:{number}" for name in (*written[1:], written[0]) for number in (0, 1)]
     for count in (1, 4, 7, 50):
-        found = (await engine._ranker.rank(QUERY, count)).candidates
+        found = (await ranked(engine, QUERY, count)).candidates
         assert [item.sentence for item in found] == order[:count]
 
 
@@ -171,7 +171,7 @@ async def test_the_epochs_are_read_before_the_ranking(
 ) -> None:
     """A search later compares these epochs, so that it detects a write between the two pipelines."""
     await write(engine, "Ada wrote programs.")
-    before = (await engine._ranker.rank(QUERY, 8)).epochs
+    before = (await ranked(engine, QUERY, 8)).epochs
     tag = partition_of("doc 0", PARTITIONS)
     ask_all = engine.shards.execute_pipelines
 
@@ -181,9 +181,9 @@ async def test_the_epochs_are_read_before_the_ranking(
         return replies
 
     monkeypatch.setattr(engine.shards, "execute_pipelines", asked)
-    assert (await engine._ranker.rank(QUERY, 8)).epochs == before
+    assert (await ranked(engine, QUERY, 8)).epochs == before
     monkeypatch.undo()
-    assert (await engine._ranker.rank(QUERY, 8)).epochs == before | {tag: before[tag] + 2}
+    assert (await ranked(engine, QUERY, 8)).epochs == before | {tag: before[tag] + 2}
 
 
 @pytest.mark.parametrize(
@@ -223,10 +223,10 @@ async def test_rankings_at_a_shard_are_limited_and_pending_ones_complete(cluster
         pools = map(engine.shards.pool, (shard.address for shard in engine.shards.all))
         pool = next(each for each in pools if each.address.port == node.port)
         with frozen(node):
-            asked = [asyncio.create_task(engine._ranker.rank(QUERY, count)) for count in range(1, 5)]
+            asked = [asyncio.create_task(ranked(engine, QUERY, count)) for count in range(1, 5)]
             await eventually_async(lambda: pool._waiting == 2)
             with pytest.raises(QueueFull, match="2 questions are running on shard"):
-                await engine._ranker.rank(QUERY, 8)
+                await ranked(engine, QUERY, 8)
         assert [len(ranking.candidates) for ranking in await asyncio.gather(*asked)] == [1] * 4
 
 
@@ -258,4 +258,4 @@ async def test_a_question_waits_for_a_partition_without_owner(
     await eventually_async(refused)
     assert engine.rankings == 0
     with pytest.raises(ClusterError):
-        await engine.shards.retrying(lambda: engine._ranker.rank(QUERY, 8), 0.2)
+        await engine.shards.retrying(lambda: ranked(engine, QUERY, 8), 0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qa_cluster.asking.answers.answer_cache import StoredAnswer
 from qa_cluster.asking.answers.near_cache import ENTRY_OVERHEAD_BYTES, NearCache
 
 
@@ -13,7 +14,7 @@ class Clock:
 
 
 def fill(cache: NearCache, name: str, size: int = 10, *, generation: int = 1, ttl: float = 100) -> None:
-    cache.put(name, b"x" * size, etag="e", generation=generation, age_seconds=0, ttl_seconds=ttl, answerable=True)
+    cache.put(name, StoredAnswer(b"x" * size, 0, ttl, True, frozenset()), etag="e", generation=generation)
 
 
 def test_the_least_recently_used_entry_is_evicted_first() -> None:

@@ -45,12 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer from the cache.
-
-    Attributes:
-        body: the constant part of the answer (`answer_body`), as JSON.
-        shards: the names of the shards that hold the documents that the answer shows.
-    """
+    """An answer from the cache: the JSON of its constant part, and the names of the shards with its documents."""
 
     body: bytes
     age_seconds: float
@@ -95,10 +90,7 @@ class Watches:
     ) -> Mapping[str, int] | None:
         """Let all partitions watch a question. Return a token per partition; None if the answer must not be cached.
 
-        Args:
-            digest: the name of the answer.
-            ranking: the ranking on which the answer is based.
-            asked, chosen, collection: see `watch_commands`.
+        `digest` is the name of the answer, `ranking` the ranking on which it is based.
         """
         commands = watch_commands(
             ranking, asked, chosen, collection, name=digest, ttl_ms=self._ttl_ms, drift=self._drift
@@ -139,8 +131,7 @@ class AnswerCache:
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """Return the answer with this name; None if it is missing or has expired, or if a later write may have changed
-        it."""
+        """Return the answer with this name; None if it is missing, expired, or may have been changed by a write."""
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(

@@ -2,8 +2,7 @@
 
 If a cited document has changed since it was read, or if all ranked sentences are gone, the question is ranked and read
 again. After `MAX_VERSION_TRIES` tries, answers from changed documents are left out. If slots move or a primary fails,
-the whole question is retried within its deadline. While shards are down, the other shards answer a question with
-``coverage=partial``.
+the whole question is retried within its deadline.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class ComputedAnswer:
         body: the constant part of the answer, as JSON.
         shards: the names of the shards that hold the documents that the answer shows.
         tokens: the tokens under which the partitions watch the question; None: the answer must not be cached.
-        unplanned: a text that names the reader that was used instead of the plan's reader; empty if the plan's reader
-            was used.
+        unplanned: a text that names the reader that was used instead of the plan's reader; otherwise empty.
         partial: whether shards were left out.
         score: the score of the best answer; None: there is no answer.
         unsure: whether there is no answer, or the best answer is unsure.
@@ -134,8 +132,7 @@ class StageReading:
         return bool(self.candidates) and not self.readings
 
     def best(self) -> list[Candidate]:
-        """Return the candidates that were read, sorted by their best spans. Candidates that were only read as
-        neighbours are left out."""
+        """Return the candidates that were read, but not only as neighbours, sorted by their best spans."""
         found = {str(reading.sentence): -inf for reading in self.readings}
         for item in self.spans:
             name = str(item.reading.sentence)
@@ -168,8 +165,7 @@ class Answering:
         """Compute the answer to a question.
 
         Args:
-            digest: the name under which the answer will be cached, which the partitions start to watch; empty: the
-                answer will not be cached.
+            digest: the name of the answer, which the partitions start to watch; empty: the answer will not be cached.
             seconds: the time until the question's deadline, in seconds.
         """
         coverage = question.options.coverage
@@ -188,11 +184,11 @@ class Answering:
         for _ in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
-            ranking = await self._ranker.rank(
+            (ranking,) = await self._ranker.rank_each(
                 question.text,
                 question.retriever_k,
                 question.chosen,
-                options.collection,
+                (options.collection,),
                 without,
                 unreadable=lambda: self._unreadable(options.coverage, without),
                 retriever=plan.retriever,
@@ -284,7 +280,7 @@ class Answering:
     ) -> None:
         """Read the candidates of a stage in waves, until its reader is sure enough.
 
-        A sentence that an earlier wave has read as a neighbour is not read again.
+        A sentence that was read as a neighbour is not read again.
         """
         stage, done = reading.stage, 0
         for until in wave_ends(stage.waves, len(reading.candidates)):
@@ -328,8 +324,7 @@ class Answering:
             raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
-        """Call `qa.read` on a shard and return its replies, one per sentence. A traced call also gets the shard's
-        times."""
+        """Call `qa.read` on a shard and return its replies. A traced call also gets the shard's times."""
         with step(READ_TRIGGER, is_call=True) as call:
             if call is None:
                 return await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences)
@@ -390,8 +385,7 @@ def milliseconds(seconds: float) -> float:
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
-    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs a shard that is
-    down."""
+    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs one that is down."""
     down, not_ready = shards.down, shards.not_ready
     if coverage != PARTIAL:
         if lost := shards.lost():
@@ -406,11 +400,8 @@ def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
     """Call `Shards.retrying` with an attempt that gets the set of shards to leave out.
 
-    If `coverage` is ``partial``, the next attempt leaves out a shard that:
-
-    - has gone down
-    - cannot answer
-    - runs no functions, because it cannot write
+    With the coverage ``partial``, the next attempt leaves out shards that have gone down, cannot answer, or cannot
+    write (and so run no functions).
     """
     unable: set[Shard] = set()
 

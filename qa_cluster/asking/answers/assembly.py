@@ -73,16 +73,13 @@ class MergedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswers:
-    """The answers, the most probable first, and the probability `none` of "no answer". All probabilities add up to
-    1."""
+    """The answers, the most probable first, and the probability `none` of "no answer". Their sum is 1."""
 
     choices: tuple[MergedAnswer, ...]
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
-        """Return whether the first answer's odds against "no answer" are at least the odds of a single span with this
-        `order`.
-        """
+        """Return whether the first answer's odds against "no answer" are at least those of a span with this `order`."""
         if not self.choices:
             return False
         wanted = exp(_bounded(calibration.a * order + calibration.b)) * self.none
@@ -110,11 +107,10 @@ def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], wei
 
 
 def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], weight: float) -> list[ScoredSpan]:
-    """Return the spans of a stage with new values of `order`, which include the previous stage's values.
+    """Return the spans of a stage with `weight` times their `order` in the previous stage added to their `order`.
 
-    The new `order` is the span's own `order` plus `weight` times its previous `order`. The previous `order` is the
-    highest value among the `order` of the same span in the previous stage, and the `order` of each span that overlaps
-    it minus `OVERLAPPING`. If no span overlaps, it is `NOT_FOUND`.
+    The `order` in the previous stage is the highest among those of the same span, and of each overlapping span minus
+    `OVERLAPPING`. If no span overlaps, it is `NOT_FOUND`.
     """
     if not weight:
         return list(spans)
@@ -188,7 +184,7 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
 def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
     """Return the spans, the best first, without spans that overlap a better span of the same document.
 
-    Spans with an equal `order` are sorted by sentence names, so the same readings always give the same answers.
+    Equal spans are sorted by sentence names, so the same readings always give the same answers.
     """
     kept: list[ScoredSpan] = []
     taken: dict[str, list[tuple[int, int]]] = {}
@@ -210,11 +206,7 @@ def _bounded(utility: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """A document that an answer cites: its version, title, metadata and source map, read after its sentences.
-
-    `metadata` does not contain the source map, because answers show the source of a span separately. All answers from
-    the document share this object.
-    """
+    """A document that an answer cites, read after its sentences. `metadata` does not contain the source map."""
 
     version: str
     title: str
@@ -243,8 +235,7 @@ def assemble(
     """Return the answers of a question. `stage` is the last stage that has read; its thresholds apply.
 
     `records` has the documents of `cited` by id. A span is left out if its document was deleted or changed after it was
-    read. An answer is left out if no span of it is left, or if its probability is below `min_score`. If the best answer
-    does not reach the no-answer threshold and `no_answer` is true, there are no answers.
+    read. If the best answer does not reach the no-answer threshold and `no_answer` is true, there are no answers.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)

@@ -43,13 +43,9 @@ class CacheMiss(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class SharedOutcome:
-    """An answer, cached or computed, that all callers of the same question share.
+    """An answer that all callers of the same question share. `body` is its constant part as JSON.
 
-    Attributes:
-        body: the constant part of the answer as JSON.
-        cache: the cache that the answer comes from.
-        score: the score of the best answer; None if there is no answer, or if the outcome comes from a cache.
-        unsure: whether there is no answer, or the best answer is unsure; false if the outcome comes from a cache.
+    `score` and `unsure` are those of a computed answer, as in `ComputedAnswer`.
     """
 
     body: bytes
@@ -63,7 +59,7 @@ class SharedOutcome:
 
 
 class CachedAnswers:
-    """Returns answers from the caches; if an answer is not cached, lets the shards compute it and caches it."""
+    """Returns answers from the caches, or lets the shards compute them and caches them."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, near: NearCache, answers: AnswerCache, answering: Answering
@@ -82,10 +78,10 @@ class CachedAnswers:
                 return None
             away = frozenset(shard.name for shard in down)
         entry = self._near.get(digest, self._freshness.generation)
-        if entry is None or entry.shards & away:
+        if entry is None or entry.answer.shards & away:
             return None
         use = CacheUse("hit", "near", self._near.age(entry), self._near.ttl(entry))
-        return SharedOutcome(entry.body, entry.etag, entry.answerable, use, Clock())
+        return SharedOutcome(entry.answer.body, entry.etag, entry.answer.answerable, use, Clock())
 
     async def answer(
         self, question: Question, plan: ReadingPlan, digest: str, *, generation: int, last_try: bool
@@ -94,10 +90,8 @@ class CachedAnswers:
 
         Args:
             digest: the name of the answer.
-            generation: `Freshness.generation` before the digest was computed. If it has changed since, the near cache
-                never returns this answer, because the digest may belong to an earlier pin.
-            last_try: whether to accept an answer of readers that the plan does not name. If false, such an answer
-                raises ModelError.
+            generation: `Freshness.generation` before the digest was computed, which may belong to an earlier pin.
+            last_try: whether to accept an answer of readers that the plan does not name; otherwise, ModelError.
         """
         begun = perf_counter()
         clock = Clock()
@@ -111,7 +105,7 @@ class CachedAnswers:
                     use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
                     etag = await off_loop(len(stored.body), _etag, digest, stored.body)
                     if not pending.invalidated:
-                        self._keep_near(digest, etag, stored, generation)
+                        self._near.put(digest, stored, etag=etag, generation=generation)
                     return SharedOutcome(stored.body, etag, stored.answerable, use, clock)
             if mode == "only":
                 raise CacheMiss("the answer is not cached, and with cache=only it is not computed")
@@ -128,15 +122,14 @@ class CachedAnswers:
             if tokens is not None:
                 self._answers.put(digest, computed.body, tokens, collection)
                 stored = StoredAnswer(computed.body, 0.0, ttl, computed.answerable, computed.shards)
-                self._keep_near(digest, etag, stored, generation)
+                self._near.put(digest, stored, etag=etag, generation=generation)
             status = mode if mode in ("off", "refresh") else "miss"
             use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
             best = (computed.score, computed.unsure)
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, *best)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
-        """Return the answer from the answer cache; None if it is missing, or if ``coverage=partial`` and a shard is not
-        ready."""
+        """Return the answer from the answer cache; None if it is missing, or if ``partial`` cannot wait for a shard."""
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
             stored, reading = None, self._answers.get(digest, options.collection)
             if options.coverage == PARTIAL:
@@ -148,18 +141,6 @@ class CachedAnswers:
             if looked is not None:
                 looked.note({"qa.cache.hit": stored is not None})
         return stored
-
-    def _keep_near(self, digest: str, etag: str, stored: StoredAnswer, generation: int) -> None:
-        self._near.put(
-            digest,
-            stored.body,
-            etag=etag,
-            generation=generation,
-            age_seconds=stored.age_seconds,
-            ttl_seconds=stored.ttl_seconds,
-            answerable=stored.answerable,
-            shards=stored.shards,
-        )
 
 
 def _etag(digest: str, body: bytes) -> str:

@@ -1,8 +1,7 @@
 """The near cache: answers in the memory of this process, limited in number, bytes and time.
 
-It evicts the least recently used entry. An answer is discarded when `freshness` reports a write that invalidates it. An
-entry also belongs to a *generation* (`Freshness.generation`), which changes, for example, with the shards and readers.
-An entry is returned only while its generation is the current one.
+It evicts the least recently used entry. `freshness` discards the answers that a write invalidates. An entry is returned
+only while its *generation* (`Freshness.generation`) is the current one.
 """
 
 from __future__ import annotations
@@ -12,24 +11,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .answer_cache import StoredAnswer
+
 ENTRY_OVERHEAD_BYTES = 512
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NearEntry:
-    """A whole answer: the JSON of its constant part, its times, and the names of the shards with its documents.
+    """A cached answer. `made` is when the shards computed it. Both times use the cache's clock."""
 
-    `made` is when the shards computed the answer, `stored` when it entered this cache. All times use the cache's clock.
-    """
-
-    body: bytes
+    answer: StoredAnswer
     etag: str
     generation: int
-    stored: float
     made: float
     expires: float
-    answerable: bool
-    shards: frozenset[str] = frozenset()
 
 
 class NearCache:
@@ -65,39 +60,25 @@ class NearCache:
         self._entries.move_to_end(digest)
         return entry
 
-    def put(
-        self,
-        digest: str,
-        body: bytes,
-        *,
-        etag: str,
-        generation: int,
-        age_seconds: float,
-        ttl_seconds: float,
-        answerable: bool,
-        shards: frozenset[str] = frozenset(),
-    ) -> None:
-        """Cache an answer that is `age_seconds` old, for at most `ttl_seconds` more. An answer larger than the cache is
-        ignored."""
-        size = len(body) + ENTRY_OVERHEAD_BYTES
+    def put(self, digest: str, answer: StoredAnswer, *, etag: str, generation: int) -> None:
+        """Cache an answer until it expires. An answer larger than the cache is ignored."""
+        size = len(answer.body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
             return
         self.discard(digest)
         now = self._clock()
-        self._entries[digest] = NearEntry(
-            body, etag, generation, now, now - age_seconds, now + min(self._ttl, ttl_seconds), answerable, shards
-        )
+        expires = now + min(self._ttl, answer.ttl_seconds)
+        self._entries[digest] = NearEntry(answer, etag, generation, now - answer.age_seconds, expires)
         self.bytes += size
         while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:
-            _, old = self._entries.popitem(last=False)
-            self.bytes -= len(old.body) + ENTRY_OVERHEAD_BYTES
+            self.discard(next(iter(self._entries)))
             self.evictions += 1
 
     def discard(self, digest: str) -> None:
         """Discard one answer."""
         entry = self._entries.pop(digest, None)
         if entry is not None:
-            self.bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
+            self.bytes -= len(entry.answer.body) + ENTRY_OVERHEAD_BYTES
 
     def age(self, entry: NearEntry) -> int:
         """Return the age of the answer in seconds."""

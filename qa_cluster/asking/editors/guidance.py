@@ -48,8 +48,7 @@ class Guide:
     Attributes:
         pins: the pins by the normalised question.
         groups: for each group of synonyms, the terms of each word or phrase.
-        weight: the weight of a synonym.
-        digest: identifies the synonyms of a collection; empty if the collection has no synonyms, and in a merged guide.
+        digest: identifies the synonyms of one collection; empty if it has none.
     """
 
     pins: dict[str, Pin] = field(default_factory=dict)
@@ -109,8 +108,8 @@ class Guidance:
     async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
         """Return the pins and synonyms of a collection.
 
-        The result is empty if this process does not know them and their shard is down or in `without`, or if the
-        cluster's user may not read them.
+        They are empty if they are unknown here and their shard is down or in `without`, or if the user may not read
+        them.
         """
         fresh = await self._freshness.drain(without_down=True)
         changes = self._freshness.guidance_changes
@@ -219,8 +218,7 @@ def words_of(group: str) -> list[str]:
 
 
 def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Return one tuple for each group of synonyms. It has, for each word or phrase of the group, the tuple of its
-    terms."""
+    """Return, for each word or phrase of each group of synonyms, its terms."""
     return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
 
 

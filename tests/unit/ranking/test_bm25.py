@@ -13,7 +13,7 @@ import pytest
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
-from qa_cluster.ranking.bm25 import Candidate, FoundSentence, best_of
+from qa_cluster.ranking.bm25 import Candidate, best_of
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 
@@ -29,10 +29,10 @@ class Index:
     def frequencies(self, terms: list[str]) -> list[int]:
         return [sum(term in row for row in self.rows) for term in terms]
 
-    def find(self, question: str, count: int) -> list[FoundSentence]:
+    def find(self, question: str, count: int) -> list[Candidate]:
         best = [number for number, _ in self.index.rank(question, count)]
         terms = question_terms(question)
-        return [FoundSentence(self.names[i], [self.rows[i].get(term, 0.0) for term in terms], i) for i in best]
+        return [Candidate(self.names[i], 0.0, tuple(self.rows[i].get(term, 0.0) for term in terms), i) for i in best]
 
 
 def ranked(indexes: list[Index], question: str, found: int, count: int) -> list[Candidate]:
@@ -74,7 +74,7 @@ def test_scores_are_bm25_and_edges() -> None:
 def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
     """Within an index, sentences have this order. Across partitions, the order of the tags decides."""
     order = [("z:{a}:9", 3), ("a:{a}:2", 7), ("a:{a}:10", 7), ("b:{b}:0", 1)]
-    rows = [FoundSentence(sentence, [1.0], place) for sentence, place in order]
+    rows = [Candidate(sentence, 0.0, (1.0,), place) for sentence, place in order]
     for count in range(1, 5):
         for shuffled in itertools.permutations(rows):
             assert [(c.sentence, c.place) for c in best_of(shuffled, 6, [4], count)] == order[:count]
@@ -82,13 +82,13 @@ def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
 
 def test_no_terms_and_no_candidates() -> None:
     assert best_of([], 3, [1], 5) == []
-    found = [FoundSentence("a:{t}:0", [], 1, 2.0), FoundSentence("a:{t}:1", [], 1, 3.0)]
+    found = [Candidate("a:{t}:0", 0.0, (), 1, 2.0), Candidate("a:{t}:1", 0.0, (), 1, 3.0)]
     assert [(item.sentence, item.score) for item in best_of(found, 3, [], 5)] == [("a:{t}:1", 3.0), ("a:{t}:0", 2.0)]
 
 
 def test_the_meaning_is_added_to_the_words() -> None:
-    words = FoundSentence("a:{t}:0", [1.0], 1)
-    both = FoundSentence("a:{t}:1", [1.0], 1, by_meaning=2.0)
+    words = Candidate("a:{t}:0", 0.0, (1.0,), 1)
+    both = Candidate("a:{t}:1", 0.0, (1.0,), 1, by_meaning=2.0)
     first, second = best_of([words, both], 3, [1], 5)
     assert (first.sentence, second.sentence) == ("a:{t}:1", "a:{t}:0")
     assert first.score == pytest.approx(second.score + 2)
