@@ -258,7 +258,7 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """Return a field inside the object `name`, or else the most similar name; empty if there is none."""
+    """Return a field inside the object `name`, or else the most similar name; empty if no name is similar."""
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")

@@ -210,7 +210,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """Return the one-line reply of a shard's trigger; None if there is none."""
+    """Return the one-line reply of a shard's trigger; None if it sends no such reply."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

@@ -105,7 +105,7 @@ def check_model(path: Path, manifest: ModelFiles) -> None:
 
 
 def installed_runtime(device: str, precision: str) -> str:
-    """Return the installed runtime that suits a device, a precision and this processor; ModelError if there is none."""
+    """Return the installed runtime that suits a device, a precision and this processor; ModelError without one."""
     if device != "cpu":
         return "onnxruntime"
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):

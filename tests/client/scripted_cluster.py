@@ -89,8 +89,9 @@ class Node(Proxy):
             raise
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
-        writes = command[0].upper() in (b"QA.PUTDOCUMENT", b"QA.DELDOCUMENT") and self.cluster.tokenizing
-        return partial(functions.split, self.commands) if writes else None
+        if command[0] != b"QA.PUTDOCUMENT" or not self.cluster.tokenizing:
+            return None
+        return partial(functions.split, self.commands, command[1].decode())
 
     async def store(self, model: Manifest, name: str = "") -> None:
         """Store the keys of a model. Without a name, it is the default model."""

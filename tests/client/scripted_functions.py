@@ -6,7 +6,6 @@ grows with the number of shared words. A sentence with the word "together" is re
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from dataclasses import replace
@@ -50,27 +49,23 @@ def words(text: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(text)} - _STOP
 
 
-async def split(shard: Connection) -> None:
-    """Split new documents, as the worker does after a write."""
-    for key in await shard.execute("KEYS", "document:*"):
-        parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
-        record = await shard.execute("HMGET", key, "version", "tokenized", "metadata", "title")
-        version, tokenized, metadata, title = record
-        if parsed is None or version == tokenized:
-            continue
-        paragraphs = await shard.execute("GET", keys.paragraphs_key(*parsed))
-        if paragraphs is None:
-            continue  # the document was removed
-        text = paragraphs.decode()
-        spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
-        about = json.loads(metadata)
-        sentences = [text[start:end] for start, end in spans]
-        fields = fields_of(title.decode(), about, [start for start, _ in spans])
-        # in a thread, because the proxies of all shards share this event loop
-        packed = await asyncio.to_thread(pack_sentences, sentences, fields)
-        made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), packed)
-        call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
-        await shard.execute(*call.command())
+async def split(shard: Connection, paragraphs_key: str) -> None:
+    """Split a new document, as the worker does after a write."""
+    parsed = keys.parse_tagged(paragraphs_key, keys.PARAGRAPHS_PREFIX)
+    assert parsed is not None
+    key = keys.document_key(*parsed)
+    version, tokenized, metadata, title = await shard.execute("HMGET", key, "version", "tokenized", "metadata", "title")
+    paragraphs = await shard.execute("GET", paragraphs_key)
+    if version == tokenized or paragraphs is None:
+        return  # it was split before, or removed
+    text = paragraphs.decode()
+    spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
+    about = json.loads(metadata)
+    sentences = [text[start:end] for start, end in spans]
+    fields = fields_of(title.decode(), about, [start for start, _ in spans])
+    made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), pack_sentences(sentences, fields))
+    call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
+    await shard.execute(*call.command())
 
 
 async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:

@@ -102,7 +102,7 @@ async def test_a_bad_document_ends_a_bulk_write_with_its_own_error(cluster: Scri
 async def test_opening_and_closing_leaks_no_thread(cluster: ScriptedCluster) -> None:
     def work() -> None:
         before = threading.active_count()
-        for _ in range(5):
+        for _ in range(2):
             with ClusterClient(cluster.url):
                 assert threading.active_count() > before
         assert threading.active_count() == before

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 
 import pytest
 
@@ -16,38 +14,6 @@ from qa_cluster.topology import Shard
 from tests.client.engines import ask, opened
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.harness.polling import eventually_async
-
-STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "500"))
-
-
-async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedCluster) -> None:
-    """Three processes write and ask. Each answer comes from the documents at the time of the question.
-
-    `QA_TEST_INTERLEAVINGS` is the number of writes, removals and questions.
-    """
-    chance = random.Random(7)
-    async with opened(cluster) as a, opened(cluster) as b, opened(cluster) as c:
-        engines = [a, b, c]
-        stands: dict[str, str | None] = {f"book{n}": None for n in range(4)}
-        hits = 0
-        for step in range(STEPS):
-            name = chance.choice(list(stands))
-            engine = chance.choice(engines)
-            action = chance.random()
-            if action < 0.12:
-                stands[name] = f"Author{step}"
-                await engine.documents.put(name, f"Author{step} wrote {name} once.", wait=True)
-            elif action < 0.16 and stands[name] is not None:
-                stands[name] = None
-                await engine.documents.delete(name)
-            else:
-                result = await ask(engine, f"Who wrote {name} once?", top_k=1, doc_id=(name,))
-                found = result.answers[0].answer if result.answers else None
-                assert found == stands[name], (
-                    f"step {step}: the answer {found} from {result.cache} differs from the stored {stands[name]}"
-                )
-                hits += result.cache.status == "hit"
-        assert hits > STEPS / 10
 
 
 async def test_writes_under_concurrent_questions_never_give_an_older_answer(cluster: ScriptedCluster) -> None:

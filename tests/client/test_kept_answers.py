@@ -26,11 +26,20 @@ async def ada(engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
 
 
-async def test_a_repeated_question_is_answered_from_the_near_cache(engine: Engine) -> None:
+async def test_the_modes_of_the_cache(engine: Engine) -> None:
+    with pytest.raises(CacheMiss):
+        await ask(engine, QUESTION, cache="only")
+    assert not engine.rankings
+    assert (await ask(engine, QUESTION, cache="off")).cache.status == "off"
+    assert await kept(engine, QUESTION) is None
     assert (await ask(engine, QUESTION)).cache.tier == "none"
     near = await ask(engine, "WHO wrote programs")
     assert (near.cache.status, near.cache.tier, near.question) == ("hit", "near", "WHO wrote programs")
-    assert engine.rankings == 1
+    assert (await ask(engine, QUESTION, cache="only")).cache.tier == "near"
+    assert engine.rankings == 2
+    assert (await ask(engine, QUESTION, cache="refresh")).cache.status == "refresh"
+    assert engine.rankings == 3
+    assert await kept(engine, QUESTION)
 
 
 async def test_another_process_gets_the_answer_from_the_shard_and_then_from_its_near_cache(
@@ -56,7 +65,7 @@ async def test_a_stream_of_new_questions_uses_limited_memory(cluster: ScriptedCl
             await ask(engine, f"Who wrote programs in the year {number}?")
         last = "Who wrote programs in the end?"
         await ask(engine, last)
-        await eventually_async(lambda: in_shards(engine, last))
+        await eventually_async(lambda: kept(engine, last))
         for tag in keys.partition_tags(PARTITIONS):
             whole = keys.whole_answer_list_key(tag)
             listed = await engine.shards.execute(whole, "ZRANGE", whole, "0", "-1", "WITHSCORES")
@@ -84,30 +93,6 @@ async def limited(cluster: ScriptedCluster, limit: int) -> AsyncIterator[None]:
 
 async def answers_in(cluster: ScriptedCluster) -> list[str]:
     return [key.decode() for node in cluster.nodes for key in await node.commands.execute("KEYS", "answer:*")]
-
-
-async def in_shards(engine: Engine, question: str) -> bool:
-    return await kept(engine, question) is not None
-
-
-async def test_cache_only_asks_no_shard(engine: Engine) -> None:
-    with pytest.raises(CacheMiss):
-        await ask(engine, QUESTION, cache="only")
-    assert not engine.rankings
-    await ask(engine, QUESTION)
-    assert (await ask(engine, QUESTION, cache="only")).cache.tier == "near"
-
-
-async def test_cache_off_neither_reads_nor_writes_a_cache(engine: Engine) -> None:
-    assert (await ask(engine, QUESTION, cache="off")).cache.status == "off"
-    assert await kept(engine, QUESTION) is None
-
-
-async def test_cache_refresh_reads_again_and_caches(engine: Engine) -> None:
-    await ask(engine, QUESTION)
-    assert (await ask(engine, QUESTION, cache="refresh")).cache.status == "refresh"
-    assert engine.rankings == 2
-    assert await kept(engine, QUESTION)
 
 
 async def test_identical_concurrent_questions_share_one_run(engine: Engine) -> None:
@@ -138,21 +123,13 @@ async def test_a_question_after_a_write_does_not_join_an_earlier_run(cluster: Sc
     assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
 
 
-async def test_a_changed_model_misses_the_cache(cluster: ScriptedCluster, engine: Engine) -> None:
-    assert (await ask(engine, QUESTION)).model.revision == "a" * 12
-    async with noticed(engine):
-        await cluster.set_manifest("c")
-    result = await ask(engine, QUESTION)
-    assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
-
-
-async def test_a_changed_reading_context_misses_the_cache(cluster: ScriptedCluster, engine: Engine) -> None:
-    for context_tokens in (0, 96, 128):
-        if context_tokens:
-            async with noticed(engine):
-                await cluster.set_manifest("a", context_tokens)
+async def test_a_changed_model_or_reading_context_misses_the_cache(cluster: ScriptedCluster, engine: Engine) -> None:
+    await ask(engine, QUESTION)
+    for revision, context_tokens in (("a", 96), ("c", 96)):
+        async with noticed(engine):
+            await cluster.set_manifest(revision, context_tokens)
         result = await ask(engine, QUESTION)
-        assert (result.cache.status, result.model.revision) == ("miss", "a" * 12)
+        assert (result.cache.status, result.model.revision) == ("miss", revision * 12)
         assert (await ask(engine, QUESTION)).cache.status == "hit"
 
 

@@ -15,7 +15,7 @@ from tests.client.engines import ask, opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.chance_texts import QUESTIONS, text
 
-STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "600"))
+STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "400"))
 
 
 async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:
@@ -25,10 +25,9 @@ async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [1])
-async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: ScriptedCluster, seed: int) -> None:
+async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: ScriptedCluster) -> None:
     """`QA_TEST_INTERLEAVINGS` is the number of writes, removals and questions."""
-    chance = random.Random(seed)
+    chance = random.Random(1)
     async with opened(cluster, answer_drift=0.0) as a, opened(cluster, answer_drift=0.0) as b:
         hits = {"near": 0, "shard": 0, "none": 0}
         for number in range(60):
@@ -45,6 +44,8 @@ async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: 
                 question = chance.choice(QUESTIONS)
                 kept, tier = await answers(engine, question, "use")
                 hits[tier] += 1
+                if tier == "none":
+                    continue
                 fresh, _ = await answers(chance.choice((a, b)), question, "off")
                 assert kept == fresh, f"step {step}: {question} from {tier}"
         assert hits["near"] > STEPS / 10

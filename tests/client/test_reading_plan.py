@@ -82,6 +82,8 @@ async def test_the_second_reader_reads_the_best_of_the_first_and_decides(
     assert result.best is not None and result.best.logit == 5.0
     assert result.best.score > 0.99  # by the large reader's calibration; the small reader's would give 0.92
     assert (await ask(cascade, QUESTION)).cache.status == "hit"
+    for model, answer in (("scripted", "Ada"), ("large", "Bob")):
+        assert told(await ask(cascade, QUESTION, model=model)) == (model, answer)
 
 
 @pytest.mark.parametrize(("final_threshold", "reader"), [(5.0, "scripted"), (5.1, "large")])
@@ -107,11 +109,6 @@ async def test_without_a_candidate_no_stage_reads(cascade: Engine, readers: list
     assert (result.answerable, result.answers, result.no_answer_score) == (False, (), 1.0)
     assert (result.model.id, result.usage.waves, result.usage.candidates) == ("scripted", 0, 0)
     assert not readers
-
-
-async def test_only_the_named_model_reads_a_question(cascade: Engine) -> None:
-    for model, answer in (("scripted", "Ada"), ("large", "Bob")):
-        assert told(await ask(cascade, QUESTION, model=model)) == (model, answer)
 
 
 async def test_a_stage_without_its_reader_is_skipped_and_caches_never_mix_plans(

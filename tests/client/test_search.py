@@ -67,6 +67,8 @@ async def test_context_adds_sentences_on_each_side(engine: Engine) -> None:
 
 
 async def test_hits_are_the_best_of_the_selected_documents(engine: Engine) -> None:
+    result = await search(engine, QUERY)
+    assert (result.hits, result.terms) == ((), ("wrote", "program"))
     await write(engine, *[f"Person{number} wrote programs." for number in range(12)])
     assert len((await search(engine, QUERY)).hits) == 10
     assert len((await search(engine, QUERY, top_k=12)).hits) == 12
@@ -79,11 +81,6 @@ async def test_many_sentences_of_one_document(engine: Engine) -> None:
     result = await search(engine, QUERY, top_k=150, context=2)
     assert len({hit.passage_id for hit in result.hits}) == 150
     await assert_places(engine, result)
-
-
-async def test_a_query_without_stored_words_has_no_hits(engine: Engine) -> None:
-    result = await search(engine, QUERY)
-    assert (result.hits, result.terms) == ((), ("wrote", "program"))
 
 
 async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, engine: Engine) -> None:
@@ -137,10 +134,6 @@ async def test_a_document_that_changes_between_rank_and_fetch_is_ranked_again(
     assert [hit.text.strip() for hit in result.hits] == ["Bob wrote many programs.", "Eve wrote."]
     assert cluster.count("rank") == 2 * 3
     await assert_places(engine, result)
-
-
-async def test_a_document_that_is_deleted_meanwhile_is_not_shown(cluster: ScriptedCluster, engine: Engine) -> None:
-    await write(engine, "Ada wrote programs.", "Eve wrote.")
     after_ranking(cluster, lambda: engine.documents.delete("doc 0"), 1)
     assert [hit.text for hit in (await search(engine, QUERY)).hits] == ["Eve wrote."]
 

@@ -47,3 +47,9 @@ def test_both_find_the_same_sentences_with_the_same_scores(index: NativeIndex, s
             theirs = [(round(-score, 9), int(name)) for name, _, score, _ in expected]
             last = max(score for score, _ in theirs) if len(theirs) == count else 0.0
             assert sorted(one for one in mine if one[0] < last) == sorted(one for one in theirs if one[0] < last)
+
+
+def test_sentences_without_a_term_of_the_question_are_not_ranked() -> None:
+    memory = SentenceIndex(["Ada wrote it.", "Rome is in Italy."])
+    assert [number for number, _ in memory.rank("Where is Rome?", 8)] == [1]
+    assert memory.rank("Where is Zürich?", 8) == memory.rank("?", 8) == []

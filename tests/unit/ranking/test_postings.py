@@ -42,7 +42,7 @@ def unpack(packed: bytes) -> list[tuple[int, dict[str, int]]]:
     return found
 
 
-@given(st.lists(st.text(max_size=400), max_size=5))
+@given(st.lists(st.text(max_size=80), max_size=5))
 def test_sentences_are_packed_with_all_their_terms(sentences: list[str]) -> None:
     expected = [(len(terms), dict(Counter(terms))) for terms in map(analyze, sentences)]
     assert unpack(pack_sentences(sentences)) == expected

@@ -9,9 +9,9 @@ import pytest
 
 from qa_cluster.reading import precisions
 from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.reading.local_reader import LocalReader
+from qa_cluster.reading.local_reader import installed_runtime
 from qa_cluster.reading.manifest import MODEL_FILE, PRECISIONS
-from qa_cluster.reading.precisions import INT8_PRECISIONS, has_int8_products, is_int8_file, suits_openvino
+from qa_cluster.reading.precisions import INT8_PRECISIONS, has_int8_products, is_int8_file
 from tests.gears.onnx_file import token_model
 
 
@@ -54,13 +54,9 @@ def test_int8_products_are_assumed_where_flags_are_unknown(tmp_path: Path, monke
     assert has_int8_products(str(tmp_path / "arm"))
 
 
-@pytest.mark.parametrize(("int8_products", "runtime"), [(True, "openvino"), (False, "onnxruntime")])
-def test_a_local_reader_runs_in_the_runtime_of_its_precision(
-    int8_products: bool, runtime: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precisions, "has_int8_products", lambda: int8_products)
-    assert suits_openvino("float32")
-    reader = LocalReader(bundled_reader())
-    assert reader.manifest.precision == "int8"
-    assert reader.runtime == runtime
-    assert LocalReader(bundled_reader(), runtime="openvino").runtime == "openvino"
+def test_the_runtime_suits_the_precision_and_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for int8_products, runtime in ((True, "openvino"), (False, "onnxruntime")):
+        monkeypatch.setattr(precisions, "has_int8_products", lambda found=int8_products: found)
+        assert installed_runtime("cpu", "int8") == runtime
+        assert installed_runtime("cpu", "float32") == "openvino"
+        assert installed_runtime("cuda", "float32") == "onnxruntime"
