@@ -68,6 +68,8 @@ _FIELDS = ("title", "metadata", "version", "source")
 
 # The epoch of each collection in a partition, by the name of the collection.
 _Epochs = dict[str, bytes | None]
+# The line of a document, and the size of its text in bytes.
+_ReadDocument = tuple[dict[str, Any], int]
 
 
 @dataclass(slots=True)
@@ -112,14 +114,6 @@ class _Partition:
         found = self.known.pop(name, None)
         if found is not None:
             self.dead.add(found[1])
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadDocument:
-    """The line of a document, and the bytes of its text."""
-
-    line: dict[str, Any]
-    bytes: int
 
 
 class DocumentSaving:
@@ -174,7 +168,7 @@ class DocumentSaving:
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
         """Return the names of the documents of a shard, by partition.
 
-        This scans all keys of the shard, because some documents are neither indexed nor pending.
+        This scans all keys, because some documents are neither indexed nor pending.
         """
         wanted = frozenset(tags)
 
@@ -205,10 +199,7 @@ class DocumentSaving:
         return result
 
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
-        """Read differences until the partitions are a consistent snapshot.
-
-        Return False if `patience` and `hold_seconds` run out before that.
-        """
+        """Read differences until the partitions are a consistent snapshot; False if the time runs out."""
         until = monotonic() + self._patience
         held: Shard | None = None
         try:
@@ -339,7 +330,7 @@ class DocumentSaving:
                 document = self._decode(name, values, raw)
                 if document is None:
                     self.saved.unreadable[DocumentName(name).id] = None
-                elif values[2] in (None, document.line["version"].encode()) or attempt == _READ_ATTEMPTS:
+                elif values[2] in (None, document[0]["version"].encode()) or attempt == _READ_ATTEMPTS:
                     # After the last attempt, the versions still differ because a plain SET has changed the text and no
                     # worker has indexed it yet. The record of the document will get this version.
                     found[name] = document
@@ -366,14 +357,13 @@ class DocumentSaving:
         except (ValueError, RequestError):
             return None
         line = {"id": parsed.id, "collection": parsed.collection, "title": title, "metadata": about, "text": plain}
-        return _ReadDocument({**line, "version": version, "source": source}, len(text))
+        return {**line, "version": version, "source": source}, len(text)
 
     def _write(self, partition: _Partition, names: Iterable[str], read: dict[str, _ReadDocument]) -> None:
         if read and partition.writer is None:
             partition.writer = self._folder.lines(partition.name)
         for name in names:
             partition.forget(name)
-            document = read.get(name)
-            if document is not None and partition.writer is not None:
-                number = partition.writer.add(document.line)
-                partition.known[name] = (document.line["version"], number, document.bytes)
+            if name in read and partition.writer is not None:
+                line, size = read[name]
+                partition.known[name] = (line["version"], partition.writer.add(line), size)

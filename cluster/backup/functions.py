@@ -17,6 +17,7 @@ import redis
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.node import command
+from ..provision.inspection import pairs
 
 _PAUSED = "PAUSED"
 
@@ -64,17 +65,17 @@ class StoredFunctions:
 def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[str, ...]]]:
     """Return the sessions of user functions on a shard by id, each with the ids of its registrations."""
     found = {}
-    for row in _decoded(command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES")):
-        session = _pairs(row)
-        registrations = [_pairs(entry) for entry in session["registrations"] if isinstance(entry, dict | list)]
+    for row in command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES"):
+        session = pairs(row)
+        registrations = [pairs(entry) for entry in session["registrations"] if isinstance(entry, dict | list)]
         if session["ID"] == SESSION or not registrations:
             continue
-        paused = tuple(_pairs(entry["RegistrationData"]).get("status") == _PAUSED for entry in registrations)
+        paused = tuple(pairs(entry["RegistrationData"]).get("status") == _PAUSED for entry in registrations)
         stored = StoredFunctions(
             session["ID"],
             session["sessionDescription"] or "",
             session["source"],
-            tuple(str(_pairs(entry)["Name"]) for entry in session["requirements"]),
+            tuple(str(pairs(entry)["Name"]) for entry in session["requirements"]),
             paused,
         )
         found[stored.id] = stored, tuple(str(entry["id"]) for entry in registrations)
@@ -82,10 +83,9 @@ def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[s
 
 
 def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> str:
-    """Run the script of a session under its id. With `upgrade`, replace the session with this id in the cluster.
+    """Run the script of a session under its id; return the problem, or an empty text if there is none.
 
-    Returns:
-        The problem, or an empty string if the session is restored.
+    With `upgrade`, replace the session with this id in the cluster.
     """
     words: list[str] = [stored.source, "NO_RUN", "ID", stored.id, *(["UPGRADE"] if upgrade else [])]
     words += ["DESCRIPTION", stored.description] if stored.description else []
@@ -108,26 +108,10 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
 
 
 def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
-    """Pause the registrations of `present` that are paused in the backup but not in the cluster.
-
-    `ids` are the ids of all registrations of `present`.
-    """
+    """Pause the registrations of `present`, whose ids are `ids`, that are paused only in the backup."""
     # If some registrations were unregistered since the backup, the others cannot be matched.
     if len(ids) != len(stored.paused):
         return
     pairs = zip(ids, stored.paused, present.paused, strict=True)
     if pausing := [name for name, wanted, paused in pairs if wanted and not paused]:
         command(client, "RG.PAUSEREGISTRATIONS", *pausing)
-
-
-def _decoded(value: Any) -> Any:
-    """Return a reply with all bytes decoded to text."""
-    if isinstance(value, dict):
-        return {_decoded(name): _decoded(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_decoded(item) for item in value]
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-
-
-def _pairs(row: Any) -> dict[str, Any]:
-    return row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True))

@@ -285,7 +285,5 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Return whether an API key needs no restore: `present` equals the key of the backup, or it was revoked after the
-    backup, and a restore must not undo this.
-    """
+    """Return whether a key needs no restore: it is the same, or was revoked after the backup."""
     return present == key or (present.revoked is not None and key.revoked is None)

@@ -23,7 +23,7 @@ from ..provision.provisioning import complete
 from ..provision.storing import store
 from ..servers import ports, service
 from ..servers.local import LocalCluster, start_servers, with_local_password
-from ..servers.processes import cpu_ticks, stop
+from ..servers.processes import cpu_ticks, stop_all
 from ..servers.signals import ignore_signals, until_signal
 from ..terminal import console, tables
 from .shared_options import load_settings
@@ -96,7 +96,7 @@ def _run(loaded: LoadedSettings, folder: Path, started: float, once: bool) -> No
                 time.sleep(0.2)
             raise ClusterError("the REST service ended unexpectedly")
     finally:
-        stop(process, loaded.settings.stop_timeout_ms / 1000)
+        stop_all([process], loaded.settings.stop_timeout_ms / 1000)
 
 
 def _ask_all(address: str) -> Iterator[dict[str, Any]]:
@@ -140,9 +140,7 @@ def _wait_idle(loaded: LoadedSettings, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
-    """Yield the data folder that the user has given. Without such a folder, yield a temporary one, and remove it at the
-    end.
-    """
+    """Yield the data folder that the user has given, or else a temporary one."""
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

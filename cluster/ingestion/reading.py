@@ -41,9 +41,7 @@ class SourceReading(ReadingObserver):
     _progress: FileProgress = field(default_factory=lambda: FileProgress(""))
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield the documents, each with its source: the prefix or, without a prefix, the full path of its PATH
-        argument.
-        """
+        """Yield the documents, each with its source: the prefix or, without one, the path of its PATH argument."""
         self._progress = progress
         if self.extractor is not None:
             self.extractor.on_page = progress.page

@@ -95,11 +95,7 @@ class IngestReport:
         }
 
     def say_stored(self, json: bool) -> None:
-        """Print what was replaced or left out, and a table of the files that were not stored or not indexed, or whose
-        text should be checked.
-
-        Without `json`, print the counts first.
-        """
+        """Print the counts (without `json`), and what was replaced, left out, not stored or not indexed."""
         stored, skips, extractor = self.stored, self.source.skips, self.source.extractor
         if not json:
             console.say(

@@ -24,13 +24,13 @@ from qa_cluster.documents.folder_reading import Skip
 from qa_cluster.documents.source_map import FIELD
 from qa_cluster.documents.stored import check_document, parse_record, read_record
 from qa_cluster.documents.unicode import name_of
-from qa_cluster.errors import ClusterError, NotFound, VersionConflict
+from qa_cluster.errors import NotFound, VersionConflict
 from qa_cluster.sources.extracted import NoText
 from qa_cluster.sources.formats import FORMATS
 from qa_cluster.types import Document, DocumentEntry
 
 from ..nodes.connect import cluster_client
-from ..provision.storing import StoredDocuments
+from ..provision.storing import StoredDocuments, partitions_of, send_all
 from ..terminal import console
 
 _T = TypeVar("_T")
@@ -55,10 +55,7 @@ class Gone:
 
     @property
     def is_large(self) -> bool:
-        """Whether more than a tenth of the collection is gone.
-
-        Moved documents do not count, because they are not lost.
-        """
+        """Whether more than a tenth of the collection is gone; moved documents are not lost."""
         return len(self.documents) * LARGE_PART > self.total
 
 
@@ -126,11 +123,10 @@ def _adopted(  # noqa: PLR0917 - one step of one command
     folder: Path,
     stored: Collection[str],
 ) -> Iterator[tuple[DocumentEntry, str]]:
-    """Yield the documents that were stored from the folder without a prefix, each with its new id, which has the
-    prefix.
+    """Yield the documents that were stored from the folder without a prefix, each with its new id.
 
-    The record of a document has its source: the folder, or a path in the folder. A document without a source is
-    included if the folder has a file with the name of the document.
+    The record of a document has its source: the folder, or a path in it. A document without a source is included if the
+    folder has a file with its name.
     """
     root = name_of(folder.resolve())
 
@@ -191,13 +187,8 @@ def _replies(
 ) -> Iterator[tuple[_T, Any]]:
     """Send a command for each item to the partition of the item's document; yield each item with the reply."""
     with cluster_client(settings, settings.cluster_url) as client:
-        partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
-        if not partitions:
-            raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
+        partitions = partitions_of(client)
         for start in range(0, len(items), _BATCH):
             part = items[start : start + _BATCH]
-            open_pipeline: Callable[[], Any] = client.pipeline
-            with open_pipeline() as pipeline:
-                for item in part:
-                    pipeline.execute_command(*command(item, keys.partition_of(id_of(item), partitions)))
-                yield from zip(part, pipeline.execute(), strict=True)
+            commands = (command(item, keys.partition_of(id_of(item), partitions)) for item in part)
+            yield from zip(part, send_all(client, commands), strict=True)

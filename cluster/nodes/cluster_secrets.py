@@ -24,9 +24,7 @@ _COST = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 
 
 def replication_rule(password: str) -> tuple[str, ...]:
-    """Return the rights of the replication user, as words of ACL SETUSER or of a `user` line in a configuration
-    file.
-    """
+    """Return the rights of the replication user, as words of ACL SETUSER."""
     return ("reset", "on", "#" + hashlib.sha256(password.encode()).hexdigest(), *_RIGHTS)
 
 
@@ -57,9 +55,7 @@ def write_derived_key(settings: Settings, folder: Path) -> Path | None:
 
 
 def allow_replication(client: redis.Redis, password: str) -> None:
-    """Create the replication user on a running server, because a server of an earlier version does not have this
-    user.
-    """
+    """Create the replication user on a running server, which an earlier version may have started."""
     command(client, "ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
 
 

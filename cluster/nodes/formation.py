@@ -6,17 +6,20 @@ This module uses only CLUSTER commands of the servers. `resharding` moves slots.
 from __future__ import annotations
 
 import itertools
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import redis
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SLOTS
+from qa_cluster.topology import Address
 
 from .node import command, nodes_of, text_of
 from .polling import POLL_SECONDS
 
+Servers = Mapping[Address, redis.Redis]
 MEET_AGAIN_SECONDS = 3.0  # a server needs this long to forget a handshake that failed
 # The start of the text that `incomplete` returns if all slots are served but a node is down.
 UNREACHABLE = "not reachable: "
@@ -32,38 +35,58 @@ def slot_ranges(shards: int) -> list[tuple[int, int]]:
     return [(first, after - 1) for first, after in itertools.pairwise(edges)]
 
 
-def create(clients: Sequence[redis.Redis], ports: Sequence[int], shards: int, host: str, deadline: float) -> None:
-    """Form one cluster from empty servers. The first `shards` servers become primaries. The other servers become
-    replicas, spread evenly over the primaries.
-    """
-    for client, port in zip(clients, ports, strict=True):
+def create(servers: Servers, shards: int, deadline: float) -> None:
+    """Form one cluster from empty servers: `shards` primaries, and replicas that are spread evenly over them."""
+    clients = list(servers.values())
+    for address, client in servers.items():
         if len(nodes_of(client)) > 1 or client.dbsize():
             raise ClusterError(
-                f"the server at {host}:{port} holds data or is in a cluster: a new cluster needs empty servers"
+                f"the server at {address} holds data or is in a cluster: a new cluster needs empty servers"
             )
     for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):
         command(client, "CLUSTER", "ADDSLOTSRANGE", first, last)
     for epoch, client in enumerate(clients, start=1):
         command(client, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
-    introduce(clients, ports, host, deadline)
+    introduce(servers, deadline)
     ids = [text_of(command(client, "CLUSTER", "MYID")) for client in clients]
     for index, client in enumerate(clients[shards:]):
         command(client, "CLUSTER", "REPLICATE", ids[index % shards])
     wait_whole(clients, len(clients), deadline)
 
 
-def introduce(clients: Sequence[redis.Redis], ports: Sequence[int], host: str, deadline: float) -> None:
-    """Send the addresses of all servers to the first server, and wait until every server has met all of them."""
-    expected, met_at = set(ports), -MEET_AGAIN_SECONDS
+def introduce(servers: Servers, deadline: float) -> None:
+    """Send every server the addresses of the servers that it does not know or cannot reach, until it reaches all."""
+    ids = {address: text_of(command(client, "CLUSTER", "MYID")) for address, client in servers.items()}
+    met_at = -MEET_AGAIN_SECONDS
     while True:
-        known = [{node.port for node in nodes_of(client) if node.met and not node.failed} for client in clients]
-        if all(ports_known >= expected for ports_known in known):
+        unknown = [
+            (client, address)
+            for asked, client in servers.items()
+            for address in _not_reached(client, {a: i for a, i in ids.items() if a != asked})
+        ]
+        if not unknown:
             return
         if time.monotonic() - met_at >= MEET_AGAIN_SECONDS:
             met_at = time.monotonic()
-            for port in sorted(expected - known[0]):
-                command(clients[0], "CLUSTER", "MEET", host, port)
-        pause(deadline, "the nodes have not all met")
+            for client, address in unknown:
+                command(client, "CLUSTER", "MEET", _resolved(address), address.port)
+        pause(
+            deadline, f"a server cannot reach {unknown[0][1]}" if len(unknown) == 1 else "the servers have not all met"
+        )
+
+
+def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Address]:
+    reached = {node.id for node in nodes_of(client) if node.met and not node.failed}
+    return [address for address, node_id in ids.items() if node_id not in reached]
+
+
+def _resolved(address: Address) -> str:
+    """Return the IP address of a server, because CLUSTER MEET accepts no host names."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ClusterError(f"the host name in {address} cannot be resolved: {error}") from error
+    return str(found[0][4][0])
 
 
 def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> None:

@@ -6,9 +6,8 @@ the same time. In contrast, `formation` forms the local cluster in a single run.
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import redis
@@ -21,10 +20,8 @@ from qa_cluster.topology import Address
 from .all_shards import OnStep
 from .cluster_secrets import allow_replication, replication_password
 from .connect import TlsRefused, server_client
-from .formation import MEET_AGAIN_SECONDS, pause, slot_ranges, wait_whole
+from .formation import Servers, introduce, pause, slot_ranges, wait_whole
 from .node import Node, command, nodes_of, text_of
-
-Servers = Mapping[Address, redis.Redis]
 
 
 def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> None:
@@ -43,14 +40,14 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
         }
         try:
             on_step(f"waiting for {len(addresses)} servers")
-            ids = _ids(clients, deadline)
+            _wait_for(clients, deadline)
             for address, client in clients.items():
                 _need_empty_or_joined(address, client)
             if password := replication_password(settings):
                 for client in clients.values():
                     allow_replication(client, password)
             on_step("introducing the servers to each other")
-            _introduce(clients, ids, deadline)
+            introduce(clients, deadline)
             _share_slots(list(clients.values()), settings.shards)
             _follow(list(clients.values()), settings.shards, deadline)
             on_step("waiting until the cluster is complete")
@@ -72,8 +69,8 @@ def _addresses(settings: Settings) -> list[Address]:
     return found
 
 
-def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
-    """Return the node id of each server. Wait for servers that do not answer yet."""
+def _wait_for(clients: Servers, deadline: float) -> None:
+    """Wait until each server answers; ConfigError if two addresses lead to the same server."""
     found: dict[Address, str] = {}
     for address, client in clients.items():
         while address not in found:
@@ -91,7 +88,6 @@ def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
                 pause(deadline, f"{address}: {error}")
     if len(set(found.values())) != len(found):
         raise ConfigError(f"setting 'cluster_url' names a server twice: {', '.join(map(str, found))}")
-    return found
 
 
 def _need_empty_or_joined(address: Address, client: redis.Redis) -> None:
@@ -101,40 +97,6 @@ def _need_empty_or_joined(address: Address, client: redis.Redis) -> None:
         raise ClusterError(
             f"{address} is not in a cluster and holds data: empty the server, or remove it from 'cluster_url'"
         )
-
-
-def _introduce(clients: Servers, ids: Mapping[Address, str], deadline: float) -> None:
-    """Send every server the addresses of the servers that it does not know or cannot reach."""
-    met_at = -MEET_AGAIN_SECONDS
-    while True:
-        unknown = [
-            (client, address)
-            for asked, client in clients.items()
-            for address in _not_reached(client, {a: i for a, i in ids.items() if a != asked})
-        ]
-        if not unknown:
-            return
-        if time.monotonic() - met_at >= MEET_AGAIN_SECONDS:
-            met_at = time.monotonic()
-            for client, address in unknown:
-                command(client, "CLUSTER", "MEET", _resolved(address), address.port)
-        pause(
-            deadline, f"a server cannot reach {unknown[0][1]}" if len(unknown) == 1 else "the servers have not all met"
-        )
-
-
-def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Address]:
-    reached = {node.id for node in nodes_of(client) if node.met and not node.failed}
-    return [address for address, node_id in ids.items() if node_id not in reached]
-
-
-def _resolved(address: Address) -> str:
-    """Return the IP address of a server, because CLUSTER MEET accepts no host names."""
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ClusterError(f"the host name in {address} cannot be resolved: {error}") from error
-    return str(found[0][4][0])
 
 
 def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:

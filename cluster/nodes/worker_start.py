@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import redis
+
 from qa_cluster.errors import ClusterError
 
 from .connect import ShardClient
@@ -22,13 +24,15 @@ _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
 
 def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
-    """Wait until the worker of every shard is ready. Raises ClusterError if a worker restarts `MOST_RESTARTS` times, or
-    makes no progress for `patience_seconds`.
-    """
+    """Wait until the worker of every shard is ready; ClusterError if one makes no progress."""
     for node, client in shards:
-        start = WorkerStart(f"the worker of {node.address}", patience_seconds)
-        while not start.is_over(client.info("everything")):
-            time.sleep(POLL_SECONDS)
+        wait_worker(client, WorkerStart(f"the worker of {node.address}", patience_seconds))
+
+
+def wait_worker(client: redis.Redis, start: WorkerStart) -> None:
+    """Wait until the worker of one server is ready."""
+    while not start.is_over(client.info("everything")):
+        time.sleep(POLL_SECONDS)
 
 
 class WorkerStart:

@@ -27,8 +27,7 @@ from qa_cluster.security.passwords import without_passwords
 from qa_cluster.topology import Address
 
 from ..nodes.connect import server_client, unreached
-from ..nodes.polling import POLL_SECONDS
-from ..nodes.worker_start import WorkerStart
+from ..nodes.worker_start import WorkerStart, wait_worker
 from ..servers import ports, server_process, single
 from ..servers.module_options import module_options
 from ..servers.native import find_module
@@ -120,9 +119,7 @@ def _program(settings: Settings) -> str:
 
 
 def _environment(settings: Settings) -> str:
-    """Check that the worker's Python can import the worker, and that its qa-cluster has the same version as this
-    command.
-    """
+    """Check that the worker's Python can import the worker, in the version of this command."""
     python = settings.worker_python or sys.executable
     try:
         done = subprocess.run(
@@ -215,9 +212,7 @@ def _trial(settings: Settings) -> str:
         process = server_process.start(spec, patience_seconds)
         try:
             with server_process.connect(spec) as client:
-                worker = WorkerStart("the worker", patience_seconds, _TRIAL_WORKERS)
-                while not worker.is_over(client.info("everything")):
-                    time.sleep(POLL_SECONDS)
+                wait_worker(client, WorkerStart("the worker", patience_seconds, _TRIAL_WORKERS))
         except ClusterError as error:
             raise ClusterError(f"{error}\n{server_process.log_tail(spec.log_path)}") from error
         finally:

@@ -23,10 +23,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from qa_cluster.config import LoadedSettings, Settings
-from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
+from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded
 from qa_cluster.routing.cluster_address import credentials_of
 
-from ..nodes.polling import HEAVY_POLL_SECONDS, POLL_SECONDS
+from ..nodes.polling import POLL_SECONDS
 from ..servers import server_process
 from ..servers.processes import ProcessRef, python_module, spawn, stop_all
 from ..servers.server_process import ServerSpec, find_program
@@ -108,10 +108,7 @@ def _admits(spec: ServerSpec) -> bool:
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Return why a server refuses the login of the client; None if it accepts the login.
-
-    Retries are off, because redis-py retries a refused login for seconds.
-    """
+    """Return why a server refuses the login of the client, without redis-py's retries; None if it accepts."""
     retry = client.get_retry()
     client.set_retry(Retry(NoBackoff(), 0))
     try:
@@ -172,26 +169,6 @@ def progress(settings: Settings) -> list[JobReport]:
         ids = dict.fromkeys([*started, *queued])
         found = Job.fetch_many(list(ids), connection=client, serializer=JSONSerializer)
         return [_report(job) for job in found if job is not None]
-
-
-def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
-    """Wait until a job has ended; DeadlineExceeded if it does not end in time."""
-    from rq.exceptions import NoSuchJobError
-    from rq.job import Job
-    from rq.serializers import JSONSerializer
-
-    deadline = time.monotonic() + timeout_seconds
-    with connection(settings) as client:
-        while True:
-            try:
-                report = _report(Job.fetch(job_id, connection=client, serializer=JSONSerializer))
-            except NoSuchJobError as error:
-                raise NotFound(f"no such job: {job_id!r}") from error
-            if report.state in ("finished", "failed", "stopped", "canceled"):
-                return report
-            if time.monotonic() > deadline:
-                raise DeadlineExceeded(f"job {job_id} is still {report.state} after {timeout_seconds:g} s")
-            time.sleep(HEAVY_POLL_SECONDS)
 
 
 def connection(settings: Settings) -> redis.Redis:

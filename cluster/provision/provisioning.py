@@ -36,8 +36,8 @@ _PARTITIONS_SECONDS = 8.0
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Add everything that the cluster lacks.
 
-    If only some shards have a reader or encoder, store it on all shards. If no shard has any, store the models of the
-    settings or the bundled models.
+    Models that only some shards have are stored on all shards. If no shard has any, the models of the settings or the
+    bundled models are stored.
     """
     report = inspect_cluster(settings, url)
     reader = None

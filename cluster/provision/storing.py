@@ -146,9 +146,7 @@ def wait_tokenized(
     ids = list(dict.fromkeys(document_ids))
     patience = settings.start_timeout_ms / 1000
     with cluster_client(settings, url) as client:
-        partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
-        if not partitions:
-            raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
+        partitions = partitions_of(client)
         pending = {document_id: keys.partition_of(document_id, partitions) for document_id in ids}
         progressed = time.monotonic()
         while pending:
@@ -171,15 +169,29 @@ def wait_tokenized(
     return failed
 
 
-def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> dict[str, str]:
-    """Return the pending documents that are now done, each with its failure. The failure is empty if the document is
-    indexed or deleted.
-    """
+def partitions_of(client: redis.RedisCluster) -> int:
+    """Return the number of partitions; ClusterError if the cluster is not set up."""
+    partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
+    if not partitions:
+        raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
+    return partitions
+
+
+def send_all(client: redis.RedisCluster, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Send commands in one pipeline; return the replies."""
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:
-        for document_id, tag in pending.items():
-            pipeline.execute_command(*read_record(keys.DocumentName.of(document_id, collection), tag))
-        replies = pipeline.execute()
+        for words in commands:
+            pipeline.execute_command(*words)
+        return list(pipeline.execute())
+
+
+def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> dict[str, str]:
+    """Return the pending documents that are now done, each with its failure; empty if it is indexed or gone."""
+    replies = send_all(
+        client,
+        (read_record(keys.DocumentName.of(document_id, collection), tag) for document_id, tag in pending.items()),
+    )
     records = zip(pending, map(parse_record, replies), strict=True)
     return {
         document_id: "" if record is None else record.failure

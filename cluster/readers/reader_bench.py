@@ -42,10 +42,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """The figures of a shard.
-
-    `reading` is the time for a question with `sentences` sentences; None if the shard has no documents.
-    """
+    """The figures of a shard; `reading` is the time for a question, or None without documents."""
 
     shard: str
     runs: list[Timing]
@@ -93,8 +90,7 @@ def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBe
             if length > manifest.max_tokens:
                 notes.append(f"length {length} skipped: {name} reads at most {manifest.max_tokens} tokens")
                 continue
-            tensors = _Tensors(node.tag, manifest, batch, length)
-            runs.append(_run(client, keys.model_key(node.tag, key_name), tensors, rounds))
+            runs.append(_run(client, keys.model_key(node.tag, key_name), manifest, node.tag, batch, length, rounds))
     sentences = _some_sentences(client)
     if not sentences:
         notes.append("reading for a question skipped: the shard has no documents")
@@ -102,30 +98,14 @@ def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBe
     return ShardBench(node.address, runs, len(sentences), reading, list(dict.fromkeys(notes)))
 
 
-@dataclass(frozen=True)
-class _Tensors:
-    """The keys of the inputs and outputs of a run, all under the tag of the shard."""
-
-    tag: str
-    manifest: Manifest
-    batch: int
-    length: int
-
-    @property
-    def inputs(self) -> list[str]:
-        return [f"bench:{name}:{{{self.tag}}}" for name in self.manifest.inputs]
-
-    @property
-    def outputs(self) -> list[str]:
-        return [f"bench:{name}:{{{self.tag}}}" for name in self.manifest.outputs]
-
-
-def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Timing:
-    """Return the times of `AI.MODELEXECUTE` on stored tensors."""
-    batch, length = tensors.batch, tensors.length
-    inputs, outputs = tensors.inputs, tensors.outputs
+def _run(  # noqa: PLR0917 - one call
+    client: redis.Redis, model: str, manifest: Manifest, tag: str, batch: int, length: int, rounds: int
+) -> Timing:
+    """Return the times of `AI.MODELEXECUTE` on stored tensors, whose keys have the tag of the shard."""
+    inputs = [f"bench:{name}:{{{tag}}}" for name in manifest.inputs]
+    outputs = [f"bench:{name}:{{{tag}}}" for name in manifest.outputs]
     try:
-        for name, key in zip(tensors.manifest.inputs, inputs, strict=True):
+        for name, key in zip(manifest.inputs, inputs, strict=True):
             value = 0 if name == "token_type_ids" else 1
             blob = struct.pack(f"<{batch * length}q", *([value] * (batch * length)))
             command(client, "AI.TENSORSET", key, "INT64", batch, length, "BLOB", blob)

@@ -116,9 +116,7 @@ def _make_authority(program: str, folder: Path) -> None:
 
 
 def _make_signed(program: str, folder: Path, name: str) -> None:
-    """Create a key and a certificate signed by the authority; `name` is also the section of openssl.cnf with the
-    extensions.
-    """
+    """Create a key and a certificate signed by the authority. `name` is its section of openssl.cnf."""
     request = f"{name}.csr"
     _run(
         folder,

@@ -19,6 +19,7 @@ import redis
 from qa_cluster.config import Settings, client_tls_files
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.security.local_password import PASSWORD_FILE, stored_password
+from qa_cluster.topology import Address
 
 from ..nodes import formation
 from ..nodes.all_shards import OnStep
@@ -256,9 +257,7 @@ class LocalCluster:
             )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
-        """Return the state with a new port for each stopped node whose port is in use, and notes about the
-        new ports.
-        """
+        """Return the state with a new port for each stopped node whose port is in use, and notes."""
         if self.settings.server:
             state = replace(state, program=find_program(self.settings.server))
         elif not Path(state.program).is_file():
@@ -280,15 +279,15 @@ class LocalCluster:
 
     def _join(self, specs: Sequence[ServerSpec], state: ClusterState, create: bool, deadline: float) -> None:
         with ExitStack() as stack:
-            clients: list[redis.Redis] = [stack.enter_context(connect(spec)) for spec in specs]
+            servers = {Address(ports.HOST, spec.port): stack.enter_context(connect(spec)) for spec in specs}
             try:
                 if create:
                     self._step("creating the cluster")
-                    formation.create(clients, state.ports, state.shards, ports.HOST, deadline)
+                    formation.create(servers, state.shards, deadline)
                 else:
                     self._step("waiting until the servers have found each other")
-                    formation.introduce(clients, state.ports, ports.HOST, deadline)
-                    formation.wait_whole(clients, len(clients), deadline)
+                    formation.introduce(servers, deadline)
+                    formation.wait_whole(list(servers.values()), len(servers), deadline)
             except redis.exceptions.RedisError as error:
                 raise ClusterError(f"a server failed while the cluster was formed: {error}") from error
 
@@ -305,9 +304,7 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 def with_local_password(settings: Settings) -> Settings:
     """Return the settings with the password of the local cluster.
 
-    A new cluster gets a generated password if none is given.
-
-    A cluster that was created without a password stays without one.
+    A new cluster gets a generated password. A cluster that was created without a password stays without one.
     """
     if settings.cluster_url or settings.cluster_password:
         return settings

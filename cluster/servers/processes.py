@@ -86,9 +86,7 @@ def python_module(module: str, *arguments: str, python: str = sys.executable) ->
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """Return the command line that starts the program `argv`. On Linux, the program receives signal `number` when this
-    process dies.
-    """
+    """Return the command line of a program that, on Linux, receives signal `number` when this process dies."""
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
 
@@ -123,11 +121,6 @@ def spawn(
         raise ClusterError(f"cannot start {command[0]!r}: {error.strerror}") from error
     finally:
         os.close(output)
-
-
-def stop(process: ProcessRef, timeout_seconds: float) -> None:
-    """Stop a process with SIGTERM, or with SIGKILL if it does not end in time."""
-    stop_all([process], timeout_seconds)
 
 
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:

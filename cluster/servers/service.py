@@ -14,7 +14,7 @@ from qa_cluster.config import LoadedSettings
 from qa_cluster.errors import ClusterError
 
 from ..nodes.polling import POLL_SECONDS
-from .processes import ProcessRef, python_module, spawn, stop
+from .processes import ProcessRef, python_module, spawn, stop_all
 from .server_process import log_tail
 
 API_MODULE = "qa_cluster.api"
@@ -48,7 +48,7 @@ def start(loaded: LoadedSettings, url: str, port: int, log: Path, **overrides: o
     try:
         _wait_ready(process, address, log, time.monotonic() + settings.start_timeout_ms / 1000)
     except BaseException:
-        stop(process, timeout_seconds=1.0)
+        stop_all([process], timeout_seconds=1.0)
         raise
     return process, address
 

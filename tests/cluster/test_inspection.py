@@ -16,7 +16,7 @@ from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.provision.provisioning import provision
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.cluster.servers.local import LocalCluster
-from qa_cluster.cluster.servers.processes import stop
+from qa_cluster.cluster.servers.processes import stop_all
 from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
 from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
@@ -50,7 +50,7 @@ def test_a_server_outside_of_any_cluster_is_named(tmp_path: Path) -> None:
         with pytest.raises(ClusterError, match="not part of a cluster"):
             inspect_cluster(Settings(), f"redis://127.0.0.1:{spec.port}")
     finally:
-        stop(process, 5)
+        stop_all([process], 5)
 
 
 def wait_ended(cluster: LocalCluster, left: int) -> None:

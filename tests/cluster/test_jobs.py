@@ -16,6 +16,7 @@ from redis.retry import Retry
 from qa_cluster.cluster.provision import jobs
 from qa_cluster.config import LoadedSettings, Settings
 from qa_cluster.errors import ClusterError, ConfigError
+from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 
 
@@ -32,6 +33,18 @@ def with_settings(loaded: LoadedSettings, **changes: Any) -> LoadedSettings:
     return LoadedSettings(replace(loaded.settings, **changes), sources)
 
 
+def ended(settings: Settings, job_id: str) -> jobs.JobReport:
+    """The report on a job, once it has ended."""
+
+    def found() -> jobs.JobReport | None:
+        reports = [job for job in jobs.progress(settings) if job.id == job_id]
+        return next((job for job in reports if job.state in ("finished", "failed")), None)
+
+    report = eventually(found)
+    assert report is not None
+    return report
+
+
 def test_jobs_run_are_reported_and_survive_a_restart(loaded: LoadedSettings) -> None:
     settings = loaded.settings
     assert jobs.progress(settings) == []
@@ -42,8 +55,8 @@ def test_jobs_run_are_reported_and_survive_a_restart(loaded: LoadedSettings) -> 
     assert worker.read_text() == first, "a second start changes nothing"
     good = jobs.enqueue(settings, "os.path.basename", "good", "/a/b", timeout_seconds=120)
     bad = jobs.enqueue(settings, "os.path.getsize", "bad", "/nowhere", timeout_seconds=120)
-    assert jobs.wait(settings, good, 120).state == "finished"
-    report = jobs.wait(settings, bad, 120)
+    assert ended(settings, good).state == "finished"
+    report = ended(settings, bad)
     assert report.state == "failed"
     assert "/nowhere" in report.error
     assert {job.id for job in jobs.progress(settings)} == {good, bad}
@@ -71,7 +84,7 @@ def test_the_jobs_server_requires_the_password_of_the_cluster(loaded: LoadedSett
     guarded = with_settings(loaded, **given, jobs_port=(port := free_port()))
     jobs.start(guarded)
     job = jobs.enqueue(guarded.settings, "os.path.basename", "good", "/a/b", timeout_seconds=120)
-    assert jobs.wait(guarded.settings, job, 120).state == "finished"
+    assert ended(guarded.settings, job).state == "finished"
     for refused in (None, "other"):
         client = redis.Redis(port=port, password=refused, retry=Retry(NoBackoff(), 0))
         with client, pytest.raises(redis.exceptions.AuthenticationError):
@@ -91,7 +104,7 @@ def test_a_changed_password_reaches_the_jobs_server_and_jobs_survive(loaded: Loa
                 jobs.progress(now.settings)
         jobs.start(now)
         job = jobs.enqueue(now.settings, "os.path.basename", "kept", "/a/b", timeout_seconds=120)
-        assert jobs.wait(now.settings, job, 120).state == "finished"
+        assert ended(now.settings, job).state == "finished"
         known.add(job)
         assert {found.id for found in jobs.progress(now.settings)} == known
         if password:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.cluster.servers.processes import ProcessRef, command_line, spawn, stop, stop_all
+from qa_cluster.cluster.servers.processes import ProcessRef, command_line, spawn, stop_all
 from qa_cluster.errors import ClusterError
+from tests.harness.polling import eventually
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
@@ -21,28 +22,15 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEE
 def start(tmp_path: Path, program: str, marker: str) -> ProcessRef:
     log = tmp_path / "log"
     pid = spawn([sys.executable, "-c", program, marker], log=log)
-    until(lambda: "up" in log.read_text())
+    eventually(lambda: "up" in log.read_text())
     return ProcessRef(pid, marker, "sleeper")
 
 
-def until(condition: object, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.02)
-
-
-def test_stop_ends_a_process(tmp_path: Path) -> None:
-    process = start(tmp_path, SLEEPER, "marker-a")
-    assert process.is_running()
-    stop(process, timeout_seconds=5)
-    assert not process.is_running()
-
-
-def test_stop_escalates_when_a_process_ignores_it(tmp_path: Path) -> None:
+def test_a_process_ends_even_if_it_ignores_the_signal(tmp_path: Path) -> None:
     process = start(tmp_path, STUBBORN, "marker-b")
+    assert process.is_running()
     began = time.monotonic()
-    stop(process, timeout_seconds=0.3)
+    stop_all([process], timeout_seconds=0.3)
     assert not process.is_running()
     assert time.monotonic() - began >= 0.3
 
@@ -59,9 +47,9 @@ def test_a_server_that_ignores_its_signal_gets_another(tmp_path: Path, insist: b
 
 def test_a_foreign_process_is_left_alone(tmp_path: Path) -> None:
     process = start(tmp_path, SLEEPER, "marker-c")
-    stop(ProcessRef(process.pid, "another marker", "impostor"), timeout_seconds=0.1)
+    stop_all([ProcessRef(process.pid, "another marker", "impostor")], timeout_seconds=0.1)
     assert process.is_running()
-    stop(process, timeout_seconds=5)
+    stop_all([process], timeout_seconds=5)
 
 
 def test_a_pid_that_does_not_exist_is_not_running() -> None:
@@ -85,8 +73,8 @@ def test_a_tethered_process_ends_when_its_parent_is_killed(tmp_path: Path) -> No
     with subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = ProcessRef(int(parent.stdout.readline()), "marker-d", "child")
-        until(lambda: "up" in (tmp_path / "log").read_text())
+        eventually(lambda: "up" in (tmp_path / "log").read_text())
         assert child.is_running()
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        until(lambda: not child.is_running())
+        eventually(lambda: not child.is_running())

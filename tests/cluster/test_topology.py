@@ -13,6 +13,7 @@ from qa_cluster.cluster.nodes.node import parse_nodes, primaries
 from qa_cluster.cluster.nodes.resharding import all_primaries
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SLOTS, slot
+from qa_cluster.topology import Address
 
 NODES = """\
 aaa 127.0.0.1:7001@17001,host.example master - 0 1 2 connected 5461-10922 [5462->-bbb]
@@ -59,14 +60,17 @@ class Reporting:
 
     connection_pool = SimpleNamespace(connection_kwargs={"host": "127.0.0.1"})
 
-    def __init__(self, *replies: str) -> None:
+    def __init__(self, *replies: str, node_id: str = "bbb") -> None:
         self.replies = list(replies)
+        self.node_id = node_id
 
     def execute_command(self, *words: object) -> str:
         if words[:2] == ("CLUSTER", "INFO"):
             return f"cluster_state:ok\r\ncluster_slots_ok:{SLOTS}\r\n"
         if words[:2] == ("CLUSTER", "MEET"):
             return "OK"
+        if words[:2] == ("CLUSTER", "MYID"):
+            return self.node_id
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     def info(self, section: str) -> dict[str, Any]:
@@ -74,11 +78,12 @@ class Reporting:
 
 
 def test_servers_know_each_other_only_after_the_handshake() -> None:
-    first, second = Reporting(MET), Reporting(MEETING, MEETING, MET)
-    introduce([first, second], [7000, 7001], "127.0.0.1", time.monotonic() + 60)  # type: ignore[list-item]
-    assert second.replies == [MET]
-    with pytest.raises(ClusterError, match="the nodes have not all met"):
-        introduce([first, Reporting(MEETING)], [7000, 7001], "127.0.0.1", time.monotonic())  # type: ignore[list-item]
+    first, second = Reporting(MEETING, MEETING, MET), Reporting(MET, node_id="aaa")
+    one, other = Address("127.0.0.1", 7000), Address("127.0.0.1", 7001)
+    introduce({one: first, other: second}, time.monotonic() + 60)  # type: ignore[dict-item]
+    assert first.replies == [MET]
+    with pytest.raises(ClusterError, match=r"a server cannot reach 127\.0\.0\.1:7001"):
+        introduce({one: Reporting(MEETING), other: second}, time.monotonic())  # type: ignore[dict-item]
 
 
 def test_a_node_in_handshake_is_neither_a_known_node_nor_a_primary() -> None:

@@ -10,7 +10,7 @@ import redis
 
 from qa_cluster.cluster.nodes.connect import seed_client
 from qa_cluster.cluster.provision.writability import write_refusal
-from qa_cluster.cluster.servers.processes import stop
+from qa_cluster.cluster.servers.processes import stop_all
 from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
 from qa_cluster.config import Settings
 from qa_cluster.errors import CannotWrite, from_reply
@@ -30,7 +30,7 @@ def client(tmp_path: Path, server: str) -> Iterator[redis.Redis]:
         with seed_client(Settings(), f"redis://127.0.0.1:{spec.port}") as found:
             yield found
     finally:
-        stop(process, 10)
+        stop_all([process], 10)
 
 
 def test_a_full_disk_is_named_and_the_server_still_answers(client: redis.Redis) -> None:

@@ -22,7 +22,7 @@ TOGETHER = {
         "functions documents": (
             "collections collection_rights filters long_documents moved_listing ranking search service_rights"
         ),
-        "system": "freshness losses meaning overload site stock_clients",
+        "system": "losses meaning overload site stock_clients",
         "system replicas": "batch_failover failover",
     }.items()
     for file in files.split()

@@ -79,7 +79,6 @@ LONG = (
     "tests/system/test_batch_failover.py",
     "tests/system/test_batches.py",
     "tests/system/test_failover.py",
-    "tests/system/test_freshness.py",
     "tests/system/test_losses.py",
     "tests/system/test_model_switch.py",
     "tests/system/test_overload.py",
@@ -195,7 +194,6 @@ ON_ALL = (
     "tests/module/test_tombstones.py",
     "tests/system/test_failover.py",
     "tests/system/test_shard_down.py",
-    "tests/system/test_stock_clients.py",
 )
 
 

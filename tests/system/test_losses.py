@@ -16,7 +16,6 @@ import redis
 from qa_cluster import keys
 from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
-from tests.harness.processes import resume
 from tests.harness.system import System
 
 pytestmark = pytest.mark.one_server("processes die in the same way beside either")
@@ -120,22 +119,6 @@ def test_worker_killed_under_load(patient: System, load: Load) -> None:
     assert flying
     assert not [o.error for o in load.outcomes if o.error]
     assert all(after >= before for before, after in zip(keys_before, [n.dbsize() for n in patient.nodes], strict=True))
-
-
-def test_client_killed_while_it_waits(stored: System) -> None:
-    node = stored.nodes[0]
-    pid = stored.worker_pid(node)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        host, port = stored.addresses[0]
-        for number in range(20):
-            waiting = redis.Connection(host=host, port=port)
-            waiting.send_command("RG.TRIGGER", "qa.read", "", f"who waits {number}?", "who:{a}:0")
-            waiting.disconnect()
-        eventually(lambda: stored.info(node)["qa_queued_clients"] == 0)
-    finally:
-        resume(pid)
-    eventually(lambda: stored.info(node)["qa_in_flight"] == 0)
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:

@@ -1,4 +1,4 @@
-"""A full queue refuses jobs at once: 503 with Retry-After over HTTP, and OVERLOADED over RESP."""
+"""A full queue refuses jobs at once: 503 with Retry-After over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-import redis
 
 from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
@@ -76,23 +75,6 @@ def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> Non
     assert len(answered) >= 4
     assert not [one for one in outcomes if one[0] not in (200, 503)]
     assert {json.loads(body)["answers"][0]["document_id"] for body in answered} == {"overload"}
-
-
-@pytest.mark.usefixtures("stuck")
-def test_full_queue_over_resp(service: System) -> None:
-    host, port = service.addresses[0]
-    waiting = []
-    for number in range(80):  # the worker may have received some jobs before its stop
-        connection = redis.Connection(host=host, port=port)
-        connection.send_command("RG.TRIGGER", "qa.read", "", f"full {number}?", "full:{a}:0")
-        waiting.append(connection)
-        if connection.can_read(timeout=0.05):
-            break
-    with pytest.raises(redis.ResponseError, match=r"^OVERLOADED queue is full: 4 jobs, limit 4 \(qa.max-queue\)"):
-        waiting[-1].read_response()
-    assert service.nodes[0].ping()
-    for connection in waiting:
-        connection.disconnect()
 
 
 @pytest.mark.cluster  # depends on the machine's speed; `tests/unit/test_admission.py` tests the rules

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -176,19 +175,6 @@ def test_the_error_names_the_setting_if_all_servers_refuse_for_one_lost_shard(sy
         for node in system.nodes:
             node.config_set("cluster-require-full-coverage", "no")
     assert hinted not in flat(system.cli("status", check=False).stderr)
-
-
-@pytest.mark.one_server("what the service and the commands do; the other tests here have both")
-def test_refusals_and_cached_answers_are_much_faster_than_the_timeout(system: System) -> None:
-    """All requests together take less than half of the timeout of a question."""
-    ask(system, next(iter(FACTS)))
-    with down(system, 1, signal.SIGSTOP):
-        begun = time.monotonic()
-        for number in range(20):
-            assert ask(system, f"Who refuses {number}?", coverage="full")[0] == 503
-            eventually(lambda: ask(system, next(iter(FACTS)), cache="only")[0] == 200)
-        assert time.monotonic() - begun < LONG_MS / 1000 / 2
-        print(f"\n20 refusals and 20 cached answers: {time.monotonic() - begun:.3f} s")
 
 
 @pytest.mark.one_server("what the commands do; the other tests here have both")

@@ -1,4 +1,4 @@
-"""`GET bertqa{tag}_<sentence key>_<question>` from stock clients runs the model once, then reads the cache."""
+"""Stock clients: `GET bertqa{tag}_<sentence key>_<question>` runs the model once, and `SET` replaces a text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.client import Client
 from qa_cluster.clients.cluster_client import ClusterClient
+from tests.harness.polling import eventually
 from tests.harness.system import System
 
 TEXT = "Ada Lovelace wrote the first program in 1843. She was born in London. 東京は日本の首都です。"
-IDS = ["plain", "under_score:and:colon", 'quote "x" and space', "brace {a} 100% {}", "日本_語"]
+IDS = ["under_score:and:colon", 'quote "x" and space', "brace {a} 100% {}", "日本_語"]
 QUESTIONS = ["Where was she born?", 'Where_was: "she" born_?', "彼女はどこで生まれましたか_?", "Where was {she} born?"]
 
 
@@ -26,13 +28,12 @@ def answer_key(document_id: str, sentence: int, question: str) -> str:
 @pytest.fixture(scope="module")
 def stored(system: System) -> System:
     with ClusterClient(system.url) as client:
-        for document_id in IDS:
+        for document_id in ("plain", *IDS):
             client.put_document(document_id, TEXT)
     return system
 
 
-@pytest.mark.parametrize("document_id", IDS)
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(("document_id", "question"), zip(IDS, QUESTIONS, strict=True))
 def test_first_get_reads_second_is_cached(stored: System, document_id: str, question: str) -> None:
     key = answer_key(document_id, 1, question)
     host, port = stored.addresses[0]
@@ -58,33 +59,20 @@ def test_redis_cli_follows_moved(stored: System) -> None:
         assert json.loads(done.stdout)["answer"] == "London"
 
 
-def test_wrong_shard_answers_moved(stored: System) -> None:
-    key = answer_key("plain", 1, "moved?")
-    outcomes = []
-    for host, port in stored.addresses:
-        with redis.Redis(host=host, port=port, socket_timeout=120) as node:
-            try:
-                node.get(key)
-                outcomes.append("answer")
-            except redis.exceptions.MovedError:
-                outcomes.append("moved")
-    assert sorted(outcomes) == ["answer", "moved", "moved"]
+def test_a_text_written_with_set_soon_replaces_the_old_text_in_answers(service: System) -> None:
+    question = "Who wrote the famous book fresh long ago?"
+    with (
+        Client(f"http://127.0.0.1:{service.port}") as rest,
+        redis.RedisCluster.from_url(service.url) as stock,
+    ):
+        rest.put_document("fresh", "Anna wrote the famous book fresh long ago.")
+        assert rest.ask(question, doc_id="fresh", no_answer=False).answers[0].answer == "Anna"
+        key = keys.paragraphs_key("fresh", keys.partition_of("fresh", 12))
+        stock.set(key, "Berta wrote the famous book fresh long ago.")
 
+        def seen() -> bool:
+            answers = rest.ask(question, doc_id="fresh", no_answer=False).answers
+            return bool(answers) and answers[0].answer == "Berta"
 
-@pytest.mark.parametrize("key", ["bertqa{t}_nonsense", "bertqa{t}_no:{t}:0_what?", "bertqa", "bertqa{}_:{}:x_"])
-def test_keys_other_than_answer_keys_stay_nil(stored: System, key: str) -> None:
-    host, port = stored.addresses[0]
-    with redis.RedisCluster(host=host, port=port, socket_timeout=120) as client:
-        assert client.get(key) is None
-        assert client.exists(key) == 0
-
-
-def test_inside_multi_and_lua_the_read_is_plain(stored: System) -> None:
-    # each case has its own question: the GET returns nil, but the function runs later and caches the answer
-    key, other = answer_key("plain", 1, "in a script?"), answer_key("plain", 1, "in a transaction?")
-    host, port = stored.addresses[0]
-    with redis.RedisCluster(host=host, port=port, socket_timeout=120) as cluster:
-        node = cluster.get_redis_connection(cluster.get_node_from_key(key))
-        assert node.eval("return redis.call('GET', KEYS[1])", 1, key) is None
-        with node.pipeline(transaction=True) as pipe:
-            assert pipe.get(other).execute() == [None]
+        eventually(seen)
+        rest.delete_document("fresh")

@@ -36,23 +36,25 @@ Prefix = Annotated[
 ]
 
 
-_MAX_SHOWN_CHARS = 60
-
-
-Failed = Annotated[
-    bool,
-    typer.Option(
-        "--failed",
-        help="Only documents that could not be indexed. Not with --filter.",
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
     ),
 ]
+
+_MAX_SHOWN_CHARS = 60
+_FAILED = 1
+_STEP_SECONDS = 10.0
 
 
 def list_documents(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     prefix: Prefix = "",
     filter: FilterOption = None,
-    failed: Failed = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only documents that could not be indexed. Not with --filter.")
+    ] = False,
     collection: CollectionOption = DEFAULT_COLLECTION,
     limit: Annotated[int, typer.Option(help="Maximum number of documents.", min=1)] = 100,
     cursor: Annotated[
@@ -203,18 +205,9 @@ def _file(metadata: Mapping[str, Any]) -> str:
     return "; ".join([*about, size])
 
 
-_FAILED = 1
-_STEP_SECONDS = 10.0
-
-
 def update(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
-        ),
-    ] = None,
+    ids: Ids = None,
     prefix: Prefix = "",
     filter: FilterOption = None,
     metadata: Annotated[
@@ -316,12 +309,7 @@ def _update_matching(
 
 def delete(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
-        ),
-    ] = None,
+    ids: Ids = None,
     prefix: Prefix = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,

@@ -6,11 +6,10 @@ import json as json_module
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import typer
 
-from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import spread
 from qa_cluster.evaluation.plain_questions import holds_plain_questions, load_plain_questions
@@ -21,7 +20,7 @@ from qa_cluster.reading.bundled import bundled_reader
 from ...evaluation import report_tables
 from ...evaluation.measuring import EvaluationPlan, measure
 from ...evaluation.plain_questions import PlainQuestionPlan, measure_plain_questions
-from ...readers.reader_files import ReaderFiles, budget_of, read_reader
+from ...readers.reader_files import budget_of, read_reader
 from ...servers.signals import until_signal
 from ...terminal import console
 from ..shared_options import CollectionOption, Json, load_settings
@@ -89,26 +88,6 @@ Out = Annotated[
 ]
 
 
-class _Measurements(TypedDict):
-    """Which parts of the system are measured."""
-
-    given: bool
-    ranking: bool
-    system: bool
-
-
-class _CommonOptions(TypedDict):
-    """The options that plain questions and questions with contexts have in common."""
-
-    file: Path
-    settings: Settings
-    reader: ReaderFiles
-    running: bool
-    collection: str
-    retriever_k: int
-    seed: int
-
-
 _Measuring = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 
@@ -160,7 +139,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster eval plain.jsonl --documents manuals/ --reader my-reader --fit
     """
-    parts = _Measurements(given=given, ranking=ranking, system=system)
+    parts = {"given": given, "ranking": ranking, "system": system}
     if not any(parts.values()):
         raise typer.BadParameter(
             "--no-context, --no-ranking and --no-system leave nothing to measure: omit one of them"
@@ -186,15 +165,16 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         )
     if running:
         _check_running(file, context_tokens, plain=plain)
-    common = _CommonOptions(
-        file=file,
-        settings=settings,
-        reader=read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
-        running=running,
-        collection=collection,
-        retriever_k=retriever_k or settings.retriever_k,
-        seed=seed,
-    )
+    # the options that plain questions and questions with contexts have in common
+    common = {
+        "file": file,
+        "settings": settings,
+        "reader": read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
+        "running": running,
+        "collection": collection,
+        "retriever_k": retriever_k or settings.retriever_k,
+        "seed": seed,
+    }
     _check_writable(out)
     if plain:
         measuring = _plain_questions(common, limit, documents, by or [], reader if fit else None)
@@ -204,7 +184,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 
 
 def _plain_questions(
-    common: _CommonOptions, limit: int | None, documents: Path | None, by: list[str], fit_into: Path | None
+    common: dict[str, Any], limit: int | None, documents: Path | None, by: list[str], fit_into: Path | None
 ) -> _Measuring:
     questions = load_plain_questions(common["file"])
     plan = PlainQuestionPlan(
@@ -218,7 +198,7 @@ def _plain_questions(
 
 
 def _questions_with_contexts(
-    common: _CommonOptions, limit: int | None, folder: Path, checkpoint: Path | None, parts: _Measurements
+    common: dict[str, Any], limit: int | None, folder: Path, checkpoint: Path | None, parts: dict[str, bool]
 ) -> _Measuring:
     plan = EvaluationPlan(
         **common,
@@ -227,12 +207,15 @@ def _questions_with_contexts(
         checkpoint=checkpoint,
         limit=limit,
     )
-    _check_recall(plan, parts)
+    if parts["ranking"] and not any(plan.questions.gold):
+        raise InvalidInput(
+            f"{plan.file}: no question has its answer in its context, so recall cannot be measured: add --no-ranking"
+        )
     return lambda: measure(plan, **parts)
 
 
 def _check_plain(
-    file: Path, parts: _Measurements, checkpoint: Path | None, documents: Path | None, *, running: bool
+    file: Path, parts: dict[str, bool], checkpoint: Path | None, documents: Path | None, *, running: bool
 ) -> None:
     """Refuse options that do not apply to plain questions, and require documents or a running cluster."""
     if not all(parts.values()) or checkpoint is not None:
@@ -275,13 +258,6 @@ def _check_writable(out: Path | None) -> None:
     if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
         raise typer.BadParameter(
             f"{str(out)!r} cannot be written: choose a file in an existing, writable folder", param_hint="--out"
-        )
-
-
-def _check_recall(plan: EvaluationPlan, parts: _Measurements) -> None:
-    if parts["ranking"] and not any(plan.questions.gold):
-        raise InvalidInput(
-            f"{plan.file}: no question has its answer in its context, so recall cannot be measured: add --no-ranking"
         )
 
 
