@@ -33,7 +33,7 @@ def stored(system: System) -> System:
     return system
 
 
-@pytest.mark.parametrize(("document_id", "question"), zip(IDS, QUESTIONS, strict=True))
+@pytest.mark.parametrize(("document_id", "question"), list(zip(IDS, QUESTIONS, strict=True)))
 def test_first_get_reads_second_is_cached(stored: System, document_id: str, question: str) -> None:
     key = answer_key(document_id, 1, question)
     host, port = stored.addresses[0]
