@@ -12,7 +12,7 @@ from qa_cluster import __version__
 from qa_cluster.errors import CannotWrite, CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 from qa_cluster.security.passwords import hide_typed_passwords
 
-from .commands.shared_options import SharedOptions, file_option
+from .commands.shared_options import SharedOptions, file_option, text_option
 from .terminal import console
 from .terminal.lazy_commands import PASSED_ON, LazyCommand, group_of
 
@@ -87,28 +87,18 @@ def _version(wanted: bool) -> None:
 def _options(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     config: Annotated[str | None, file_option("Read settings from this TOML file.")] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(help="Folder of the local cluster.", metavar="FOLDER", show_default=False)
-    ] = None,
+    data_dir: Annotated[str | None, text_option("FOLDER", "Folder of the local cluster.")] = None,
     cluster_url: Annotated[
         str | None,
-        typer.Option(
-            help="Address of an existing cluster: redis://host:port, or rediss://host:port for TLS.",
-            metavar="URL",
-            show_default=False,
-        ),
+        text_option("URL", "Address of an existing cluster: redis://host:port, or rediss://host:port for TLS."),
     ] = None,
     cluster_tls_ca: Annotated[
         str | None, file_option("Certificate of the authority that signed the cluster's certificates (PEM).")
     ] = None,
     cluster_tls_cert: Annotated[str | None, file_option("Client certificate for the cluster (PEM).")] = None,
     cluster_tls_key: Annotated[str | None, file_option("Private key of the client certificate (PEM).")] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="Log level: debug, info, warning or error.", metavar="LEVEL", show_default=False)
-    ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option(help="Set any setting; repeatable.", metavar="NAME=VALUE", show_default=False)
-    ] = None,
+    log_level: Annotated[str | None, text_option("LEVEL", "Log level: debug, info, warning or error.")] = None,
+    set: Annotated[list[str] | None, text_option("NAME=VALUE", "Set any setting; repeatable.")] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,

@@ -83,7 +83,7 @@ def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[s
 
 
 def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> str:
-    """Run the script of a session under its id; return the problem, or an empty text if there is none.
+    """Run the script of a session under its id; return the problem, or an empty text.
 
     With `upgrade`, replace the session with this id in the cluster.
     """

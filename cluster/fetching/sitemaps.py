@@ -22,7 +22,7 @@ class Sitemap:
 
 
 def parse_sitemap(data: bytes, where: str) -> Sitemap:
-    """Return the addresses of a sitemap, which may be gzipped; InvalidInput if it is none."""
+    """Return the addresses of a sitemap, which may be gzipped; InvalidInput for other data."""
     if decoding.is_gzip(data):
         data = decoding.gunzip(data, MAX_SITEMAP_BYTES)
     try:

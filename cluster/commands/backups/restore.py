@@ -15,7 +15,7 @@ from ...backup.folder import reading
 from ...backup.manifest import DamagedBackup, NoBackup
 from ...backup.restoring import RestoreOutcome, Restoring
 from ...terminal import console
-from ..shared_options import Audit, Json, audit_of, collections_option, load_settings, one_of
+from ..shared_options import Audit, Json, audit_of, choice_option, collections_option, load_settings
 
 _FAILED = 1
 _MAX_LISTED = 5
@@ -35,11 +35,10 @@ def restore(  # noqa: PLR0917 - one parameter is one option
     ] = None,
     on_conflict: Annotated[
         str,
-        typer.Option(
-            help="What to do if the cluster has different contents under the same name. fail: restore nothing; skip:"
+        choice_option(
+            POLICIES,
+            "What to do if the cluster has different contents under the same name. fail: restore nothing; skip:"
             " keep the contents of the cluster; replace: use the contents of the backup.",
-            parser=one_of(POLICIES),
-            metavar="|".join(POLICIES),
         ),
     ] = FAIL,
     check: Annotated[

@@ -29,6 +29,7 @@ from ..shared_options import (
     client_of,
     confirm_deletion,
     refusals_as_usage,
+    text_option,
 )
 
 Prefix = Annotated[
@@ -212,16 +213,9 @@ def update(  # noqa: PLR0917 - one parameter is one option
     filter: FilterOption = None,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Set a metadata field: name=value, or name=one,two for an array. Repeatable.",
-            metavar="NAME=VALUE",
-            show_default=False,
-        ),
+        text_option("NAME=VALUE", "Set a metadata field: name=value, or name=one,two for an array. Repeatable."),
     ] = None,
-    remove: Annotated[
-        list[str] | None,
-        typer.Option(help="Remove a metadata field. Repeatable.", metavar="NAME", show_default=False),
-    ] = None,
+    remove: Annotated[list[str] | None, text_option("NAME", "Remove a metadata field. Repeatable.")] = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:

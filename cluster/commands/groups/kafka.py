@@ -16,14 +16,19 @@ from qa_cluster.options.questions import FULL
 from qa_cluster.reading.plan import PLANS
 
 from ...servers.local import with_cluster
-from ..shared_options import CollectionOption, CoverageOption, file_option, load_settings, one_of
+from ..shared_options import (
+    CollectionOption,
+    CoverageOption,
+    choice_option,
+    file_option,
+    load_settings,
+    text_option,
+)
 
 _ADAPTER = "qa_cluster.integrations.kafka.program"
 _DEAD_LETTERS = "-dead-letter"
 
-Brokers = Annotated[
-    str, typer.Option(help="Addresses of brokers, separated by commas.", metavar="HOST:PORT", show_default=False)
-]
+Brokers = Annotated[str, text_option("HOST:PORT", "Addresses of brokers, separated by commas.")]
 Source = Annotated[str, typer.Option("--from", help="Topic to read.", metavar="TOPIC", show_default=False)]
 Group = Annotated[
     str, typer.Option(help="Consumer group. The processes of a group share the partitions.", metavar="NAME")
@@ -40,15 +45,9 @@ KafkaConfig = Annotated[
     str, file_option("File with librdkafka properties, one on each line: security.protocol=SASL_SSL, sasl.password=...")
 ]
 SetKafka = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Set a property of librdkafka that is not secret; repeatable.", metavar="NAME=VALUE", show_default=False
-    ),
+    list[str] | None, text_option("NAME=VALUE", "Set a property of librdkafka that is not secret; repeatable.")
 ]
-Service = Annotated[
-    str,
-    typer.Option(help="Use the REST service at this URL instead of the cluster.", metavar="URL", show_default=False),
-]
+Service = Annotated[str, text_option("URL", "Use the REST service at this URL instead of the cluster.")]
 ApiKeyFile = Annotated[str, file_option("File with the API key for --service.")]
 Concurrency = Annotated[
     int, typer.Option(help="Maximum number of messages that are processed at the same time.", min=1, max=256)
@@ -87,7 +86,7 @@ def answer(
     context: typer.Context,
     *,
     source: Source,
-    to: Annotated[str, typer.Option(help="Topic for the answers.", metavar="TOPIC", show_default=False)],
+    to: Annotated[str, text_option("TOPIC", "Topic for the answers.")],
     brokers: Brokers = "",
     group: Group = "qa-cluster-answer",
     dead_letter: DeadLetter = None,
@@ -106,12 +105,7 @@ def answer(
     coverage: CoverageOption = FULL,
     plan: Annotated[
         str | None,
-        typer.Option(
-            help="Plan of questions that do not name a plan.",
-            parser=one_of(tuple(PLANS)),
-            metavar="|".join(PLANS),
-            show_default="setting 'plan'",
-        ),
+        choice_option(tuple(PLANS), "Plan of questions that do not name a plan.", show_default="setting 'plan'"),
     ] = None,
     concurrency: Concurrency = 16,
     buffer: Buffer = None,

@@ -13,7 +13,7 @@ from qa_cluster.access.records import MAX_LIMIT, SCOPES, ApiKey, KeyLimits, chec
 from qa_cluster.errors import InvalidInput
 
 from ...terminal import console, tables
-from ..shared_options import Json, audit_of, client_of, collections_option, one_of, refusals_as_usage
+from ..shared_options import Json, audit_of, choice_option, client_of, collections_option, refusals_as_usage
 
 _DAY_SECONDS = 86_400
 
@@ -28,11 +28,10 @@ def create(  # noqa: PLR0917 - one parameter is one option
     name: Annotated[str, typer.Argument(help="Your name for the key, such as the name of the client.")],
     scope: Annotated[
         list[str],
-        typer.Option(
-            help="What the key allows: ask (questions), search (sentences and documents), write (documents), admin"
+        choice_option(
+            SCOPES,
+            "What the key allows: ask (questions), search (sentences and documents), write (documents), admin"
             " (collections and metrics); repeatable.",
-            parser=one_of(SCOPES),
-            metavar="|".join(SCOPES),
         ),
     ],
     collection: Annotated[
