@@ -26,7 +26,6 @@ class Certificate:
         self._newest = service_context(cert, key)
         self.context = service_context(cert, key)
         self.context.sni_callback = self._hand_over
-        self.renewals = 0
 
     def _hand_over(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Give a handshake the newest context. OpenSSL calls this in every handshake, even if the client sends no host
@@ -34,16 +33,14 @@ class Certificate:
         """
         handshake.context = self._newest
 
-    def renew(self) -> bool:
-        """Reload both files. If they are invalid, log the reason, keep the current certificate and return False."""
+    def renew(self) -> None:
+        """Reload both files. If they are invalid, log the reason and keep the current certificate."""
         try:
             self._newest = service_context(self._cert, self._key)
         except ConfigError as error:
             _log.error("the certificate was not reloaded: %s; the service keeps the current certificate", error)
-            return False
-        self.renewals += 1
+            return
         _log.info("the certificate was reloaded from %s", self._cert)
-        return True
 
     def renew_at_hangup(self) -> None:
         """Make SIGHUP reload the certificate, in the event loop if the loop is running."""

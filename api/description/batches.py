@@ -8,7 +8,7 @@ from typing import Any
 from qa_cluster.batches.records import BATCH, BATCH_OUTPUT, ENDPOINTS, MAX_HOURS
 from qa_cluster.batches.store import MAX_FILES
 
-from .results import BOOLEAN, INTEGER, STRING, object_of
+from .results import BOOLEAN, INTEGER, STRING, json_of, object_of
 from .schemas import Field
 
 MAX_BATCH_PAGE = 100
@@ -128,7 +128,7 @@ UPLOAD = {
         }
     },
 }
-_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
+_ERROR = json_of("OpenAIError")
 
 
 def with_openai_errors(operation: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.parameters import Parameters
 from qa_cluster.huggingface.request import PipelineLimits
 
-from .results import BOOLEAN, INTEGER, STRING, object_of
+from .results import BOOLEAN, INTEGER, STRING, json_of, object_of, path_parameter
 
 INPUTS = ("question", "context")
 # The outputs with their datatypes, in the order of the response.
@@ -75,21 +75,11 @@ SCHEMAS = {
         ["model_name", "model_version", "outputs"],
     ),
 }
-ERROR_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/InferenceError"}}}
-_MODEL = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": "`default`, the id of a reader, or id@revision; slashes need no percent-encoding",
-    "schema": {**STRING, "minLength": 1},
-}
-_VERSION = {
-    "name": "version",
-    "in": "path",
-    "required": True,
-    "description": "a revision",
-    "schema": {**STRING, "minLength": 1},
-}
+ERROR_CONTENT = json_of("InferenceError")
+_MODEL = path_parameter(
+    "id", "`default`, the id of a reader, or id@revision; slashes need no percent-encoding", minLength=1
+)
+_VERSION = path_parameter("version", "a revision", minLength=1)
 _LENGTH = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
@@ -140,14 +130,10 @@ def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, An
 
 def _operation(summary: str, said: str, schema: str, *problems: str, unready: str = "") -> dict[str, Any]:
     """Return an operation. `problems` are the statuses of its errors, and `unready` is the schema of a 503."""
-    responses: dict[str, Any] = {"200": {"description": said, "content": _json(schema)}}
+    responses: dict[str, Any] = {"200": {"description": said, "content": json_of(schema)}}
     if unready:
         responses["503"] = {"description": "not ready, or an error", "content": _either(unready)}
     return {"summary": summary, "responses": responses, "problems": list(problems)}
-
-
-def _json(schema: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
 def _either(schema: str) -> dict[str, Any]:

@@ -8,19 +8,19 @@ from typing import Any
 from qa_cluster.huggingface.parameters import PADDINGS, Parameters
 from qa_cluster.huggingface.request import PipelineLimits
 
-_NUMBER, _INTEGER, _STRING = ({"type": kind} for kind in ("number", "integer", "string"))
+from .results import INTEGER, NUMBER, STRING, path_parameter
 
 ANSWER: dict[str, Any] = {
     "type": "object",
     "required": ["score", "start", "end", "answer"],
     "properties": {
         "score": {
-            **_NUMBER,
+            **NUMBER,
             "description": "softmax of the start times softmax of the end over a window, summed over equal answers",
         },
-        "start": {**_INTEGER, "description": "offset of the first code point in the context"},
-        "end": {**_INTEGER, "description": "offset after the last code point"},
-        "answer": {**_STRING, "description": "the answer; empty, with start and end 0, for no answer"},
+        "start": {**INTEGER, "description": "offset of the first code point in the context"},
+        "end": {**INTEGER, "description": "offset after the last code point"},
+        "answer": {**STRING, "description": "the answer; empty, with start and end 0, for no answer"},
     },
 }
 _ONE_OR_SOME = {
@@ -35,15 +35,7 @@ RESULT: dict[str, Any] = {
 }
 
 
-def model_id() -> dict[str, Any]:
-    """Return the description of the path parameter `id`."""
-    return {
-        "name": "id",
-        "in": "path",
-        "required": True,
-        "description": "`default`, an id, or id@revision; slashes need no percent-encoding",
-        "schema": {"type": "string", "minLength": 1},
-    }
+MODEL_ID = path_parameter("id", "`default`, an id, or id@revision; slashes need no percent-encoding", minLength=1)
 
 
 def request_body(limits: PipelineLimits) -> dict[str, Any]:

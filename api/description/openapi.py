@@ -14,7 +14,7 @@ from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
 from . import batches, inference, models, schemas
-from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
+from .results import BOOLEAN, INTEGER, RESULTS, STRING, json_of, list_of, object_of, path_parameter
 from .schemas import Field
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -165,7 +165,7 @@ def _operation(
     for found, (text, name) in {status: ok, **(also or {})}.items():
         responses[found] = {"description": text}
         if name is not None:
-            responses[found]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+            responses[found]["content"] = json_of(name)
     for error in sorted({*problems, *_ANY_REQUEST, *(("401", "429") if problems else ())} - responses.keys()):
         responses[error] = {"description": _STATUS_TEXT[error], **({} if error == "304" else {"content": _PROBLEM})}
     operation: dict[str, Any] = {"summary": summary, "responses": responses}
@@ -213,30 +213,14 @@ _KEY = {
     "bearerFormat": "qac_<id>_<secret>",
     "description": "an API key (`qa-cluster keys create`); required once the cluster has a key",
 }
-_COLLECTION_NAME = {
-    "name": "name",
-    "in": "path",
-    "required": True,
-    "schema": {**STRING, "minLength": 1, "maxLength": MAX_COLLECTION_CHARS, "pattern": COLLECTION_PATTERN},
-}
-_FIELD_NAME = {
-    "name": "field",
-    "in": "path",
-    "required": True,
-    "schema": {**STRING, "minLength": 1, "maxLength": MAX_NAME_BYTES},
-}
+_COLLECTION_NAME = path_parameter("name", minLength=1, maxLength=MAX_COLLECTION_CHARS, pattern=COLLECTION_PATTERN)
+_FIELD_NAME = path_parameter("field", minLength=1, maxLength=MAX_NAME_BYTES)
+_RESULT_ID = path_parameter("id", "the id in the response with status 202", minLength=1)
 _PREFER = {
     "name": "Prefer",
     "in": "header",
     "schema": {**STRING, "examples": ["respond-async"]},
     "description": "respond-async: answer later; GET on the Location of the response returns the result",
-}
-_RESULT_ID = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "schema": {**STRING, "minLength": 1},
-    "description": "the id in the response with status 202",
 }
 _STATE = {
     "/livez": {"get": _operation("Check whether the process is running", ("the process is running", "Alive"))},
@@ -369,9 +353,7 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
             )
         },
         "/documents/{id}": {
-            "parameters": [
-                {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            ],
+            "parameters": [path_parameter("id", minLength=1)],
             "put": _operation(
                 "Write a document",
                 ("the document existed and is stored", "Write"),
@@ -502,7 +484,7 @@ def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
             "get": _operation("List the models", ("the models, the default model first", "Models"), ("503", "504"))
         },
         "/models/{id}": {
-            "parameters": [models.model_id()],
+            "parameters": [models.MODEL_ID],
             "post": _operation(
                 "Find answers in the given contexts (Hugging Face's question-answering task)",
                 ("the answers", "PipelineResult"),
@@ -521,10 +503,8 @@ def _batches() -> dict[str, Any]:
         problems = ("400", "503", "504", *more)
         return batches.with_openai_errors(_operation(summary, ("success", schema), problems, **parts))
 
-    def path_id(pattern: str) -> list[dict[str, Any]]:
-        return [{"name": "id", "in": "path", "required": True, "schema": {**STRING, "pattern": pattern}}]
-
-    file_id, batch_id = (path_id("^file-[0-9a-f]{24}$"), path_id("^batch_[0-9a-f]{24}$"))
+    file_id = [path_parameter("id", pattern="^file-[0-9a-f]{24}$")]
+    batch_id = [path_parameter("id", pattern="^batch_[0-9a-f]{24}$")]
     content = operation("Read the contents of a file", None, "404")
     content["responses"]["200"]["content"] = {"application/jsonl": {"schema": STRING}}
     listed = "List the batches, the newest first"

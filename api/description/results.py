@@ -153,6 +153,17 @@ def object_of(properties: Schema, required: Sequence[str] | None = None) -> Sche
     return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
 
 
+def json_of(name: str) -> Schema:
+    """Return the content of a JSON body whose schema is the component `name`."""
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
+def path_parameter(name: str, description: str = "", **rules: Any) -> Schema:
+    """Return the description of a part of the path. `rules` are the keywords of its schema."""
+    about = {"description": description} if description else {}
+    return {"name": name, "in": "path", "required": True, **about, "schema": {**STRING, **rules}}
+
+
 def list_of(items: Schema, **more: Schema) -> Schema:
     """Return the schema of a list that is sent as an object."""
     return object_of({"object": {"const": "list"}, "data": {"type": "array", "items": items}, **more})

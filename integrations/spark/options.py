@@ -24,6 +24,11 @@ MAX_CONNECTIONS = 64
 DOCUMENTS_PER_PARTITION = 1000
 FAIL, SKIP = "fail", "skip"
 _BOOLEANS = {"true": True, "false": False}
+_NUMBERS: Mapping[str, tuple[Callable[[str], float], str]] = {
+    "connections": (int, "an integer"),
+    "documents_per_partition": (int, "an integer"),
+    "timeout": (float, "a number of seconds"),
+}
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -78,14 +83,16 @@ class SparkOptions:
                     f"unknown option {name[:100]!r} of qacluster, the known options are {', '.join(sorted(known))}"
                 )
         values: dict[str, Any] = dict(options)
-        for name in ("connections", "documents_per_partition"):
-            if name in options:
-                values[name] = _integer(name, options[name])
-        if "timeout" in options:
-            values["timeout"] = _seconds(options["timeout"])
-        for name in ("create", "allow_empty"):
-            if name in options:
-                values[name] = _boolean(name, options[name])
+        for name in _NUMBERS.keys() & options:
+            kind, what = _NUMBERS[name]
+            try:
+                values[name] = kind(options[name])
+            except ValueError as error:
+                raise InvalidInput(f"{name} is {options[name][:100]!r}, must be {what}") from error
+        for name in {"create", "allow_empty"} & options.keys():
+            if options[name].lower() not in _BOOLEANS:
+                raise InvalidInput(f"{name} is {options[name][:100]!r}, must be true or false")
+            values[name] = _BOOLEANS[options[name].lower()]
         if "filter" in options:
             values["filter"] = _conditions(options["filter"])
         return cls(**values).checked()
@@ -145,26 +152,6 @@ def concurrently(work: Callable[[_In], _Out], items: Iterable[_In], connections:
         finally:
             for future in running:
                 future.cancel()
-
-
-def _integer(name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise InvalidInput(f"{name} is {value[:100]!r}, must be an integer") from error
-
-
-def _seconds(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise InvalidInput(f"timeout is {value[:100]!r}, must be a number of seconds") from error
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value.lower() not in _BOOLEANS:
-        raise InvalidInput(f"{name} is {value[:100]!r}, must be true or false")
-    return _BOOLEANS[value.lower()]
 
 
 def _conditions(value: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ from qa_cluster.api.__main__ import application, service_options
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 from tests.api.service_under_test import assert_problem, listening, serving, succeeds
-from tests.api.test_process import serving as process_serving
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
@@ -138,23 +136,6 @@ async def test_each_service_has_its_own_admin_listener(cluster: ScriptedCluster)
         await one.service.get("/qa", params={"question": "Who wrote it?"})
         counted = [(await each.admin.get("/metrics")).text.count('route="/qa",method="GET"') for each in (one, other)]
         assert counted == [1, 0]
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_the_admin_listener_ends_with_the_service(cluster: ScriptedCluster, how: signal.Signals) -> None:
-    port = free_port()
-    async with (
-        process_serving(cluster, "--admin-port", str(port)) as (child, _, output),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as admin,
-    ):
-        await admin.get("/livez")
-        child.send_signal(how)
-        async with asyncio.timeout(60):
-            await child.wait()
-        assert child.returncode in (0, -how)
-        assert "Traceback" not in (await output).decode()
-        with pytest.raises(httpx.TransportError):
-            await admin.get("/livez")
 
 
 def test_an_admin_port_in_use_is_a_wrong_setting() -> None:

@@ -124,6 +124,10 @@ async def test_only_clients_that_trust_the_certificate_get_answers(
         with pytest.raises(httpx.TransportError):
             await asyncio.to_thread(httpx.get, f"http://127.0.0.1:{service.port}/livez")
         assert (await service.client.get("/livez")).is_success
+        assert await asyncio.to_thread(negotiated, service, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert await asyncio.to_thread(negotiated, service, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(negotiated, service, ssl.TLSVersion.TLSv1_1)
         given = {"QA_HTTP_PORT": str(service.port), "QA_HTTP_TLS_CERT": str(service.files.cert)}
         health = (sys.executable, "-I", str(ROOT / "deploy" / "docker" / "health.py"), "ready")
         assert await (await asyncio.create_subprocess_exec(*health, env={**os.environ, **given})).wait() == 0
@@ -132,30 +136,24 @@ async def test_only_clients_that_trust_the_certificate_get_answers(
         assert "Traceback" not in service.log.read_text()
 
 
+def negotiated(service: Serving, highest: ssl.TLSVersion) -> str | None:
+    """The version of TLS that a client negotiates if it supports all versions up to `highest`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(service.authority.cert)
+    context.set_ciphers("ALL:@SECLEVEL=0")  # lets this client use TLS 1.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, highest
+    with (
+        socket.create_connection(("127.0.0.1", service.port), 30) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped,
+    ):
+        return wrapped.version()
+
+
 def _ask(url: str, ca: str) -> None:
     with Client(url, tls_ca=ca) as client:
         client.ask("Who wrote it?", timeout=5)
-
-
-async def test_old_versions_of_tls_are_refused(cluster: ScriptedCluster, tmp_path: Path, authority: Authority) -> None:
-    def version(highest: ssl.TLSVersion) -> str | None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(authority.cert)
-        context.set_ciphers("ALL:@SECLEVEL=0")  # lets this client use TLS 1.1
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, highest
-        with (
-            socket.create_connection(("127.0.0.1", service.port), 30) as raw,
-            context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped,
-        ):
-            return wrapped.version()
-
-    async with serving(cluster, tmp_path, authority) as service:
-        assert await asyncio.to_thread(version, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
-        assert await asyncio.to_thread(version, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await asyncio.to_thread(version, ssl.TLSVersion.TLSv1_1)
 
 
 async def test_two_services_load_new_certificates_and_lose_no_connection(

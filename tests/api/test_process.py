@@ -75,7 +75,12 @@ async def serving(
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 async def test_the_service_answers_and_stops_at_a_signal(cluster: ScriptedCluster, how: signal.Signals) -> None:
     # the cluster has no API keys, so without the flag the service would not start on this address
-    async with serving(cluster, "--host", "0.0.0.0", "--without-keys") as (child, client, output):
+    flags, port = ("--host", "0.0.0.0", "--without-keys"), free_port()
+    async with (
+        serving(cluster, *flags, "--admin-port", str(port)) as (child, client, output),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as admin,
+    ):
+        assert (await admin.get("/livez")).is_success
         await client.put("/documents/a", json={"text": "Ada wrote it."})
 
         async def tier() -> str:
@@ -89,6 +94,8 @@ async def test_the_service_answers_and_stops_at_a_signal(cluster: ScriptedCluste
         child.send_signal(how)
         await child.wait()
         assert child.returncode in (0, -how)
+        with pytest.raises(httpx.TransportError):
+            await admin.get("/livez")
         log = (await output).decode()
         assert "Traceback" not in log
         assert "GET /qa" not in log

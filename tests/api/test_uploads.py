@@ -8,22 +8,23 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from qa_cluster.access.records import KeyLimits
-from qa_cluster.api.app import Application
 from qa_cluster.client import NotFound
 from qa_cluster.errors import InvalidInput
 from tests.api.keyed_requests import bearer, made
-from tests.api.service_under_test import assert_problem, rest_client, service, serving
+from tests.api.service_under_test import assert_problem, listening, rest_client, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.figures import Figures
 from tests.harness.polling import eventually_async
 from tests.harness.processes import descendants
 
 PATH = "/documents/upload"
+MULTIPART = {"content-type": "multipart/form-data; boundary=b"}
 PAGE = b"<h1>Quay</h1><p>The fee is five euros.</p>"
 
 
@@ -87,7 +88,7 @@ async def test_a_path_that_leaves_its_folder_is_refused(cluster: ScriptedCluster
         for name in ("../a.txt", "/etc/passwd", "a/../../b.txt", "a//b.txt", "..", "a\u202e.txt", ""):
             head = f'Content-Disposition: form-data; name="file"; filename="{name}"'.replace("\\", "\\\\")
             sent = f"--b\r\n{head}\r\n\r\nWords.\r\n--b--\r\n".encode()
-            reply = await client.post(PATH, content=sent, headers={"content-type": "multipart/form-data; boundary=b"})
+            reply = await client.post(PATH, content=sent, headers=MULTIPART)
             assert_problem(reply, 422, "validation", "is not the name of a file")
 
 
@@ -119,10 +120,11 @@ async def test_only_multipart_bodies_within_the_limits_are_accepted(cluster: Scr
             for _ in range(1000):
                 yield b"x" * 1000
 
-        headers = {"content-type": "multipart/form-data; boundary=b"}
-        assert_problem(await client.post(PATH, content=endless(), headers=headers), 413, "body-too-large", "more than")
+        assert_problem(
+            await client.post(PATH, content=endless(), headers=MULTIPART), 413, "body-too-large", "more than"
+        )
         for body in (b"", b"--b--\r\n", b"no boundary", b"--b\r\nno colon\r\n\r\nx\r\n--b--\r\n"):
-            reply = await client.post(PATH, content=body, headers=headers)
+            reply = await client.post(PATH, content=body, headers=MULTIPART)
             assert reply.status_code in (400, 422), reply.text
         none = await client.post(PATH, content=b"--b--", headers={"content-type": "multipart/form-data"})
         assert_problem(none, 400, "malformed-multipart", "boundary")
@@ -132,7 +134,7 @@ async def test_the_header_of_a_part_has_a_limit(cluster: ScriptedCluster, figure
     async with serving(cluster) as client:
         long = b"--b\r\nContent-Disposition: form-data; name=file; filename=" + b"a" * 20_000_000
         with figures.measured("a header of 20 MB in an upload", limit_seconds=2.0):
-            reply = await client.post(PATH, content=long, headers={"content-type": "multipart/form-data; boundary=b"})
+            reply = await client.post(PATH, content=long, headers=MULTIPART)
         assert_problem(reply, 400, "malformed-multipart")
 
 
@@ -169,14 +171,17 @@ async def test_reading_a_file_has_a_time_limit_and_its_process_ends(cluster: Scr
         assert not [line for line in descendants(os.getpid()).values() if "sources.process.child" in line]
 
 
+async def silent(reading: asyncio.Event) -> AsyncIterator[bytes]:
+    """A body that never arrives. `reading` is set when the service waits for it."""
+    reading.set()
+    await asyncio.Future()
+    yield b""
+
+
 async def test_concurrent_uploads_are_limited(cluster: ScriptedCluster) -> None:
-    async with serving(cluster, upload_max_requests=0) as client:
-        assert_problem(
-            await client.post(PATH, files=parts(("a.html", PAGE))), 503, "overloaded", "0 concurrent uploads"
-        )
-    async with service(cluster.target(), upload_max_requests=1) as (app, client):
+    async with serving(cluster, upload_max_requests=1) as client:
         reading = asyncio.Event()
-        blocked = asyncio.create_task(_silent_upload(app, reading))
+        blocked = asyncio.create_task(client.post(PATH, content=silent(reading), headers=MULTIPART))
         await asyncio.wait_for(reading.wait(), 60)
         refused = await client.post(PATH, files=parts(("a.html", PAGE)))
         assert_problem(refused, 503, "overloaded", "1 concurrent uploads")
@@ -184,8 +189,9 @@ async def test_concurrent_uploads_are_limited(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_client_that_sends_no_body_loses_its_slot(cluster: ScriptedCluster) -> None:
-    async with service(cluster.target(), upload_max_requests=1, upload_timeout_ms=400) as (app, client):
-        assert await asyncio.wait_for(_silent_upload(app, asyncio.Event()), 60) == 408
+    async with serving(cluster, upload_max_requests=1, upload_timeout_ms=400) as client:
+        late = await client.post(PATH, content=silent(asyncio.Event()), headers=MULTIPART)
+        assert_problem(late, 408, "body-timeout", "upload_timeout_ms")
 
         async def uploads() -> bool:  # retried, because this upload may exceed 400 ms on a busy machine
             return (await client.post(PATH, files=parts(("a.html", PAGE)))).status_code == 200
@@ -193,46 +199,16 @@ async def test_a_client_that_sends_no_body_loses_its_slot(cluster: ScriptedClust
         assert await eventually_async(uploads)
 
 
-async def _silent_upload(app: Application, reading: asyncio.Event) -> int:
-    """Upload a file without its body; return the status. `reading` is set when the service waits for the body."""
-    statuses = []
-
-    async def receive() -> dict[str, Any]:
-        reading.set()
-        await asyncio.sleep(3600)
-        return {}
-
-    async def send(message: Any) -> None:
-        statuses.append(message.get("status"))
-
-    headers = [(b"host", b"localhost"), (b"content-type", b"multipart/form-data; boundary=b")]
-    scope = {"type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "query_string": b""}
-    await app(scope | {"headers": headers}, receive, send)
-    return int(statuses[0])
-
-
 async def test_a_disconnection_ends_the_reading_of_a_file(cluster: ScriptedCluster) -> None:
-    async with service(cluster.target()) as (app, client):
-        gone = asyncio.Event()
-        head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="a.rst"\r\n\r\n'
-        messages = [{"type": "http.request", "body": head + b"*a " * 300_000 + b"\r\n--b--\r\n", "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if messages:
-                return messages.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(message)
-
-        headers = [(b"host", b"localhost"), (b"content-type", b"multipart/form-data; boundary=b")]
-        scope = {"type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "query_string": b""}
-        request = asyncio.create_task(app(scope | {"headers": headers}, receive, send))
+    async with listening(cluster) as (_, client):
+        upload = asyncio.create_task(client.post(PATH, files=parts(("a.rst", b"*a " * 300_000))))
         await asyncio.sleep(1.0)
-        gone.set()
-        await asyncio.wait_for(request, 5)
-        assert f'route="{PATH}",method="POST",status="499"' in (await client.get("/metrics")).text
+        upload.cancel()
+
+        async def is_counted() -> bool:
+            return f'route="{PATH}",method="POST",status="499"' in (await client.get("/metrics")).text
+
+        await eventually_async(is_counted, 5)
         assert (await client.post(PATH, files=parts(("a.html", PAGE)))).status_code == 200
 
 
