@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -170,10 +170,7 @@ class ShardTimes:
     def to_json(self) -> dict[str, Any]:
         """The JSON-ready form that `parse` reads."""
         longest = sorted(self.runs, key=lambda run: run.began - run.ended)[:MAX_RUNS]
-        runs = [
-            [run.queued, run.began, run.ended, run.texts, run.items, run.rows, run.length, run.tokens]
-            for run in sorted(longest, key=lambda run: run.began)
-        ]
+        runs = [astuple(run) for run in sorted(longest, key=lambda run: run.began)]
         head = {"traceparent": self.traceparent, "waited_us": self.waited, "took_us": self.took}
         return {**head, "steps": list(self.steps), "runs": runs}
 

@@ -156,7 +156,7 @@ class ApiKeys:
         """Return the ids of keys whose records differ between lists or are missing in a list, such as after an
         interruption.
         """
-        lists = [reply if isinstance(reply, dict) else _paired(reply) for reply in await self._lists()]
+        lists = await self._lists()
         records = {found for one in lists for found in one.items()}
         return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
 
@@ -235,7 +235,7 @@ class ApiKeys:
             return False
         return fresh or monotonic() - self._read_at < KEEP_SECONDS
 
-    async def _lists(self) -> list[Any]:
+    async def _lists(self) -> list[Mapping[bytes, bytes]]:
         """Return the lists that could be read in time: all lists, or the lists of the shards that respond.
 
         ClusterError if no shard responds.
@@ -255,15 +255,16 @@ class ApiKeys:
                     # Name the skipped shards, too: they may be the reason why the other shards refuse.
                     raise _unreadable(reading, self._shards.why_down(down & self._shards.down))
                 await asyncio.wait(left, timeout=until - monotonic(), return_when=asyncio.FIRST_COMPLETED)
-            return [future.result() for future in reading if _succeeded(future)]
+            return [_records(future.result()) for future in reading if _succeeded(future)]
         finally:
             for future in reading:
                 future.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
 
 
-def _paired(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def _records(reply: Any) -> Mapping[bytes, bytes]:
+    """Return the records of a list by their ids. Some servers reply with a map, others with a list."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def _succeeded(future: asyncio.Future[Any]) -> bool:
@@ -276,13 +277,12 @@ def _unreadable(reading: Iterable[asyncio.Future[Any]], down: str) -> ClusterErr
     return ClusterError(f"the API keys cannot be read: {'; '.join(said)}")
 
 
-def _merged(lists: Iterable[Any]) -> KeyList:
+def _merged(lists: Iterable[Mapping[bytes, bytes]]) -> KeyList:
     """Merge the lists: a key is revoked if any list says so. Records that cannot be read are skipped."""
     found: dict[str, ApiKey] = {}
     closed = False
-    for reply in lists:
-        records = reply.values() if isinstance(reply, dict) else reply[1::2]
-        for raw in records:
+    for records in lists:
+        for raw in records.values():
             closed = True
             try:
                 key = ApiKey.from_json(raw)

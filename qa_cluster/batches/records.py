@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import orjson
@@ -123,10 +123,8 @@ class BatchFile:
 
     def fields(self) -> list[str | int]:
         """Return the fields of the record's hash in the cluster. Names and values alternate."""
-        values: dict[str, str | int] = {
-            "bytes": self.bytes, "parts": self.parts, "created_at": self.created_at, "expires_at": self.expires_at,
-            "filename": self.filename, "purpose": self.purpose,
-        }  # fmt: skip
+        values = asdict(self)
+        del values["id"]
         return [item for pair in values.items() for item in pair]
 
     def to_dict(self) -> dict[str, Any]:

@@ -100,26 +100,32 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
 
 def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
     """Return the probability of each answer of a question. The probability of "no answer" is 1 minus their sum."""
-    return [float(value) for value in _shares(calibration.a * orders + calibration.b)[:-1]]
+    shares: list[float] = _shares(calibration.a * orders[None] + calibration.b)[0, :-1].tolist()
+    return shares
 
 
 def _shares(utilities: FloatArray) -> FloatArray:
-    """Return the softmax over the utilities and one more utility of 0, which comes last."""
-    all_of_them = np.append(utilities, 0.0)
-    powers = np.exp(all_of_them - all_of_them.max())
-    shares: FloatArray = powers / powers.sum()
+    """Return, for each row, the softmax over its utilities and one more utility of 0, which comes last."""
+    all_of_them = np.hstack([utilities, np.zeros((len(utilities), 1))])
+    powers = np.exp(all_of_them - all_of_them.max(axis=1, keepdims=True))
+    shares: FloatArray = powers / powers.sum(axis=1, keepdims=True)
     return shares
 
 
 def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
     weights = np.array([0.25, -1.0])
-    designs = [np.stack([question.orders, np.ones_like(question.orders)], axis=1) for question in asked]
-    value, gradient, information = _likelihood(weights, designs, asked)
+    width = max(len(question.orders) for question in asked)
+    # A row has the answers of a question. An order of NaN means that the question has fewer answers.
+    orders, right = np.full((len(asked), width), np.nan), np.zeros((len(asked), width), np.bool_)
+    for row, question in enumerate(asked):
+        orders[row, : len(question.orders)] = question.orders
+        right[row, : len(question.right)] = question.right
+    value, gradient, information = _likelihood(weights, orders, right)
     for _ in range(_STEPS):
         step = np.linalg.solve(information, gradient)
         for halving in range(_HALVINGS):
             tried = weights + step / 2**halving
-            found = _likelihood(tried, designs, asked)
+            found = _likelihood(tried, orders, right)
             if found[0] >= value:
                 break
         else:
@@ -135,21 +141,20 @@ def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
 
 
 def _likelihood(
-    weights: FloatArray, designs: Sequence[FloatArray], asked: Sequence[JudgedQuestion]
+    weights: FloatArray, orders: FloatArray, right: NDArray[np.bool_]
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the mean log likelihood with the ridge penalty, its gradient, and the matrix of the EM gradient step."""
-    value, gradient, information = 0.0, np.zeros(2), np.zeros((2, 2))
-    for design, question in zip(designs, asked, strict=True):
-        shares = _shares(design @ weights)
-        wanted = np.append(np.where(question.right, shares[:-1], 0.0), 0.0 if question.right.any() else shares[-1])
-        likely = max(float(wanted.sum()), 1e-300)
-        value += float(np.log(likely))
-        gradient += design.T @ (wanted / likely - shares)[:-1]
-        mean = design.T @ shares[:-1]
-        information += (design * shares[:-1, None]).T @ design - np.outer(mean, mean)
-    count = len(asked)
+    is_answer = ~np.isnan(orders)
+    design = np.stack([np.where(is_answer, orders, 0.0), is_answer], axis=2)
+    shares = _shares(np.where(is_answer, design @ weights, -np.inf))
+    wanted = np.where(np.hstack([right, ~right.any(axis=1, keepdims=True)]), shares, 0.0)
+    likely = np.maximum(wanted.sum(axis=1, keepdims=True), 1e-300)
+    means = np.einsum("qa,qad->qd", shares[:, :-1], design)
+    count = len(orders)
+    gradient = np.einsum("qa,qad->d", (wanted / likely - shares)[:, :-1], design)
+    information = np.einsum("qa,qad,qae->de", shares[:, :-1], design, design) - means.T @ means
     return (
-        value / count - _RIDGE * float(weights @ weights),
+        float(np.log(likely).mean()) - _RIDGE * float(weights @ weights),
         gradient / count - 2 * _RIDGE * weights,
         information / count + 2 * _RIDGE * np.eye(2),
     )

@@ -29,33 +29,15 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})(.*)$")
 _DIRECTIVE = re.compile(r"\{([\w:+-]+)\}[ \t]*(.*)")
 _ATTRIBUTES = re.compile(r"(?<![ \t])[ \t]*+\{:?[ \t]*+[#.][^{}\n]*+\}[ \t]*+$")
 _CODE = frozenset(
-    [
-        "code",
-        "code-block",
-        "sourcecode",
-        "code-cell",
-        "literalinclude",
-        "doctest",
-        "testcode",
-        "prompt",
-        "parsed-literal",
-        "math",
-    ]
+    re.findall(
+        r"\S+", "code code-block sourcecode code-cell literalinclude doctest testcode prompt parsed-literal math"
+    )
 )
 _SILENT = frozenset(
-    [
-        "toctree",
-        "contents",
-        "index",
-        "include",
-        "image",
-        "eval-rst",
-        "raw",
-        "automodule",
-        "autoclass",
-        "autofunction",
-        "tableofcontents",
-    ]
+    re.findall(
+        r"\S+",
+        "toctree contents index include image eval-rst raw automodule autoclass autofunction tableofcontents",
+    )
 )
 _NAMES = {
     "versionadded": "New in version",

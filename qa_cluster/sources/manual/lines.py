@@ -127,16 +127,15 @@ class Page:
         return at + 1
 
     def _condition(self, name: str, rest: str) -> tuple[bool, str]:
+        """Return whether a condition is true, and the text after it."""
         if name == "while":
             return False, rest.lstrip()
         if name == "el":
             return (not self._taken.pop()) if self._taken else False, rest.lstrip()
-        taken, body = self._evaluate(self._expanded(rest.split("\\{", 1)[0])), ""
-        found, body = taken[0], rest[len(rest) :] if taken[1] is None else ""
-        body = self._after_condition(rest)
+        taken = self._evaluate(self._expanded(rest.split("\\{", 1)[0]))
         if name == "ie":
-            self._taken.append(found)
-        return found, body
+            self._taken.append(taken)
+        return taken, self._after_condition(rest)
 
     def _after_condition(self, rest: str) -> str:
         """Return the unexpanded text after a condition: a block, or the words after it."""
@@ -156,10 +155,10 @@ class Page:
                 return rest[place:].lstrip()
         return ""
 
-    def _evaluate(self, condition: str) -> tuple[bool, None]:
+    def _evaluate(self, condition: str) -> bool:
         match = _CONDITION.match(condition)
         if match is None:
-            return False, None
+            return False
         negated, letter, kind, defined, other = match.groups()
         if letter:
             value = letter in "neo"
@@ -171,7 +170,7 @@ class Page:
             value = len(parts) == 3 and parts[0] == parts[1]
         else:
             value = _number(condition[match.start(5) :].strip())
-        return value != bool(negated), None
+        return value != bool(negated)
 
     def _macro(self, number: int, name: str, rest: str, depth: int) -> Iterator[Line]:
         if name in ("ds", "ds1", "as", "as1"):

@@ -9,7 +9,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .fonts import PdfFont
@@ -128,10 +128,6 @@ class _State:
     leading: float = 0.0
     rise: float = 0.0
 
-    def copy(self) -> _State:
-        return _State(self.matrix, self.font, self.size, self.between_characters, self.between_words, self.stretch,
-                      self.leading, self.rise)  # fmt: skip
-
 
 class PageContent:
     """Collects the pieces of text of pages. It caches fonts and forms, because many pages share them.
@@ -243,7 +239,7 @@ class _Reader:
 
     def _save_or_restore(self, operator: bytes, states: list[_State]) -> None:
         if operator == b"q" and len(states) < MAX_STATES:
-            states.append(self._state.copy())
+            states.append(replace(self._state))
         elif operator == b"Q" and states:
             self._state = states.pop()
 
