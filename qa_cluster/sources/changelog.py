@@ -44,13 +44,13 @@ def is_entry(line: str) -> bool:
 def _debian(source: str) -> Extracted:
     builder = TextBuilder()
     lines = source.split("\n")
-    dates: list[str] = []
+    dates: list[str] = []  # of the entries, the last entry first
+    date = ""
     for line in reversed(lines):
-        signed = _SIGNED.match(line)
-        if signed:
+        if signed := _SIGNED.match(line):
             date = signed[2].partition(", ")[2].strip()
         elif _DEBIAN.match(line):
-            dates.append(date if "date" in locals() else "")
+            dates.append(date)
     item: list[str] = []
     at, depth, marker = 0, 0, True
     for number, line in enumerate([*lines, ""], 1):
@@ -60,7 +60,7 @@ def _debian(source: str) -> Extracted:
             builder.item(text, at, "-", depth) if marker else builder.paragraph(text, at)
             item = []
         if entry:
-            date = dates.pop() if dates else ""
+            date = dates.pop()
             builder.heading(1, f"{entry[1]} {entry[2]}" + (f" ({date})" if date else ""), number)
             builder.title = builder.title or f"{entry[1]} changelog"
         elif found:

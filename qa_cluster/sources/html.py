@@ -243,8 +243,7 @@ class _Walker:
         self.flush()
         if self._term:
             self._write_term()
-        if self._marker is not None:
-            self._marker = None
+        self._marker = None
 
     def flush(self) -> None:
         """Write the current paragraph."""
