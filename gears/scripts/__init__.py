@@ -1,4 +1,1 @@
-"""The scripts wing: the part of the worker that runs user scripts, with the interfaces of RedisGears and RedisAI.
-
-Questions do not need this code.
-"""
+"""The scripts wing: the part of the worker that runs user scripts, with the interfaces of RedisGears and RedisAI."""

@@ -1,8 +1,4 @@
-"""Assembles the scripts wing: the part of the worker that runs user scripts, with RedisGears and RedisAI.
-
-The scripts wing imports the question wing, the part of the worker that answers questions (jobs, own functions, models,
-the shard). The question wing does not import the scripts wing.
-"""
+"""Assembles the scripts wing: the part of the worker that runs user scripts, with RedisGears and RedisAI."""
 
 from __future__ import annotations
 
@@ -100,9 +96,7 @@ class ScriptsWing:
             on_registered=on_registered,
         )
         self._reconciliation = Reconciliation(host, peers, registrar, streams)
-        for kind, handler in registrar.messages().items():
-            peers.on(kind, handler)
-        for kind, handler in distributor.messages().items():
+        for kind, handler in (registrar.messages() | distributor.messages()).items():
             peers.on(kind, handler)
         answer_about_executions(self._runtime)
         bind(self._runtime)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.gears.inference.tensors import Array
-from qa_cluster.gears.scripts.torch.script_call import TorchScriptCall
+from qa_cluster.gears.scripts.torch.script_caller import TorchScriptCall
 from qa_cluster.gears.scripts.torch.torch_scripts import TorchScript
 from qa_cluster.gears.shard.failures import GearsError
 

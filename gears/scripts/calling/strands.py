@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from .sections import Aborted, CodeSection
@@ -27,10 +27,7 @@ MAX_TURN_SECONDS = 0.05
 
 
 class Strand(asyncio.AbstractEventLoop):
-    """The event loop of one execution.
-
-    Only the worker's event loop calls `run`; any thread may call the other methods.
-    """
+    """The event loop of one execution. Only the worker's event loop calls `run`."""
 
     def __init__(self, threads: FunctionThreads, pool: FunctionPool, owner: str) -> None:
         self._threads = threads
@@ -48,18 +45,13 @@ class Strand(asyncio.AbstractEventLoop):
 
     @classmethod
     def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
-        """Create a strand on the threads of a pool. (Type checkers treat the class as abstract, so callers use this
-        method.)
-        """
+        """Create a strand. (For type checkers, the class is abstract.)"""
         return cls(threads, pool, owner)
 
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run the work on threads, in the caller's context, and return its result.
-
-        End the work if the caller is cancelled.
-        """
+        """Run the work on threads, in the caller's context. End it if the caller is cancelled."""
         try:
             self._threads.check_capacity(self._pool)
         except TooManyCalls:
@@ -83,15 +75,12 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def until_ended(self) -> None:
-        """Wait until the work has also ended on its threads.
-
-        After an abort, the end on the threads may be later than the return of `run`.
-        """
+        """Wait until the work has also ended on its threads. After an abort, `run` may return earlier."""
         if self._outcome is not None:
             await asyncio.shield(self._over)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._task = self.create_task(_captured(work))
+        self._task = self.create_task(captured(work))
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -109,10 +98,7 @@ class Strand(asyncio.AbstractEventLoop):
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt running code, or cancel a waiting task.
-
-        Repeat this until the work has ended.
-        """
+        """Interrupt running code, or cancel a waiting task, until the work has ended."""
         if self._over.done():
             return
         call = self._call
@@ -236,17 +222,7 @@ class Strand(asyncio.AbstractEventLoop):
             asyncio.ensure_future(work).add_done_callback(copy)
 
         def copy(done: asyncio.Future[Any]) -> None:
-            self.call_soon_threadsafe(copied, done)
-
-        def copied(done: asyncio.Future[Any]) -> None:
-            if outcome.done():
-                return
-            if done.cancelled():
-                outcome.cancel()
-            elif (error := done.exception()) is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(done.result())
+            self.call_soon_threadsafe(copy_outcome, done, outcome)
 
         self._home.call_soon_threadsafe(submit)
         return outcome
@@ -268,7 +244,19 @@ class Strand(asyncio.AbstractEventLoop):
         self._home.call_exception_handler(context)
 
 
-async def _captured(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+def copy_outcome(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
+    """Give a future the outcome of another future, if it has none yet."""
+    if to.done():
+        return
+    if done.cancelled():
+        to.cancel()
+    elif (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())
+
+
+async def captured(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Return the result and the error of the work. A task would raise SystemExit through its loop."""
     try:
         return await work, None

@@ -41,38 +41,6 @@ class Execution:
     Its functions run on threads of the `pool`. The executions of different owners take turns (`owner`).
     """
 
-    __slots__ = (
-        "_holds",
-        "_lock",
-        "_waiters",
-        "abort_reason",
-        "aborted",
-        "beats",
-        "can_override",
-        "errors",
-        "finished_at",
-        "first_failure",
-        "id",
-        "leave_list",
-        "overriding",
-        "owner",
-        "pool",
-        "read_seconds",
-        "registered",
-        "results",
-        "session",
-        "shards_completed",
-        "shards_received",
-        "started_at",
-        "status",
-        "step_future",
-        "step_seconds",
-        "steps",
-        "strand",
-        "task",
-        "user",
-    )
-
     def __init__(
         self,
         execution_id: str,

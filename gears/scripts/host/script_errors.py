@@ -1,7 +1,4 @@
-"""Converts the error of a record or script to the forms that clients of RedisGears expect.
-
-A script's error is the list of its traceback's lines (`traceback_text`).
-"""
+"""Converts the error of a record or script to the forms that clients of RedisGears expect."""
 
 from __future__ import annotations
 

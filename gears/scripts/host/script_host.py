@@ -1,7 +1,4 @@
-"""The shard's interface for user functions: the caller's rights, atomic blocks, and the threads of functions.
-
-Functions get the host from `current_host`. A worker process serves one shard, so the host is bound once at the start.
-"""
+"""The shard's interface for user functions: the caller's rights, atomic blocks, and the threads of functions."""
 
 from __future__ import annotations
 
@@ -47,9 +44,7 @@ class ScriptHost(Host):
         return self.info.number("qa.background-timeout-ms") / 1000
 
     def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the worker on its event loop, in the caller's context; wait for the result and
-        return it.
-        """
+        """Call a function on the worker's event loop, in the caller's context, and wait for the result."""
         if threading.current_thread() is threading.main_thread():
             return function(*arguments)
         outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -95,10 +90,7 @@ class ScriptHost(Host):
             super().execute_later(failed, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """Return the command in the form that runs with the rights of the execution's user.
-
-        Internal commands run with the worker's rights.
-        """
+        """Return the command with the rights of the execution's user. Internal commands have the worker's rights."""
         execution = current.get()
         if execution is None or not execution.user:
             return arguments

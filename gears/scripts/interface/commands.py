@@ -36,12 +36,10 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     """Run a command without waiting for other shards. Other shards get a message to drop or abort their parts."""
-    execution_id = _argument(name, arguments) if name in _ORDERS else ""
-    if name == "RG.GETEXECUTION" and len(arguments) == 1:
-        arguments = [*arguments, "SHARD"]
     if name not in _ORDERS:
-        return await run_command(runtime, name, arguments)
-    kind = _ORDERS[name]
+        own_only = name == "RG.GETEXECUTION" and len(arguments) == 1
+        return await run_command(runtime, name, [*arguments, "SHARD"] if own_only else arguments)
+    execution_id, kind = _argument(name, arguments), _ORDERS[name]
     known = _carry_out(runtime, kind, execution_id)
     for node in _others(runtime):
         runtime.peers.send(node, kind, execution_id)
@@ -129,10 +127,7 @@ def _others(runtime: Runtime) -> list[str]:
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """Return the answers of the other shards.
-
-    Raise the error of a shard that refuses. Leave out a shard that does not answer.
-    """
+    """Return the answers of the other shards that answer. Raise the error of a shard that refuses."""
     nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:

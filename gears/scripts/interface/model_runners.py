@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...inference.tensors import Array, Tensor
 from ...shard.failures import GearsError
 from ..host.executions import current
-from ..torch.script_call import TorchScriptCall
+from ..torch.script_caller import TorchScriptCall
 from .runtime import Runtime, current_runtime
 
 
@@ -112,9 +112,7 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input. The name is ignored, because the order of the calls determines the input. The tensor may come
-    before the name.
-    """
+    """Add the next input. The name is ignored, and may also come after the tensor."""
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 

@@ -61,10 +61,7 @@ class SessionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two shards that still differ after this shard has corrected itself.
-
-    This shard asks again in round `due`, or after a change.
-    """
+    """Two shards still differ. This shard asks again in round `due`, or after a change."""
 
     own: bytes
     theirs: bytes

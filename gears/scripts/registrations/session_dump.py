@@ -1,7 +1,4 @@
-"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, with their users and their requirements.
-
-The lists include sessions whose only user is a running execution or a timer.
-"""
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, with their users and their requirements."""
 
 from __future__ import annotations
 
@@ -103,10 +100,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement as in the reply, marked as installed.
-
-    Every requirement is installed, because a session with a missing requirement is refused.
-    """
+    """Return a requirement. It is installed, because a session with a missing requirement is refused."""
     return [
         *("GearReqVersion", 1),
         *("Name", name),

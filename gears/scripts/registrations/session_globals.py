@@ -28,9 +28,7 @@ _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """Return the common globals of a session's functions on this shard; None if no function is from the session's
-    script.
-    """
+    """Return the common globals of a session's functions; None if no function is from the session's script."""
     name = module_name(session.id)
     for registration in session.registrations.values():
         functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
@@ -82,43 +80,8 @@ class _Unpickler(pickle.Unpickler):
         return self._home[name]
 
 
-def pack(value: Any, session: ScriptSession | None) -> bytes:
-    """Pickle functions of a session, without the values of the session's globals."""
-    home = globals_of(session) if session is not None else None
-    if home is None:
-        packed: bytes = cloudpickle.dumps(value)
-        return packed
-    file = io.BytesIO()
-    named = ((name, known) for name, known in home.items() if not name.startswith("__"))
-    _Pickler(file, {id(known): name for name, known in named if not isinstance(known, _BY_VALUE)}).dump(value)
-    return file.getvalue()
-
-
-def unpack(packed: bytes, session: ScriptSession | None) -> Any:
-    """Return the value that `pack` has pickled on another shard."""
-    home = globals_of(session) if session is not None else None
-    return _Unpickler(io.BytesIO(packed), home or {}).load()
-
-
-def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
-    """Return a plan from another shard, whose functions use their session's globals on this shard."""
-    home = globals_of(session) if session is not None else None
-    if home is None or session is None:
-        return plan
-    move = functools.partial(_rebound, name=module_name(session.id), home=home, seen={})
-    steps = tuple(replace(step, function=move(step.function), key=move(step.key)) for step in plan.steps)
-    source = plan.source
-    if isinstance(source, PythonSource):
-        source = replace(source, generator=move(source.generator))
-    elif isinstance(source, KeysOnlySource):
-        source = replace(source, pattern_generator=move(source.pattern_generator))
-    return replace(plan, source=source, steps=steps)
-
-
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """Return a function with the globals `home` if it is from the module `name`. Also change the functions that it
-    contains.
-    """
+    """Return a function of the module `name`, and the functions in it, with the globals `home`."""
     if id(value) in seen:
         return seen[id(value)]
     move: Callable[[Any], Any] = functools.partial(_rebound, name=name, home=home, seen=seen)
@@ -169,23 +132,38 @@ class SharedSessions:
         return self._sessions.registration(registration_id)
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle a value with functions of a session for the other shards."""
-        return pack(value, self._of(session_id))
+        """Pickle a value with functions of a session, without the values of the session's globals."""
+        home = self._globals(session_id)
+        if home is None:
+            packed: bytes = cloudpickle.dumps(value)
+            return packed
+        file = io.BytesIO()
+        named = ((name, known) for name, known in home.items() if not name.startswith("__"))
+        _Pickler(file, {id(known): name for name, known in named if not isinstance(known, _BY_VALUE)}).dump(value)
+        return file.getvalue()
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """Return the value that `pack` has pickled on another shard.
-
-        Raises GearsError if the session lacks one of the globals on this shard.
-        """
-        return unpack(packed, self._of(session_id))
+        """Return the value that `pack` has pickled on another shard. Raise GearsError if a global is missing here."""
+        return _Unpickler(io.BytesIO(packed), self._globals(session_id) or {}).load()
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """Return the plan with functions that use the session's globals on this shard."""
-        return with_local_globals(plan, self._of(session_id))
+        """Return a plan from another shard, whose functions use their session's globals on this shard."""
+        home = self._globals(session_id)
+        if home is None or session_id is None:
+            return plan
+        move = functools.partial(_rebound, name=module_name(session_id), home=home, seen={})
+        steps = tuple(replace(step, function=move(step.function), key=move(step.key)) for step in plan.steps)
+        source = plan.source
+        if isinstance(source, PythonSource):
+            source = replace(source, generator=move(source.generator))
+        elif isinstance(source, KeysOnlySource):
+            source = replace(source, pattern_generator=move(source.pattern_generator))
+        return replace(plan, source=source, steps=steps)
 
     async def until_started(self, registration_id: str) -> None:
         """Wait until the functions of a registration may start on this shard."""
         await self._on_registered.until_returned(registration_id)
 
-    def _of(self, session_id: str | None) -> ScriptSession | None:
-        return self._sessions.get(session_id) if session_id else None
+    def _globals(self, session_id: str | None) -> dict[str, Any] | None:
+        session = self._sessions.get(session_id) if session_id else None
+        return globals_of(session) if session is not None else None

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ..calling.sections import CodeSection
+from ..calling.strands import captured, copy_outcome
 from ..calling.threads import AGAIN_SECONDS
 from ..host.atomic import guarded
 from ..host.script_host import ScriptHost, current_host
@@ -32,23 +33,14 @@ async def _of_other_loop(future: asyncio.Future[Any]) -> Any:
     if here is there:
         return await future
     copied: asyncio.Future[Any] = here.create_future()
-    there.call_soon_threadsafe(future.add_done_callback, lambda done: here.call_soon_threadsafe(_copy, done, copied))
+    there.call_soon_threadsafe(
+        future.add_done_callback, lambda done: here.call_soon_threadsafe(copy_outcome, done, copied)
+    )
     try:
         return await copied
     except asyncio.CancelledError:
         there.call_soon_threadsafe(future.cancel)
         raise
-
-
-def _copy(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
-    if to.done():
-        return
-    if done.cancelled():
-        to.cancel()
-    elif (error := done.exception()) is not None:
-        to.set_exception(error)
-    else:
-        to.set_result(done.result())
 
 
 class _Coroutine:
@@ -62,7 +54,9 @@ class _Coroutine:
         self._outcome: asyncio.Future[tuple[Any, BaseException | None]] = self._here.create_future()
         self._ended = self._cancelled = False
         self._task: asyncio.Task[tuple[Any, BaseException | None]] | None = None
-        self._there.call_soon_threadsafe(self._start, self._drive(value))
+        if inspect.iscoroutine(value):
+            value = guarded(value, host.atomic, self._section)
+        self._there.call_soon_threadsafe(self._start, captured(value))
 
     def _start(self, work: Coroutine[Any, Any, tuple[Any, BaseException | None]]) -> None:
         self._task = self._there.create_task(work)
@@ -76,17 +70,6 @@ class _Coroutine:
     def _finish(self, result: tuple[Any, BaseException | None]) -> None:
         if not self._outcome.done():
             self._outcome.set_result(result)
-
-    async def _drive(self, value: Any) -> tuple[Any, BaseException | None]:
-        """Return the value and the error. Do not raise the error, because SystemExit would end the loop."""
-        try:
-            if inspect.iscoroutine(value):
-                value = guarded(value, self._host.atomic, self._section)
-            return await value, None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            return None, error
 
     async def result(self) -> Any:
         """Return the value or raise the error. If the caller is cancelled, wait for the end of the coroutine."""

@@ -106,8 +106,8 @@ class Distributor:
             "worker": self.worker,
             "run": self.join,
             "leads": self.leads,
-            "receipt": self.receipt,
-            "records": self.packet,
+            "receipt": self._sending.confirmed,
+            "records": self._arrived,
             "state": self.state,
             "abort": self.abort,
         }
@@ -126,10 +126,7 @@ class Distributor:
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
         """Run a plan in the background; return the task, which can be cancelled."""
-        task = asyncio.get_running_loop().create_task(self.run(plan, execution))
-        execution.task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = execution.task = self._keep(self.run(plan, execution))
         return task
 
     async def run(
@@ -322,9 +319,7 @@ class Distributor:
                     await part.turns.yield_now()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
-        """Take part in a run of another shard (message ``run``), if the request names this worker.
-
-        Return this worker's name.
+        """Take part in a run of another shard (message ``run``), and return this worker's name.
 
         If the request names a different worker, reply at once, before the replies to later messages.
         """
@@ -343,11 +338,12 @@ class Distributor:
                 self._keep(self._follow(start, reads=not records_at_origin))
         return self._invitations.worker
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do work in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, start: StartRun, *, reads: bool) -> None:
         session = self._sessions.get(start.session_id) if start.session_id else None
@@ -449,10 +445,6 @@ class Distributor:
         finally:
             self._sending.forget(run_id)
 
-    def packet(self, sender: str, packet: Packet) -> None:
-        """Process records or an end marker (message ``records``)."""
-        self._arrived(sender, packet)
-
     def state(self, sender: str, state: PartState) -> None:
         """Record that another shard is working or done (message ``state``)."""
         part = self._parts.get(state.id)
@@ -463,11 +455,8 @@ class Distributor:
         elif part is not None:
             self._note(part, sender, state)
 
-    def receipt(self, sender: str, receipt: Receipt) -> None:
-        """Process the receipt of another shard (message ``receipt``)."""
-        self._sending.confirmed(sender, receipt)
-
     def _arrived(self, sender: str, message: Packet | PartState) -> None:
+        """Process records, an end marker or the last report of a shard."""
         if message.id in self._ended:
             self._confirm(sender, Receipt(message.id, UP_TO_ALL))
             return

@@ -24,8 +24,7 @@ from ...inference.workers.child import InferenceChild, main
 from ...inference.workers.frames import Head
 from ...shard.failures import GearsError
 from ...shard.memory import is_exhaustion
-from .script_call import TorchScriptCall
-from .script_caller import ScriptCaller, pack, unpack
+from .script_caller import ScriptCaller, TorchScriptCall, pack, unpack
 
 
 class _LoadedScript:
@@ -112,10 +111,7 @@ def _as_tuples(value: Any) -> Any:
 
 
 def unpack_script(data: bytes) -> tuple[str, list[str]]:
-    """Return the source and the entry points of a script's file.
-
-    The first line of the file has the entry points as JSON.
-    """
+    """Return the source and the entry points (JSON in the first line) of a script's file."""
     entry_points, _, source = data.decode().partition("\n")
     return source, json.loads(entry_points)
 

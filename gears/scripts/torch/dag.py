@@ -18,7 +18,7 @@ from ...inference.model_store import ModelStore
 from ...inference.served import Batching, WaitLimit, within
 from ...inference.tensors import Array
 from ...shard.failures import error_line
-from .script_call import TorchScriptCall
+from .script_caller import TorchScriptCall
 from .script_store import ScriptStore
 
 

@@ -13,13 +13,12 @@ from ...inference.tensors import Array
 from ...inference.workers.isolated import IsolatedModel, IsolatedProcesses
 from ...inference.workers.process import InferenceProcess
 from ...shard.failures import error_line
-from .script_call import TorchScriptCall
-from .script_caller import ScriptCaller, pack, unpack
+from .script_caller import ScriptCaller, TorchScriptCall, pack, unpack
 
 _PROGRAM = "qa_cluster.gears.scripts.torch.child"
 
 
-class IsolatedScript:
+class IsolatedScript(IsolatedModel):
     """A compiled script with the interface of `TorchScript`."""
 
     def __init__(
@@ -35,22 +34,12 @@ class IsolatedScript:
         self.device = device
         file = f"{json.dumps(list(entry_points))}\n{source}".encode()
         load = {"backend": "SCRIPT", "device": device, "limits": astuple(limits)}
-        self._process = IsolatedModel(
-            processes, ref, load, lambda: memory_file([file]), noun="script", program=_PROGRAM
-        )
-
-    def open(self) -> None:
-        """Start the process and compile the script."""
-        self._process.open()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.close()
+        super().__init__(processes, ref, load, lambda: memory_file([file]), noun="script", program=_PROGRAM)
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
         """Call a function. `caller` runs the commands of the script, on this thread."""
         request = pack([call.function, list(call.keys), list(call.arguments), call.n_outputs])
-        return self._process.ask({"op": "call"}, [request, *call.tensors], partial(_answer, caller))
+        return self.ask({"op": "call"}, [request, *call.tensors], partial(_answer, caller))
 
 
 def _answer(caller: ScriptCaller, process: InferenceProcess, number: int, arrays: list[Array]) -> None:

@@ -1,4 +1,4 @@
-"""The requests of a running TorchScript to its shard: commands and model runs, with the rights of its caller.
+"""The call of a TorchScript, and the requests of the running script to its shard, with the rights of its caller.
 
 A script in a separate process sends these requests to the worker as arrays: first JSON, and then tensors (`pack`).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,18 @@ from ...shard.link import Argument, Reply
 from ..host.script_host import ScriptHost
 
 _FAILED = "Redis command returned an error: "
+
+
+@dataclass(frozen=True, slots=True)
+class TorchScriptCall:
+    """One call of a script's function with the rights of `user` (empty: the worker's own rights)."""
+
+    function: str
+    tensors: Sequence[Array]
+    keys: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    user: str = ""
+    n_outputs: int | None = None
 
 
 class ScriptCaller(Protocol):

@@ -18,8 +18,7 @@ from ...shard.failures import GearsError
 from ...shard.memory import check_fits
 from ..host.script_host import ScriptHost
 from .isolated_script import IsolatedScript
-from .script_call import TorchScriptCall
-from .script_caller import ShardCaller
+from .script_caller import ShardCaller, TorchScriptCall
 
 if TYPE_CHECKING:
     from .torch_scripts import TorchScript
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScriptStore:
-    """Compiled TorchScripts by reference.
-
-    Scripts use the devices and the loader thread of `models`, and can run its models.
-    """
+    """Compiled TorchScripts by reference. They use the devices, the loader thread and the models of `models`."""
 
     def __init__(self, host: ScriptHost, models: ModelStore) -> None:
         self._host = host

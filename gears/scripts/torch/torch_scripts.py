@@ -18,8 +18,7 @@ from torch.jit._builtins import _find_builtin
 from ...inference.backends.torch import REFUSED_OPERATORS, flat_tensors, to_array, to_torch, torch_device, torch_error
 from ...inference.tensors import Array
 from ...shard.failures import GearsError
-from .script_call import TorchScriptCall
-from .script_caller import ScriptCaller
+from .script_caller import ScriptCaller, TorchScriptCall
 from .torch_operators import calling_for
 
 _ENTRY_TYPES = ("List[Tensor]", "List[str]", "List[str]")
@@ -126,10 +125,7 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return the tensors as arguments for a function that is not an entry point.
-
-    A last parameter of type List[Tensor] gets the remaining tensors.
-    """
+    """Return a plain function's arguments. A last parameter of type List[Tensor] gets the remaining tensors."""
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"
     fixed = len(kinds) - variadic
