@@ -13,7 +13,7 @@ import redis
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
-from tests.harness.servers import Server, execute
+from tests.harness.servers import Server, execute, pairs
 from tests.harness.workers import WORKER
 
 
@@ -178,10 +178,6 @@ GB('ShardsIDReader').map(record).run(convertToStr=False)
     assert "cannot pickle" in errors[0]
 
 
-def pairs(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
 def test_an_execution_is_known_to_all_shards(cluster: Cluster) -> None:
     first, second, third = cluster.nodes
     ids = {execute(node, "CLUSTER", "MYID") for node in cluster.nodes}
@@ -226,24 +222,6 @@ def test_an_execution_is_aborted_from_another_shard(cluster: Cluster) -> None:
     for node in cluster.nodes:
         eventually(lambda node=node: states(node) == ["aborted"])  # type: ignore[misc]
     assert "execution was aborted" in execute(first, "RG.GETRESULTS", execution_id)[1]
-
-
-def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> None:
-    first, second, _ = own_cluster.nodes
-    for node in own_cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
-        # a long timeout: a server that detects the down cluster would unblock its clients with CLUSTERDOWN
-        execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
-    dying = execute(second, "CLUSTER", "MYID")
-    waits = f"if r == '{dying}':\n        await asyncio.sleep(3600)"
-    script = f"async def slow(r):\n    {waits}\n    return r\nGB('ShardsIDReader').map(slow).run()"
-    execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
-    # a shard that is down at the start of the run causes another error
-    eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")])
-    second.stop(signal.SIGKILL)
-    results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
-    assert errors == ["Execution max idle reached"]
-    assert len(results) == 2
 
 
 def test_callers_rights_reach_other_shards(cluster: Cluster) -> None:
@@ -292,3 +270,22 @@ def test_a_migrated_stream_is_read_on_its_new_shard(cluster: Cluster) -> None:
         execute(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[1])
     eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5")
     eventually(lambda: execute(target, "XLEN", key) == 0)
+
+
+def test_a_run_ends_with_an_error_when_a_shard_dies(shared_cluster: Cluster) -> None:
+    """The last test of this file: its shared cluster lacks a shard afterwards."""
+    first, second, _ = shared_cluster.nodes
+    for node in shared_cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
+        # a long timeout: a server that detects the down cluster would unblock its clients with CLUSTERDOWN
+        execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
+    dying = execute(second, "CLUSTER", "MYID")
+    waits = f"if r == '{dying}':\n        await asyncio.sleep(3600)"
+    script = f"async def slow(r):\n    {waits}\n    return r\nGB('ShardsIDReader').map(slow).run()"
+    execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
+    # a shard that is down at the start of the run causes another error
+    eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")])
+    second.stop(signal.SIGKILL)
+    results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
+    assert errors == ["Execution max idle reached"]
+    assert len(results) == 2

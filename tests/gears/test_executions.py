@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Pending, Server, execute
+from tests.harness.servers import Pending, Server, execute, pairs
 
 pytestmark = pytest.mark.one_server("the worker stores executions")
 
@@ -18,10 +16,6 @@ SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').ma
 @pytest.fixture(scope="module")
 def shard(shared_shard: Server) -> Server:
     return shared_shard
-
-
-def pairs(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def test_a_plan_is_shown_with_its_durations(shard: Server) -> None:

@@ -10,7 +10,7 @@ import redis
 
 from tests.gears.conftest import LEASE_MS
 from tests.harness.polling import eventually
-from tests.harness.servers import Pending, Server, execute
+from tests.harness.servers import Pending, Server, execute, pairs
 
 SHORT_LEASE_MS = 4000
 """The lease of the block that exceeds it. The block must run one command within this time."""
@@ -28,7 +28,7 @@ GB('KeysReader').map(answer).register(prefix='ask*', commands=['get'], eventType
 
 def registration(server: Server) -> dict[str, Any]:
     (entry,) = execute(server, "RG.DUMPREGISTRATIONS")
-    return dict(zip(entry[7][::2], entry[7][1::2], strict=True))
+    return pairs(entry[7])
 
 
 def test_first_read_is_computed_and_the_second_is_plain(shard: Server) -> None:

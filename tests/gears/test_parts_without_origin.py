@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.clusters import Cluster, ready_cluster
 from tests.harness.polling import eventually
-from tests.harness.servers import Server, execute
+from tests.harness.servers import Server, execute, pairs
 
 PATIENCE_SECONDS = 180.0
 IDLE_MS = 5000
@@ -88,9 +88,7 @@ def test_a_part_whose_origin_works_continues(pair: Cluster) -> None:
 
 def duration_ms(node: Server, execution: str) -> int:
     (entry,) = execute(node, "RG.GETEXECUTION", execution, "SHARD")
-    fields = dict(zip(entry[::2], entry[1::2], strict=True))
-    plan = dict(zip(fields["execution_plan"][::2], fields["execution_plan"][1::2], strict=True))
-    return int(plan["total_duration"])
+    return int(pairs(pairs(entry)["execution_plan"])["total_duration"])
 
 
 def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Server, execute
+from tests.harness.servers import Server, execute, pairs
 from tests.harness.workers import WORKER
 from tests.module.registrations import dump
 
@@ -32,10 +31,6 @@ def statuses(server: Server) -> dict[str, str]:
     found = [entry["RegistrationData"] for entry in dump(server).values()]
     streams = [entry for entry in found if "status" in entry]
     return {pairs(entry["args"])["stream"]: entry["status"] for entry in streams}
-
-
-def pairs(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def test_a_promoted_replica_continues_the_work_of_its_primary(server_binary: Path) -> None:

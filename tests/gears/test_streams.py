@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Server, pairs
 
 GROUP = "__gears_consumer_group__"
 _names = itertools.count()
@@ -33,8 +33,7 @@ def register(client: Any, script: str) -> None:
 def data(client: Any) -> dict[str, Any]:
     """The RegistrationData of the only registration."""
     (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
-    fields = dict(zip(entry[::2], entry[1::2], strict=True))["RegistrationData"]
-    return dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs(pairs(entry)["RegistrationData"])
 
 
 COLLECT = """

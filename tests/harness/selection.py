@@ -41,7 +41,6 @@ SAME_ON_ALL = (
     "tests/gears/test_inference_server.py",
     "tests/gears/test_models_as_in_redisai.py",
     "tests/gears/test_parts_without_origin.py",
-    "tests/gears/test_script_globals.py",
     "tests/gears/test_scripts.py",
     "tests/gears/test_time_limits.py",
 )

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -82,6 +82,11 @@ class Client(redis.Redis):
         """Closes the connections."""
         super().close()
         self.opened.discard(self)
+
+
+def pairs(flat: Sequence[Any]) -> dict[str, Any]:
+    """The fields of a flat reply of names and values."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Later:

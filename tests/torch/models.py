@@ -32,15 +32,6 @@ class TokenReader(torch.nn.Module):
         return scores, -scores - types
 
 
-class Endless(torch.nn.Module):
-    """Never returns for positive numbers."""
-
-    def forward(self, a: torch.Tensor) -> torch.Tensor:
-        while bool(a.sum() > 0):
-            a = a * 1
-        return a
-
-
 class InPlace(torch.nn.Module):
     """Changes its input."""
 

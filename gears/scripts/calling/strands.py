@@ -69,11 +69,6 @@ class Strand(asyncio.AbstractEventLoop):
             raise error
         return value
 
-    @property
-    def busy(self) -> bool:
-        """Whether the strand has a thread or waits for a thread."""
-        return self._scheduled
-
     async def until_ended(self) -> None:
         """Wait until the work has also ended on its threads. After an abort, `run` may return earlier."""
         if self._outcome is not None:

@@ -112,7 +112,7 @@ class RunPart:
     @property
     def at_work(self) -> bool:
         """Whether a function runs on a thread, or waits for a thread, a coroutine or a future."""
-        return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
+        return self.beginning or self.strand.is_running() or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
         """End the run, because a shard refuses to take part."""
