@@ -107,26 +107,9 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
         # a fixed width keeps the columns of tables when the output is redirected
         report.show(console if console.is_terminal else Console(stderr=True, width=160))
 
-    options = ExportOptions(
-        precision=chosen.precision,
-        weight_bits=chosen.weight_bits,
-        compare=chosen.compare,
-        calibration=chosen.calibration,
-        held_out=chosen.held_out,
-        evaluation=chosen.evaluation,
-        limit=chosen.limit,
-        context_tokens=chosen.context_tokens,
-        max_examples=chosen.max_examples,
-        tolerance=chosen.tolerance,
-        force=chosen.force,
-        model_id=chosen.model_id,
-        licence=chosen.licence,
-        provenance=chosen.provenance,
-        runtimes=tuple(dict.fromkeys(chosen.runtime or RUNTIMES)),
-        threads=chosen.threads,
-        progress=progress,
-        report=show,
-    )
+    given = {name: getattr(chosen, name) for name in ExportOptions.__dataclass_fields__ if hasattr(chosen, name)}
+    runtimes = tuple(dict.fromkeys(chosen.runtime or RUNTIMES))
+    options = ExportOptions(**given, runtimes=runtimes, progress=progress, report=show)
     with _ended_by_signals():
         return export(chosen.source, chosen.out, options).to_json().rstrip()
 

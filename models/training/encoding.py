@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from qa_cluster.reading.prefix import prefix_ids
 
 from ..examples.labelled import ALONE, UNLABELLED, Labelled
+from .settings import TrainingSettings
 
 OUTSIDE = -1
 PREFIX = -2
@@ -90,6 +91,12 @@ class WindowEncoder:
         self._max_question_tokens = max_question_tokens
         self._title_share = title_share
         self._seed = seed
+
+    @classmethod
+    def of(cls, tokenizer: Any, settings: TrainingSettings, *, title_share: float, seed: str = "") -> "WindowEncoder":
+        """Return an encoder with the sizes of these settings."""
+        sizes = {name: getattr(settings, name) for name in ("max_tokens", "doc_stride", "max_question_tokens")}
+        return cls(tokenizer, **sizes, title_share=title_share, seed=seed)
 
     def windows(self, examples: Sequence[Labelled]) -> Windows:
         """Return all windows of all examples, in order."""

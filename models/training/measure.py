@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from qa_cluster.evaluation.scoring import exact_match, f1
 
 from ..examples.labelled import Labelled
-from .base import BaseNetwork
+from .base import BaseNetwork, Machine
 from .encoding import WindowEncoder, Windows
-from .padding import pad
+from .padding import logits_of
 
 MAX_ANSWER_TOKENS = 30
 WINDOW_TOKENS = 384
@@ -26,21 +26,15 @@ def predict(
     The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. If a context
     has several windows, the best span of all windows is used.
     """
-    import torch
-
     texts = [""] * len(contexts)
     scores = np.full(len(contexts), -np.inf)
     base.network.eval()
     order = np.argsort(windows.lengths, kind="stable")
     for first in range(0, len(order), _BATCH):
         rows = order[first : first + _BATCH]
-        arrays = pad(windows, rows, base)
-        with torch.inference_mode():
-            output = base.network(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
-        starts, ends = (logits.float().cpu().numpy() for logits in (output.start_logits, output.end_logits))
-        for number, row in enumerate(rows):
+        for row, (starts, ends) in zip(rows, logits_of(base, windows, rows, Machine(device, None)), strict=True):
             spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
-            score, begin, end = best_span(starts[number], ends[number], spans)
+            score, begin, end = best_span(starts, ends, spans)
             owner = windows.owners[row]
             if score > scores[owner]:
                 scores[owner], texts[owner] = score, contexts[owner][begin:end]

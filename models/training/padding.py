@@ -1,9 +1,9 @@
-"""Pads windows into the arrays of a batch."""
+"""Pads windows into the arrays of a batch, and reads them with a network."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import BaseNetwork
+from .base import BaseNetwork, Machine
 from .encoding import PREFIX, Windows
 
 _LENGTH_STEP = 8
@@ -23,6 +23,20 @@ def pad(windows: Windows, rows: NDArray[np.int64], base: BaseNetwork) -> dict[st
         mask[number, : end - begin] = 1
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
     return {name: arrays[name] for name in base.inputs}
+
+
+def logits_of(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
+    """Return the network's logits of first and last tokens, float32 [rows, 2, padded length]."""
+    import torch
+
+    inputs = {name: torch.from_numpy(array).to(machine.device) for name, array in pad(windows, rows, base).items()}
+    with (
+        torch.inference_mode(),
+        torch.autocast(machine.device, dtype=machine.autocast, enabled=machine.autocast is not None),
+    ):
+        output = base.network(**inputs)
+    found: NDArray[np.float32] = torch.stack([output.start_logits, output.end_logits], 1).float().cpu().numpy()
+    return found
 
 
 def token_masks(windows: Windows, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -262,14 +262,8 @@ class _Run:
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
-        encoder = WindowEncoder(
-            self._base.tokenizer,
-            max_tokens=settings.max_tokens,
-            doc_stride=settings.doc_stride,
-            max_question_tokens=settings.max_question_tokens,
-            title_share=settings.title_share,
-            seed=str(settings.seed),
-        )
+        share, seed = settings.title_share, str(settings.seed)
+        encoder = WindowEncoder.of(self._base.tokenizer, settings, title_share=share, seed=seed)
         windows = encoder.windows(examples)
         targets = None
         if outputs is not None:

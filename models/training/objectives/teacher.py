@@ -22,7 +22,7 @@ from ...checkpoints.record import knows_titles
 from ...examples.labelled import Labelled
 from ..base import BaseNetwork, Machine, load_base
 from ..encoding import WindowEncoder, Windows
-from ..padding import pad
+from ..padding import logits_of
 from ..settings import TrainingSettings
 from ..stopping import Interrupted
 from .outputs import TOP, TeacherOutputs, compressed, key_of
@@ -147,20 +147,13 @@ def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
 def _read(
     base: BaseNetwork, examples: Sequence[Labelled], settings: TrainingSettings, machine: Machine, titles: bool
 ) -> TeacherOutputs:
-    encoder = WindowEncoder(
-        base.tokenizer,
-        max_tokens=settings.max_tokens,
-        doc_stride=settings.doc_stride,
-        max_question_tokens=settings.max_question_tokens,
-        title_share=float(titles),
-    )
-    windows = encoder.windows(examples)
+    windows = WindowEncoder.of(base.tokenizer, settings, title_share=float(titles)).windows(examples)
     rows: list[Any] = [None] * len(windows)
     order = np.argsort(windows.lengths, kind="stable")
     size = max(1, min(settings.batch_size, settings.batch_tokens // int(windows.lengths.max())))
     for first in range(0, len(order), size):
         part = order[first : first + size]
-        for row, logits in zip(part, _logits(base, windows, part, machine), strict=True):
+        for row, logits in zip(part, logits_of(base, windows, part, machine), strict=True):
             rows[row] = _window(windows, int(row), logits)
     begins, ends, counts, places, scores, rests = zip(*rows, strict=True)
     return TeacherOutputs(
@@ -173,21 +166,6 @@ def _read(
         scores=np.array(scores, np.float16).reshape(-1, 2, TOP),
         rests=np.array(rests, np.float16).reshape(-1, 2),
     )
-
-
-def _logits(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
-    """Return the logits of first and last tokens, float32 [rows, 2, padded length]."""
-    import torch
-
-    arrays = pad(windows, rows, base)
-    inputs = {name: torch.from_numpy(array).to(machine.device) for name, array in arrays.items()}
-    with (
-        torch.inference_mode(),
-        torch.autocast(machine.device, dtype=machine.autocast, enabled=machine.autocast is not None),
-    ):
-        output = base.network(**inputs)
-    found: NDArray[np.float32] = torch.stack([output.start_logits, output.end_logits], 1).float().cpu().numpy()
-    return found
 
 
 def _window(windows: Windows, row: int, logits: NDArray[np.float32]) -> tuple[Any, ...]:
