@@ -26,7 +26,7 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings for tests: readers are warm sooner than in measurements, and no question times out."""
-    with_encoder = request.function in (test_corpus_runs, test_peers_run)
+    with_encoder = request.function is test_corpus_and_peers_run
     monkeypatch.setattr(System, "usual", UNHURRIED if with_encoder else WORDS_ONLY)
 
 
@@ -61,21 +61,12 @@ def test_fairness_runs(binary: Path) -> None:
         assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:-1] if cell)
 
 
-def test_corpus_runs(binary: Path, tmp_path: Path) -> None:
+def test_corpus_and_peers_run(binary: Path, tmp_path: Path) -> None:
+    """All servers answer, mosec only where it is installed, and their answers to easy questions are right."""
     folder = tmp_path / "documents"
     folder.mkdir()
     for number in range(10):
-        (folder / f"d{number}.txt").write_text(f"Document {number} says that it is kept in box {number}. " * 30)
-    report = Report(server_version(binary), "none", "none")
-    with System(binary, shards=1, apart=True) as cluster:
-        ingest.run(report, cluster, folder, 10**6)
-    ((row,),) = (table["rows"] for table in report.tables)
-    assert row[:2] == ["10", "300"]
-    assert all(float(cell) > 0 for cell in row[2:])
-
-
-def test_peers_run(binary: Path, tmp_path: Path) -> None:
-    """All servers answer, mosec only where it is installed, and their answers to easy questions are right."""
+        (folder / f"d{number}.txt").write_text(f"Document {number} says that it is kept in box {number}. " * 2)
     names = ("Ada", "Berta", "Clara", "Doris")
     documents = [
         (name, f"{name} lives in house {i + 20}. She sells wool and {name}lamps.") for i, name in enumerate(names)
@@ -84,6 +75,10 @@ def test_peers_run(binary: Path, tmp_path: Path) -> None:
     corpus = Corpus("houses", documents, [*answers], answers)
     report = Report(server_version(binary), "none", "none")
     with System(binary, shards=1, apart=True) as cluster:
+        ingest.run(report, cluster, folder, 10**6)
+        ((row,),) = (table["rows"] for table in report.tables)
+        assert row[:2] == ["10", "20"]
+        assert all(float(cell) > 0 for cell in row[2:])
         cluster.cli("ingest", str(corpus.write_jsonl(tmp_path / "corpus.jsonl")))
         eventually(lambda: cluster.total("qa_unembedded_documents") == 0, 60)
         peers.run(report, cluster, corpus, 1, sizes={1: 2, 2: 4}, settings=peers.SETTINGS[:1])
