@@ -1,9 +1,6 @@
 /* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET, QA.INDEX.FIELDS, QA.INDEX.VALUES, QA.INDEX.INFO */
-#ifndef QA_CMD_INDEX_READ_H
-#define QA_CMD_INDEX_READ_H
+#pragma once
 
 #include "server/module_api.h"
 
 int index_read_on_load(RedisModuleCtx *ctx);
-
-#endif

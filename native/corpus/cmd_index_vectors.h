@@ -1,9 +1,6 @@
 /* The commands for vectors of documents. */
-#ifndef QA_CMD_INDEX_VECTORS_H
-#define QA_CMD_INDEX_VECTORS_H
+#pragma once
 
 #include "server/module_api.h"
 
 int index_vectors_on_load(RedisModuleCtx *ctx);
-
-#endif

@@ -1,6 +1,5 @@
 /* Documents as arguments of the commands that write to an index. */
-#ifndef QA_DOCUMENT_ARGUMENT_H
-#define QA_DOCUMENT_ARGUMENT_H
+#pragma once
 
 #include "corpus/watched.h"
 #include "index/index.h"
@@ -26,5 +25,3 @@ enum { METADATA_MAX_DEPTH = 32 };
 /* True: the text is one JSON object that every parser reads in the same way. Limits: METADATA_MAX_DEPTH levels, finite
  * numbers, integers of 64 bits, surrogates only in pairs. The text must be UTF-8 and end with a NUL. */
 bool document_metadata_valid(const char *text, size_t length);
-
-#endif

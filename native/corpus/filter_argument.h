@@ -1,6 +1,5 @@
 /* The filter as an argument of the commands on an index. */
-#ifndef QA_FILTER_ARGUMENT_H
-#define QA_FILTER_ARGUMENT_H
+#pragma once
 
 #include "index/index.h"
 #include "server/args.h"
@@ -11,5 +10,3 @@ const char *filter_argument(Cursor *cursor, const void **bytes, size_t *length);
 /* Compiles a filter. Returns NULL or an error line. The caller frees *filter, which may be NULL, with filter_free. */
 const char *filter_compile(const void *bytes, size_t length, IndexFilter **filter);
 void filter_free(IndexFilter *filter);
-
-#endif

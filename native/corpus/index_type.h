@@ -1,6 +1,5 @@
 /* The data type qa-index_: indexes behind keys. */
-#ifndef QA_INDEX_TYPE_H
-#define QA_INDEX_TYPE_H
+#pragma once
 
 #include "corpus/stored_index.h"
 
@@ -14,5 +13,3 @@ const char *index_key_peek_parts(RedisModuleCtx *ctx, RedisModuleString *name, S
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event);
 
 int index_type_create(RedisModuleCtx *ctx);
-
-#endif

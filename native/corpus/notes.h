@@ -13,8 +13,7 @@
  *
  * The scripts that put and remove documents write their own notes. The module then writes none, because the note at the
  * end of the script differs from the note before the change. An unnecessary note does no harm. */
-#ifndef QA_NOTES_H
-#define QA_NOTES_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -27,5 +26,3 @@ typedef struct NoteStats {
 extern NoteStats note_stats;
 
 int notes_on_load(RedisModuleCtx *ctx);
-
-#endif

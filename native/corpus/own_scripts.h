@@ -1,7 +1,6 @@
 /* Runs the Lua scripts of qa-cluster with the rights of the module. A command must first check what its caller may do.
  * The scripts in qa_cluster/scripts are compiled into the module. */
-#ifndef QA_OWN_SCRIPTS_H
-#define QA_OWN_SCRIPTS_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -19,5 +18,3 @@ typedef enum OwnScript {
 /* Runs a script and replies to the client with the script's reply. */
 int own_script_run(RedisModuleCtx *ctx, OwnScript script, RedisModuleString **keys, size_t n_keys,
                    RedisModuleString **argv, size_t argc);
-
-#endif

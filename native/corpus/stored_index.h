@@ -11,8 +11,7 @@
  * THREADS. The server may free a value on a background thread, so a lock guards the list of all values. Everything else
  * is for the main thread only. The type has no `unlink` callback to remove a value from the list, because the server
  * also calls `unlink` for RENAME and MOVE, which keep the value. */
-#ifndef QA_STORED_INDEX_H
-#define QA_STORED_INDEX_H
+#pragma once
 
 #include "index/index.h"
 #include "server/module_api.h"
@@ -67,5 +66,3 @@ bool stored_index_is_empty(const StoredIndex *stored);
 size_t stored_index_memory(const StoredIndex *stored);
 /* The totals of all complete indexes. */
 StoredTotals stored_index_totals(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* The names of keys with texts of documents: `paragraphs:<name>:{tag}`, where a name is an encoded id, alone or after
  * `<collection>%/`. `parse_tagged` in qa_cluster/keys.py has the same rule (tests/module/test_notes.py compares both).
  */
-#ifndef QA_TEXT_KEY_H
-#define QA_TEXT_KEY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ bool text_is_collection(const char *name, size_t length);
  * with RedisModule_FreeString(NULL, ..). */
 RedisModuleString *text_key_joined(const char *start, const char *middle, size_t length, const char *end,
                                    size_t end_length);
-
-#endif

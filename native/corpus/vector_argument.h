@@ -1,6 +1,5 @@
 /* The vector of a question, and the digest of an encoder, as arguments of the commands on an index. */
-#ifndef QA_VECTOR_ARGUMENT_H
-#define QA_VECTOR_ARGUMENT_H
+#pragma once
 
 #include "index/index.h"
 #include "server/args.h"
@@ -16,5 +15,3 @@ const char *vector_argument(Cursor *cursor, IndexVector *vector, bool *given, ch
 /* Checks that the vector has the same number of dimensions as the index's vectors of the same encoder, if there are
  * any. Returns NULL or an error line. */
 const char *vector_check(const Index *index, const IndexVector *vector, char error[MAX_VECTOR_ERROR]);
-
-#endif

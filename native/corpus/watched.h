@@ -14,8 +14,7 @@
  * overwrite) drops all questions of the key. Questions are only in memory. A restart drops them without a report, but
  * clients notice the lost connection. A replica compares replicated writes as its primary does, because it may have
  * been a primary before and may still have questions. */
-#ifndef QA_WATCHED_H
-#define QA_WATCHED_H
+#pragma once
 
 #include "index/index.h"
 #include "server/module_api.h"
@@ -45,5 +44,3 @@ uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, 
 uint64_t watched_token(RedisModuleString *key, const void *name, size_t length);
 
 WatchedTotals watched_totals(void);
-
-#endif

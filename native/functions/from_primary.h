@@ -2,8 +2,7 @@
  *
  * Through the cluster bus, any server can claim to be the primary of this server. This server runs each command of its
  * primary without a check of rights. */
-#ifndef QA_FROM_PRIMARY_H
-#define QA_FROM_PRIMARY_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -12,5 +11,3 @@ int from_primary_on_load(RedisModuleCtx *ctx);
 /* The command filter calls it. Returns 1 if the command may come from the primary. Then the function has put
  * RG.FROMPRIMARY before the command, and RG.FROMPRIMARY decides. */
 int from_primary_guard(RedisModuleCommandFilterCtx *filter);
-
-#endif

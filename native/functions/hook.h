@@ -1,7 +1,6 @@
 /* Calls functions for keyspace events. Implements the keymiss hook: if a client reads a missing key, it gets the answer
  * of a function. */
-#ifndef QA_HOOK_H
-#define QA_HOOK_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -15,5 +14,3 @@ typedef struct HookStats {
 extern HookStats hook_stats;
 
 int hook_on_load(RedisModuleCtx *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* The commands that registrations hook, and the positions of their keys. registry.c rebuilds the list when a
  * registration changes. Main thread only. */
-#ifndef QA_HOOKED_COMMANDS_H
-#define QA_HOOKED_COMMANDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -25,5 +24,3 @@ void hooked_commands_add(RedisModuleString *list);
 int hooked_commands_count(void);
 /* NULL: no registration hooks the command. The name may be in any case. */
 const HookedCommand *hooked_commands_find(const char *name, size_t length);
-
-#endif

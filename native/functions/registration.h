@@ -1,6 +1,5 @@
 /* A registration: which events, trigger or stream call a function of the shard. */
-#ifndef QA_REGISTRATION_H
-#define QA_REGISTRATION_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -69,5 +68,3 @@ int registration_matches_key(const Registration *registration, const char *key, 
 int registration_wants_event(const Registration *registration, const char *event);
 /* 1: the comma-separated list has `word` (lower case). */
 int registration_list_has(RedisModuleString *list, const char *word, size_t length);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * No code may keep a pointer to a Registration after the current command or event. Longer-lived data refers to a
  * registration by its id. */
-#ifndef QA_REGISTRY_H
-#define QA_REGISTRY_H
+#pragma once
 
 #include "functions/session.h"
 
@@ -53,5 +52,3 @@ long long registry_stale_ms(void);
 void registry_changed(void);
 /* Returns a number that grows with each call of registry_changed. */
 long long registry_generation(void);
-
-#endif

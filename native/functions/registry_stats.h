@@ -1,6 +1,5 @@
 /* The counters of registrations, and the recovery of a registration that lost events to a full queue. */
-#ifndef QA_REGISTRY_STATS_H
-#define QA_REGISTRY_STATS_H
+#pragma once
 
 #include "functions/registry.h"
 #include "jobs/jobs.h"
@@ -22,5 +21,3 @@ void registry_overflowed(Registration *registration);
 /* Does nothing while the queue is more than half full. Otherwise queues the onregistered jobs of the registrations that
  * have lost events. */
 void registry_repair(void);
-
-#endif

@@ -5,8 +5,7 @@
  * fields of the session and of its registrations. The key belongs to the cluster (server/bus_keys.h). A session without
  * a valid tag is not loaded, unless qa.adopt-registrations is "yes". The module computes the tags, so the worker does
  * not need the key. */
-#ifndef QA_SESSION_H
-#define QA_SESSION_H
+#pragma once
 
 #include "functions/registration.h"
 
@@ -34,5 +33,3 @@ int session_is_trusted(const Session *session, RedisModuleString *tag);
 unsigned long long sessions_refused(void);
 /* How many sessions were loaded without a valid tag since the last call. */
 unsigned long long sessions_take_adopted(void);
-
-#endif

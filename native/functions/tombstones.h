@@ -3,8 +3,7 @@
  *
  * The module stores the newest MAX_TOMBSTONES ids. If an older id was discarded, its registration can return from a
  * shard that was unreachable since the removal. Then a user must unregister it again. */
-#ifndef QA_TOMBSTONES_H
-#define QA_TOMBSTONES_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -21,5 +20,3 @@ void tombstones_save(RedisModuleIO *rdb);
 int tombstones_load(RedisModuleIO *rdb);
 /* Sends all ids to the replicas and the AOF. */
 void tombstones_replicate(RedisModuleCtx *ctx);
-
-#endif

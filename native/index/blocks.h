@@ -1,6 +1,5 @@
 /* Packed blocks of postings. */
-#ifndef QA_INDEX_BLOCKS_H
-#define QA_INDEX_BLOCKS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -8,5 +7,3 @@
 Block block_new(Index *index, const uint64_t *ids, const uint8_t *codes, unsigned count);
 void block_free(Index *index, Block *block);
 void block_decode(const Block *block, Decoded *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Weights as codes of 8 bits, and scores. */
-#ifndef QA_INDEX_CODES_H
-#define QA_INDEX_CODES_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -22,5 +21,3 @@ static inline double score_of(double sum, double roots) { return sum + EDGES * (
 
 /* An upper bound of a score for sums that were added in a different order. */
 static inline double bound(double sum, double roots) { return score_of(sum, roots) * SAFETY; }
-
-#endif

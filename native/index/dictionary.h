@@ -1,6 +1,5 @@
 /* Terms and their numbers. */
-#ifndef QA_INDEX_DICTIONARY_H
-#define QA_INDEX_DICTIONARY_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -14,5 +13,3 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
 uint64_t dictionary_hash(const Index *index, uint32_t term);
 void dictionary_fetch(const Index *index, uint32_t term, bool first);
 void dictionary_free(Index *index);
-
-#endif

@@ -1,6 +1,5 @@
 /* Documents and their forward lists. */
-#ifndef QA_INDEX_DOCUMENTS_H
-#define QA_INDEX_DOCUMENTS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -28,5 +27,3 @@ uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
 /* Reads the next term and the number of the document's sentences that contain it. On entry, *term is the previous term,
  * or -1 at the start of the list. Returns the position after the term. */
 const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Dot products of vectors with values of 8 bits. */
-#ifndef QA_INDEX_DOT_H
-#define QA_INDEX_DOT_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -12,5 +11,3 @@ typedef void (*DotFunction)(const int8_t *query, const int8_t *vectors, size_t c
 DotFunction dot_function(void);
 /* The function that every processor supports. Public for tests. */
 void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);
-
-#endif

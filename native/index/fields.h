@@ -1,6 +1,5 @@
 /* The fields of documents. */
-#ifndef QA_INDEX_FIELDS_H
-#define QA_INDEX_FIELDS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -21,5 +20,3 @@ const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *
                            unsigned *values);
 /* True: there is a field with this name, or a field whose name starts with this name and a dot. */
 bool fields_contain(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length);
-
-#endif

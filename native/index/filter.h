@@ -1,6 +1,5 @@
 /* Filters on documents. */
-#ifndef QA_INDEX_FILTER_H
-#define QA_INDEX_FILTER_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -9,5 +8,3 @@ bool filter_matches(const IndexFilter *filter, const Document *document);
 /* Finds the documents that the filter names by their ids, in any order. Only these documents can satisfy the filter.
  * Returns their number, or -1 if the filter names no ids. The caller frees *documents with memory_free and *bytes. */
 int64_t filter_documents(Index *index, const IndexFilter *filter, uint32_t **documents, size_t *bytes);
-
-#endif

@@ -60,8 +60,7 @@
  * - Ids of 32 bits, renumbered regularly: this saves 4 bytes for each block and each document. But at 1,000 sentences a
  *   second the ids last 50 days, and renumbering in steps needs a second index.
  * - A block size of 64 needs a larger directory. A block size of 256 needs more decoding for a lookup. */
-#ifndef QA_INDEX_H
-#define QA_INDEX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -467,5 +466,3 @@ typedef size_t (*IndexRead)(void *context, void *bytes, size_t length);
 IndexStatus index_save(const Index *index, IndexWrite write, void *context);
 /* Returns a new index. NULL: the payload is damaged, or more bytes follow it. */
 Index *index_load(IndexAllocator allocator, const uint64_t key[2], IndexRead read, void *context);
-
-#endif

@@ -1,6 +1,5 @@
 /* The cosines between a question's vector and all passages. */
-#ifndef QA_INDEX_MEANING_H
-#define QA_INDEX_MEANING_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -77,5 +76,3 @@ double meaning_of_document(const Meaning *meaning, const Document *document);
 /* Returns the number of bytes of vectors that a scan of these documents reads. If `documents` is NULL, the scan reads
  * all documents. */
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Counted memory, arrays in chunks, the hash function, and varints. */
-#ifndef QA_INDEX_MEMORY_H
-#define QA_INDEX_MEMORY_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -44,5 +43,3 @@ static inline const uint8_t *varint_get(const uint8_t *at, uint64_t *value) {
     *value = result;
     return at;
 }
-
-#endif

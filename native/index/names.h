@@ -1,6 +1,5 @@
 /* The names of the fields of live documents. */
-#ifndef QA_INDEX_NAMES_H
-#define QA_INDEX_NAMES_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -9,5 +8,3 @@ void field_names_count(Index *index, const uint8_t *fields, size_t length, int s
 uint64_t field_names_hash(const Index *index, uint32_t number);
 void field_names_fetch(const Index *index, uint32_t number, bool first);
 void field_names_free(Index *index);
-
-#endif

@@ -1,6 +1,5 @@
 /* The postings of a term, in any of their forms. */
-#ifndef QA_INDEX_POSTINGS_H
-#define QA_INDEX_POSTINGS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -23,5 +22,3 @@ void postings_free(Index *index, Entry *entry);
 /* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: the end of the
  * list was reached. */
 bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget);
-
-#endif

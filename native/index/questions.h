@@ -1,6 +1,5 @@
 /* The watched questions, and the terms and documents that they share. */
-#ifndef QA_INDEX_QUESTIONS_H
-#define QA_INDEX_QUESTIONS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -107,5 +106,3 @@ void question_expire(IndexWatch *watch, Question *question);
 void question_doom(IndexWatch *watch, Question *question);
 /* Reports the dropped questions: each by its name, or all in one call if there are many. */
 void questions_tell(IndexWatch *watch, void *context);
-
-#endif

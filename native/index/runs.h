@@ -1,6 +1,5 @@
 /* Finds the document of a sentence id. */
-#ifndef QA_INDEX_RUNS_H
-#define QA_INDEX_RUNS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -43,5 +42,3 @@ static inline bool id_is_kept(const Index *index, uint64_t id, Place *place) {
     if (place->document == NO_ITEM) return false;
     return !index->work || document_at(index, place->document)->state != DOCUMENT_DEAD;
 }
-
-#endif

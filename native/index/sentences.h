@@ -1,10 +1,7 @@
 /* Packed sentences. */
-#ifndef QA_INDEX_SENTENCES_H
-#define QA_INDEX_SENTENCES_H
+#pragma once
 
 #include "index/structure.h"
 
 /* Reads a number of at most three bytes and returns its end. NULL: the number is invalid. */
 const uint8_t *packed_number(const uint8_t *at, const uint8_t *end, uint32_t *number);
-
-#endif

@@ -1,7 +1,6 @@
 /* The data structures of the index. index.h explains their purpose. The other headers of this folder declare the
  * functions that work on them, one header for each file. */
-#ifndef QA_INDEX_STRUCTURE_H
-#define QA_INDEX_STRUCTURE_H
+#pragma once
 
 #include "index/index.h"
 
@@ -265,5 +264,3 @@ static inline Document *document_at(const Index *index, uint32_t number) {
 }
 
 static inline const uint8_t *document_fields(const Document *document) { return document->bytes + document->id_bytes; }
-
-#endif

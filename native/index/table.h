@@ -1,6 +1,5 @@
 /* Hash tables of item numbers. */
-#ifndef QA_INDEX_TABLE_H
-#define QA_INDEX_TABLE_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -22,5 +21,3 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item);
 /* The item must be in the table. Removes the item. Returns how many other items were hashed to close the gap: about 30
  * in a full segment. */
 uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
-
-#endif

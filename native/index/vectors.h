@@ -1,6 +1,5 @@
 /* The vectors of documents. */
-#ifndef QA_INDEX_VECTORS_H
-#define QA_INDEX_VECTORS_H
+#pragma once
 
 #include "index/structure.h"
 
@@ -42,5 +41,3 @@ void vectors_free_encoders(Index *index);
 /* Call it after a change of the document's complete vectors. Uses an id, so that rankings before and after the change
  * can be distinguished. */
 void vectors_changed(Index *index, const Document *document);
-
-#endif

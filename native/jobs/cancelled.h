@@ -1,6 +1,5 @@
 /* Cancelled jobs that the worker may still work on. */
-#ifndef QA_CANCELLED_H
-#define QA_CANCELLED_H
+#pragma once
 
 #include "jobs/job_state.h"
 
@@ -19,5 +18,3 @@ void cancelled_clear(void);
 
 /* Call it when the worker has called QA.NEXT. */
 void cancelled_asked(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Blocks the clients that wait for jobs, and unblocks them when their jobs have ended. */
-#ifndef QA_JOB_CLIENTS_H
-#define QA_JOB_CLIENTS_H
+#pragma once
 
 #include "jobs/job_state.h"
 
@@ -13,5 +12,3 @@ int clients_block(RedisModuleCtx *ctx, Job *job);
 
 /* Call it when the job has ended. The client gets the reply, and then the job is freed. */
 void clients_release(RedisModuleCtx *ctx, Job *job);
-
-#endif

@@ -1,6 +1,5 @@
 /* The places of jobs in the fair queue (queue.h). A place names the flow of a job on each level. */
-#ifndef QA_FLOWS_H
-#define QA_FLOWS_H
+#pragma once
 
 #include "jobs/queue.h"
 #include "server/module_api.h"
@@ -11,5 +10,3 @@ QueuePlace flows_of_caller(RedisModuleCtx *ctx);
 
 /* Returns the place for this name (a registration's id) in a queue of one level. */
 QueuePlace flows_of_name(RedisModuleString *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* The description of a job: its class, how it ended, and the usual replies to its client. */
-#ifndef QA_JOB_H
-#define QA_JOB_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -76,5 +75,3 @@ void job_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 int job_timed_out(const JobResult *result);
 /* Returns the milliseconds until `until_us`, at least 1. 0: `until_us` is 0, because the client gave no TIMEOUT. */
 long long job_wait_left_ms(uint64_t until_us);
-
-#endif

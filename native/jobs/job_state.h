@@ -1,6 +1,5 @@
 /* The state of a job, for the files of this room. */
-#ifndef QA_JOB_STATE_H
-#define QA_JOB_STATE_H
+#pragma once
 
 #include "jobs/job.h"
 #include "jobs/job_stats.h"
@@ -44,5 +43,3 @@ void job_free(Job *job);
 
 /* Stores a copy of the result in the job. */
 void job_set_result(Job *job, const JobResult *result);
-
-#endif

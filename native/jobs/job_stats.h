@@ -1,6 +1,5 @@
 /* Counters of jobs by their kinds. */
-#ifndef QA_JOB_STATS_H
-#define QA_JOB_STATS_H
+#pragma once
 
 #include "jobs/job.h"
 
@@ -21,5 +20,3 @@ const JobKindStats *job_stats_at(int index, const char **kind);
 void job_stats_ended(JobKindStats *stats, const JobResult *result);
 /* Counts a duration, in microseconds, in its bucket. */
 void job_stats_record(unsigned long long *buckets, uint64_t us);
-
-#endif

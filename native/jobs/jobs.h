@@ -7,8 +7,7 @@
  *   clients.c    the waiting clients
  *   cancelled.c  cancelled jobs that the worker may still work on
  * This room does not include the rooms above it. It calls the worker through JobsWorker. */
-#ifndef QA_JOBS_H
-#define QA_JOBS_H
+#pragma once
 
 #include "jobs/job.h"
 #include "jobs/queues.h"
@@ -69,5 +68,3 @@ size_t jobs_queued_events(void);
 size_t jobs_running(void);
 /* Returns how many queued jobs were ended to make space for a user with fewer jobs. */
 unsigned long long jobs_pushed_out(void);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * This part uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each
  * job. */
-#ifndef QA_ORDER_H
-#define QA_ORDER_H
+#pragma once
 
 #include "jobs/queue.h"
 #include "server/module_api.h"
@@ -33,5 +32,3 @@ size_t order_kept_of(RedisModuleString *name);
  * nodes more than `besides`, returns the newest node of this order; otherwise NULL. The caller removes the node from
  * the order's queue. */
 QueueNode *order_rival(size_t besides);
-
-#endif

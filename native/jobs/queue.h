@@ -16,8 +16,7 @@
  * flows of each level. The queue does not limit the number of items; the owner calls queue_length() before a push. A
  * flow exists while it has queued or outstanding items, and for `linger` after that. The queue remembers at most
  * QUEUE_MAX_IDLE empty flows. */
-#ifndef QA_QUEUE_H
-#define QA_QUEUE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -98,5 +97,3 @@ size_t queue_flow_length(Queue *queue, const QueuePlace *place, int level);
 /* The number of flows on the level `level` (1 is the first), including empty flows that still count as neighbors. */
 size_t queue_flows(const Queue *queue, int level);
 size_t queue_out(const Queue *queue);
-
-#endif

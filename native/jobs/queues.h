@@ -1,6 +1,5 @@
 /* The queues of jobs, and the choice of the next job. */
-#ifndef QA_JOB_QUEUES_H
-#define QA_JOB_QUEUES_H
+#pragma once
 
 #include "jobs/job_state.h"
 
@@ -63,5 +62,3 @@ size_t queues_bulk(void);      /* the number of jobs of clients that do bulk wor
  * the same way. Returns the larger of both numbers. */
 size_t queues_users(void);
 size_t queues_ahead(void); /* the total cost of clients' jobs in the worker */
-
-#endif

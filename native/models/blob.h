@@ -6,8 +6,7 @@
  * owner of each string. The arguments of a command also belong to its client until the command has ended, and a blocked
  * command ends after its job. So code that creates a blob of arguments has its own reference to the blob until the
  * command and the job have ended. It releases this reference with blob_release_later. */
-#ifndef QA_BLOB_H
-#define QA_BLOB_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ Blob *blob_load(RedisModuleIO *io);
 /* Adds the bytes to the digest; the result does not depend on the chunks. */
 void blob_digest(RedisModuleDigest *digest, const Blob *blob);
 size_t blob_memory(const Blob *blob);
-
-#endif

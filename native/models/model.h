@@ -2,8 +2,7 @@
  *
  * The module only stores the bytes of a model. The worker loads them into a runtime. So the module can load an RDB file
  * without a worker. */
-#ifndef QA_MODEL_H
-#define QA_MODEL_H
+#pragma once
 
 #include "models/blob.h"
 #include "models/runnable.h"
@@ -44,5 +43,3 @@ void model_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Model *m
 RedisModuleType *model_key_type(void);
 /* Creates the data type. */
 int model_type_create(RedisModuleCtx *ctx);
-
-#endif

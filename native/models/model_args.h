@@ -1,6 +1,5 @@
 /* The arguments of the commands that store models. A spec points into argv, so it is valid until the command ends. */
-#ifndef QA_MODEL_ARGS_H
-#define QA_MODEL_ARGS_H
+#pragma once
 
 #include "models/model.h"
 #include "server/module_api.h"
@@ -23,5 +22,3 @@ typedef struct ModelSpec {
  * OUTPUTS with the names that a worker reported. Both functions return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
-
-#endif

@@ -5,8 +5,7 @@
  * the worker. The server may release a key's reference on a background thread, so the count is atomic. Background
  * threads may only release. The last release frees the bytes and adds the Runnable to a list. The main thread then
  * removes it from the registry and sends the worker a notice (model.drop). */
-#ifndef QA_RUNNABLE_H
-#define QA_RUNNABLE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -87,5 +86,3 @@ void runnable_count(Runnable *runnable, int failed, long long duration_us, long 
 /* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1
  * bytes. */
 int device_parse(const char *text, size_t length, char *device);
-
-#endif

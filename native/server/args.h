@@ -1,6 +1,5 @@
 /* Arguments of commands: keywords, numbers, a cursor to read arguments, and a builder for lists of arguments. */
-#ifndef QA_ARGS_H
-#define QA_ARGS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -64,5 +63,3 @@ void arg_list_hold(ArgList *list, RedisModuleString *string);
 void arg_list_word(ArgList *list, const char *word);
 void arg_list_number(ArgList *list, long long number);
 void arg_list_free(ArgList *list);
-
-#endif

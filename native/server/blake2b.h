@@ -1,7 +1,6 @@
 /* The hash function BLAKE2b (RFC 7693). With a key, it is a message authentication code. This part does not depend on
  * the server. */
-#ifndef QA_BLAKE2B_H
-#define QA_BLAKE2B_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void hex_text(char *text, const uint8_t *bytes, size_t length);
 
 /* 1: the first `length` bytes are equal. The running time depends only on `length`. */
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
-
-#endif

@@ -1,6 +1,5 @@
 /* Signed messages between the modules of a cluster's servers, over the cluster bus. */
-#ifndef QA_BUS_H
-#define QA_BUS_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -23,5 +22,3 @@ void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver);
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length);
 
 BusInfo bus_info(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* The keys of the cluster. A server uses them to sign messages to other servers (server/bus.h) and stored registrations
  * (functions/session.h). No server ever sends a key. */
-#ifndef QA_BUS_KEYS_H
-#define QA_BUS_KEYS_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -28,5 +27,3 @@ int bus_secret(int index, const char *purpose, uint8_t *secret);
 
 /* Logs a warning at most once a minute, so that a foreign server cannot fill the log. */
 void bus_complain(const char *format, const char *detail);
-
-#endif

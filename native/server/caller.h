@@ -1,6 +1,5 @@
 /* The caller of the current command: its origin and its rights. */
-#ifndef QA_CALLER_H
-#define QA_CALLER_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -35,5 +34,3 @@ int caller_is_admin(RedisModuleCtx *ctx, const char *command);
 /* Call it before QA.AS runs a command with the rights of `user`, and with NULL after the command. The server does not
  * pass this user to the command. */
 void caller_act_as(RedisModuleUser *user);
-
-#endif

@@ -7,8 +7,7 @@
  *   2. An internal command checks that the caller is a link.
  *   3. It checks the number of arguments, the rights of the caller, and the arguments.
  * Parsers return an error, and the handler replies with it. */
-#ifndef QA_COMMANDS_H
-#define QA_COMMANDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -43,5 +42,3 @@ void report_keys_at(RedisModuleCtx *ctx, int offset, ArgRange range, int flags);
 /* Registers `n` commands. Allows the worker's user to run commands whose names start with QA. or AI. If the server
  * refuses a command, logs the refusal and returns REDISMODULE_ERR. */
 int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n);
-
-#endif

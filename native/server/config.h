@@ -1,6 +1,5 @@
 /* The settings `qa.*` of the server's configuration. */
-#ifndef QA_CONFIG_H
-#define QA_CONFIG_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -67,5 +66,3 @@ int config_is_bulk_user(const char *name, size_t length);
  * NULL with *count 0: the command is empty. NULL with *count -1: a quote is not closed. The result is one allocation,
  * which the caller frees with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The server does not signal a change when the module opens a key for writing, because server.c disables these implicit
  * signals. So these functions signal each change explicitly. */
-#ifndef QA_KEYSPACE_H
-#define QA_KEYSPACE_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -33,5 +32,3 @@ const char *keyspace_check_types(RedisModuleCtx *ctx, RedisModuleString **names,
  * Returns NULL if this server may still write all keys in the selected database, and if keyspace_check_types finds no
  * error. Otherwise returns an error line. */
 const char *keyspace_may_write(RedisModuleCtx *ctx, RedisModuleString **names, int n, RedisModuleType *type);
-
-#endif

@@ -4,8 +4,7 @@
  * A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until it closes or
  * authenticates as another user, or until the worker dies. The module stores only the client id. qa_commands.c has the
  * commands that links send. Main thread only. */
-#ifndef QA_LINKS_H
-#define QA_LINKS_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -48,5 +47,3 @@ int link_count(void);
 
 /* Closes the links of a dead worker. They lose their rights at once. */
 void link_close_all(RedisModuleCtx *ctx);
-
-#endif

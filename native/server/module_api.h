@@ -2,8 +2,7 @@
  *
  * module_api_load finds the functions by name, so one .so works with both servers. Loading fails if a REQUIRED function
  * is missing. A missing OPTIONAL function is NULL, so callers must test for NULL. */
-#ifndef QA_MODULE_API_H
-#define QA_MODULE_API_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -419,5 +418,3 @@ REDISMODULE_OPTIONAL_FUNCTIONS(REDISMODULE_DECLARE)
 
 /* Finds all functions. Returns NULL, or the name of a required function that is missing in the server. */
 const char *module_api_load(RedisModuleCtx *ctx);
-
-#endif

@@ -1,6 +1,5 @@
 /* Replies that alternate names and values. The caller has already started the array. */
-#ifndef QA_PAIRS_H
-#define QA_PAIRS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ void reply_optional(RedisModuleCtx *ctx, RedisModuleString *string);
 
 void pair_number(RedisModuleCtx *ctx, const char *name, long long value);
 void pair_text(RedisModuleCtx *ctx, const char *name, const char *text, size_t length);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * It accepts RESP2. With RESP_3 it also accepts the RESP3 types in replies of read commands. It limits the depth, the
  * number of elements and all lengths, checks for overflow, and allocates no memory. */
-#ifndef QA_RESP_H
-#define QA_RESP_H
+#pragma once
 
 #include <stddef.h>
 
@@ -35,5 +34,3 @@ int resp_valid(const char *buffer, size_t length, unsigned flags);
  * nulls. 0: the command is incomplete. -1: the buffer does not start with a command, or the command is larger than
  * max_bytes or max_args. */
 long long resp_command_length(const char *buffer, size_t length, size_t max_bytes, long long max_args);
-
-#endif

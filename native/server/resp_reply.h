@@ -1,11 +1,8 @@
 /* Sends a RESP value from a buffer to a client, in that client's protocol version. */
-#ifndef QA_RESP_REPLY_H
-#define QA_RESP_REPLY_H
+#pragma once
 
 #include "server/module_api.h"
 #include "server/resp.h"
 
 /* resp_valid() must have accepted the buffer with the same flags. */
 void resp_reply(RedisModuleCtx *ctx, const char *buffer, size_t length, unsigned flags);
-
-#endif

@@ -1,7 +1,6 @@
 /* The server in which the module runs: its settings, its role, and a context for work outside of commands. Main thread
  * only. */
-#ifndef QA_SERVER_H
-#define QA_SERVER_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -25,5 +24,3 @@ int server_is_active_primary(RedisModuleCtx *ctx);
 /* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS moves to this server. Clients cannot read these keys
  * yet. */
 int server_is_importing(RedisModuleCtx *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* Texts and lists of names, which are parts of the module's values: saves them, loads them and measures their
  * memory. */
-#ifndef QA_TEXTS_H
-#define QA_TEXTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -46,5 +45,3 @@ void names_save(RedisModuleIO *io, const Names *names);
 int text_load(RedisModuleIO *io, size_t max, Text *text);
 int names_load(RedisModuleIO *io, Names *names);
 void names_digest(RedisModuleDigest *digest, const Names *names);
-
-#endif

@@ -1,6 +1,5 @@
 /* A check that ends the test, and an allocator that counts the allocated bytes. */
-#ifndef QA_TEST_CHECK_H
-#define QA_TEST_CHECK_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,5 +30,3 @@ static inline void count_free(void *pointer) {
     held -= *piece;
     free(piece);
 }
-
-#endif

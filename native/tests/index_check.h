@@ -1,6 +1,5 @@
 /* What the tests of the index share: its allocator, random numbers and a short way to add sentences. */
-#ifndef QA_TEST_INDEX_CHECK_H
-#define QA_TEST_INDEX_CHECK_H
+#pragma once
 
 #include "index/index.h"
 #include "index/memory.h"
@@ -28,5 +27,3 @@ static inline IndexStatus add(IndexPending *pending, const char *words) {
     bytes[0] = bytes[1] = count;
     return index_add(pending, bytes, (size_t)(at - bytes), 1);
 }
-
-#endif

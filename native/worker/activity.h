@@ -1,7 +1,6 @@
 /* Asks the kernel whether a process is active. Works only on Linux. On other systems, the functions return
  * "unknown". */
-#ifndef QA_ACTIVITY_H
-#define QA_ACTIVITY_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -11,5 +10,3 @@ long long activity_cpu_us(pid_t pid);
 /* 1: all threads of the process sleep or are stopped. 0: a thread runs, or waits for a processor or a disk, or the
  * state is unknown. Reads one small file for each thread. */
 int activity_all_sleep(pid_t pid);
-
-#endif

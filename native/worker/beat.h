@@ -1,6 +1,5 @@
 /* The values that the worker reports with QA.BEAT, and their names in INFO. To add a value, add a row in beat.c. */
-#ifndef QA_BEAT_H
-#define QA_BEAT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void beat_add_info(RedisModuleInfoCtx *info, BeatSection section);
  * loaded. */
 long long beat_rss_bytes(void);
 long long beat_peak_rss_bytes(void);
-
-#endif

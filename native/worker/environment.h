@@ -1,9 +1,6 @@
 /* The environment variables of a worker. */
-#ifndef QA_WORKER_ENVIRONMENT_H
-#define QA_WORKER_ENVIRONMENT_H
+#pragma once
 
 /* Returns a new array of NAME=VALUE texts that ends with NULL. Free the array with RedisModule_Free, but do not free
  * the texts. */
 char **environment_for_worker(void);
-
-#endif

@@ -6,8 +6,7 @@
  * `failures:{tag}` of the document's partition: name -> number of ends and the last reason. The hash is replicated and
  * migrates with its slot. The next worker indexes the counted documents one at a time. It skips a document that has
  * ended two workers (gears/functions/indexing/failures.py). */
-#ifndef QA_INDEXING_H
-#define QA_INDEXING_H
+#pragma once
 
 #include "server/module_api.h"
 
@@ -16,5 +15,3 @@ int indexing_on_load(RedisModuleCtx *ctx);
 /* Call it when the worker has ended for `reason`, in a context that may write keys. `innocent` 1: the module ended the
  * worker for a reason that no document caused. */
 void indexing_worker_lost(RedisModuleCtx *ctx, const char *reason, int innocent);
-
-#endif

@@ -1,6 +1,5 @@
 /* Starts, watches, kills and restarts the shard's worker process. Main thread only. */
-#ifndef QA_SUPERVISOR_H
-#define QA_SUPERVISOR_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -72,5 +71,3 @@ void supervisor_control_closed(void);
 /* Kills the worker. A timer then handles its jobs and the restart. `innocent` 1: the death is not counted as a failed
  * attempt of the running jobs, or of the documents in work. */
 void supervisor_kill(const char *reason, int innocent);
-
-#endif

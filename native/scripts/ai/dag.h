@@ -4,8 +4,7 @@
  * dag_parse.c resolves names and keys before the job is queued, so DEL or an overwrite does not affect the run. The
  * module writes tensors to keys only if every step succeeds. AI.SCRIPTEXECUTE is a DAG of one step
  * (cmd_scriptrun.c). */
-#ifndef QA_DAG_H
-#define QA_DAG_H
+#pragma once
 
 #include "jobs/jobs.h"
 #include "models/runnable.h"
@@ -67,5 +66,3 @@ const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
  * DAG. */
 typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* Parses AI.DAGEXECUTE into a Dag. */
-#ifndef QA_DAG_PARSE_H
-#define QA_DAG_PARSE_H
+#pragma once
 
 #include "scripts/ai/dag.h"
 #include "scripts/ai/run_args.h"
@@ -26,5 +25,3 @@ const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, in
 int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
 /* Resolves all names. Returns NULL or an error line. */
 const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);
-
-#endif

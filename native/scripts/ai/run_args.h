@@ -1,6 +1,5 @@
 /* The arguments of the commands that run models. A spec points into argv, so it is valid until the command ends. */
-#ifndef QA_RUN_ARGS_H
-#define QA_RUN_ARGS_H
+#pragma once
 
 #include "server/args.h"
 
@@ -15,5 +14,3 @@ typedef struct RunSpec {
  * positions. */
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc);
-
-#endif

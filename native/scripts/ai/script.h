@@ -1,7 +1,6 @@
 /* Scripts: the values of the AI_SCRIPT data type. A script is a TorchScript source that the worker compiles. runnable.h
  * describes the lifetime of scripts and their registry. */
-#ifndef QA_SCRIPT_H
-#define QA_SCRIPT_H
+#pragma once
 
 #include "models/runnable.h"
 #include "server/module_api.h"
@@ -31,5 +30,3 @@ void script_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Script 
 RedisModuleType *script_key_type(void);
 /* Creates the data type. */
 int script_type_create(RedisModuleCtx *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* The arguments of the commands that store and run scripts. Specs point into argv, so they are valid until the command
  * ends. */
-#ifndef QA_SCRIPT_ARGS_H
-#define QA_SCRIPT_ARGS_H
+#pragma once
 
 #include "models/runnable.h"
 #include "server/args.h"
@@ -34,5 +33,3 @@ typedef struct ScriptCall {
  * the error, which determine the key positions. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A tensor never changes. So a key, its copies and the jobs that read it share one buffer with a reference count. The
  * count is atomic, because the server may free values on a background thread. */
-#ifndef QA_TENSOR_H
-#define QA_TENSOR_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
 /* Returns the number of samples for AI.INFO. */
 long long tensor_samples(const Tensor *tensor);
-
-#endif

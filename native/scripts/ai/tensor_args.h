@@ -1,6 +1,5 @@
 /* The arguments of AI.TENSORSET and AI.TENSORGET, as commands or as operations of a DAG. */
-#ifndef QA_TENSOR_ARGS_H
-#define QA_TENSOR_ARGS_H
+#pragma once
 
 #include "scripts/ai/tensor.h"
 
@@ -15,5 +14,3 @@ const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
 /* argv: the arguments after the key of AI.TENSORGET. Returns NULL or an error line. */
 const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
 void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
-
-#endif

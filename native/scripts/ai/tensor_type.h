@@ -1,6 +1,5 @@
 /* The data type AI_TENSOR: tensors behind keys. */
-#ifndef QA_TENSOR_TYPE_H
-#define QA_TENSOR_TYPE_H
+#pragma once
 
 #include "scripts/ai/tensor.h"
 
@@ -12,5 +11,3 @@ void tensor_store(RedisModuleCtx *ctx, RedisModuleString *key, Tensor *tensor);
 void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor);
 RedisModuleType *tensor_key_type(void);
 int tensor_type_create(RedisModuleCtx *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* StreamReader registrations. The worker gets a notice when a stream of such a registration grows, and when this server
  * becomes a primary. With QA.STREAM, the worker reports the outcome of a batch. */
-#ifndef QA_STREAM_H
-#define QA_STREAM_H
+#pragma once
 
 #include "functions/registry.h"
 
@@ -12,5 +11,3 @@ const char *stream_status(const Registration *registration);
 
 /* Returns the number of batches that have run. */
 unsigned long long stream_batches(void);
-
-#endif
