@@ -92,7 +92,7 @@ void cancelled_add(Job *job, long long left_ms) {
     RedisModule_DictSetC(cancelled, &added->id, sizeof added->id, added);
     long long *id = RedisModule_Alloc(sizeof *id);
     *id = (long long)job->id;
-    queues_notify(&CANCEL, id);
+    jobs_notify(&CANCEL, id);
 }
 
 int cancelled_remove(uint64_t id) {

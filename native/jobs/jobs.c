@@ -206,8 +206,6 @@ int jobs_submit(const JobClass *class, void *data, long long timeout_ms) {
     return 1;
 }
 
-int jobs_notify(const JobClass *class, void *data) { return queues_notify(class, data); }
-
 /* ---- Handing out ---- */
 
 static void start(Job *job) {
@@ -226,8 +224,6 @@ static void start(Job *job) {
     }
     if (!job->client) arm(job);
 }
-
-void jobs_asked(void) { cancelled_asked(); }
 
 /* Returns the time when the job arrived, in microseconds of CLOCK_MONOTONIC. The worker compares this time with its own
  * clock. The server's own clock may be a different clock. */

@@ -26,10 +26,6 @@ const char *jobs_refusal(void);
  * when the worker gets the job, because these jobs may be queued for a long time. */
 int jobs_submit(const JobClass *class, void *data, long long timeout_ms);
 
-/* Queues a notice (model.drop, unregister, message, cancel). A notice is a job with id 0. The worker gets it once and
- * does not answer it. 0: too many notices are queued, and `data` has been freed. */
-int jobs_notify(const JobClass *class, void *data);
-
 /* Ends the queued jobs of a registration. Their clients get `error`. Needs a context that may write keys. */
 void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
@@ -47,9 +43,6 @@ typedef struct JobsWorker {
 
 /* Call it once, at load time, before the first job. `worker` must live as long as the module. */
 void jobs_attach(const JobsWorker *worker);
-
-/* Call it for each QA.NEXT. */
-void jobs_asked(void);
 
 /* Takes the next job that fits into `capacity`, subtracts it from `capacity`, and writes it as one element of the reply
  * to the calling link. 0: there is no such job. */

@@ -81,7 +81,7 @@ void queues_add(Job *job, QueueName name) {
     wake();
 }
 
-int queues_notify(const JobClass *class, void *data) {
+int jobs_notify(const JobClass *class, void *data) {
     QueueName name = class->before_ready ? QUEUE_OF_NOTICES : class->with_events ? QUEUE_OF_EVENTS : QUEUE_OF_CLIENTS;
     if ((long long)queue_length(queues[name]) >= config.max_events) {
         if (class->free) class->free(data);

@@ -30,8 +30,9 @@ void queues_attach(void (*wake)(void));
 /* Queues a new job. An order (order.h) runs its jobs one after the other. If the order of this job has a running job,
  * the new job first waits in the order. */
 void queues_add(Job *job, QueueName name);
-/* Queues a notice; 0: too many notices are queued, and `data` has been freed. */
-int queues_notify(const JobClass *class, void *data);
+/* Queues a notice (model.drop, unregister, message, cancel). A notice is a job with id 0. The worker gets it once and
+ * does not answer it. 0: too many notices are queued, and `data` has been freed. */
+int jobs_notify(const JobClass *class, void *data);
 /* Queues a job whose worker has died. `innocent` 1: the worker was killed because of a different job. */
 void queues_again(Job *job, int innocent);
 void queues_remove(Job *job);

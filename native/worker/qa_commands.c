@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "functions/registry_stats.h"
+#include "jobs/cancelled.h"
 #include "jobs/jobs.h"
 #include "server/blake2b.h"
 #include "server/bus.h"
@@ -168,7 +169,7 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         return RedisModule_ReplyWithError(ctx, "ERR functions and background must be between 0 and 1024");
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
-    jobs_asked();
+    cancelled_asked();
     if (wait_ms == 0 || caller_blocking_denied(ctx) || queues_available(supervisor_is_ready(), &capacity)) {
         reply_jobs(ctx, capacity);
         return REDISMODULE_OK;

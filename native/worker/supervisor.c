@@ -327,24 +327,11 @@ static void choose_host(const char *bind, char *host, size_t size) {
     }
 }
 
-/* A builder for the first line on the control socket. `overflow` is set if the line is too long. */
-typedef struct StartLine {
-    char text[START_LINE];
-    size_t length;
-    int overflow;
-} StartLine;
-
-static void add_text(StartLine *to, const char *text) {
-    size_t length = strlen(text);
-    if (to->length + length >= sizeof to->text) {
-        to->overflow = 1;
-        return;
-    }
-    memcpy(to->text + to->length, text, length + 1);
-    to->length += length;
+static void add_text(RedisModuleString *to, const char *text) {
+    RedisModule_StringAppendBuffer(NULL, to, text, strlen(text));
 }
 
-static void add_json(StartLine *to, const char *name, const char *text) {
+static void add_json(RedisModuleString *to, const char *name, const char *text) {
     char escaped[8];
     add_text(to, ", \"");
     add_text(to, name);
@@ -359,7 +346,7 @@ static void add_json(StartLine *to, const char *name, const char *text) {
     add_text(to, "\"");
 }
 
-static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, const char *setting) {
+static void add_setting(RedisModuleCtx *ctx, RedisModuleString *to, const char *name, const char *setting) {
     RedisModuleString *value = server_setting(ctx, setting);
     add_json(to, name, RedisModule_StringPtrLen(value, NULL));
     RedisModule_FreeString(NULL, value);
@@ -367,7 +354,7 @@ static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, co
 
 /* Adds the data for a TLS connection: the certificate authorities that the server trusts, and the certificate of the
  * server as a client. */
-static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
+static void add_tls(RedisModuleCtx *ctx, RedisModuleString *to, int port) {
     char text[48];
     RedisModuleString *own = server_setting(ctx, "tls-client-cert-file");
     int is_client = *RedisModule_StringPtrLen(own, NULL) != '\0';
@@ -385,17 +372,13 @@ static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
 
 /* Sends the first line on the control socket: the worker's token and number, and the server's addresses. */
 static int introduce(RedisModuleCtx *ctx) {
-    static StartLine line_of_start;
-    StartLine *to = &line_of_start;
     RedisModuleString *path = server_setting(ctx, "unixsocket"), *bind = server_setting(ctx, "bind");
     int port = listening_port(ctx, "port"), tls_port = listening_port(ctx, "tls-port");
     char host[64], text[160];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    memset(to, 0, sizeof *to);
-    snprintf(text, sizeof text, "{\"protocol\": %d, \"token\": \"%s\", \"worker\": %lld", WORKER_PROTOCOL, token,
-             info.number);
-    add_text(to, text);
+    RedisModuleString *to = RedisModule_CreateStringPrintf(
+        NULL, "{\"protocol\": %d, \"token\": \"%s\", \"worker\": %lld", WORKER_PROTOCOL, token, info.number);
     /* The worker cannot use a relative path, because the server may have changed its directory since it created the
      * socket. */
     add_json(to, "socket", *socket_path == '/' ? socket_path : "");
@@ -406,8 +389,10 @@ static int introduce(RedisModuleCtx *ctx) {
     add_text(to, "}\n");
     RedisModule_FreeString(NULL, path);
     RedisModule_FreeString(NULL, bind);
-    int sent = !to->overflow && write(control, to->text, to->length) == (ssize_t)to->length;
-    memset(to, 0, sizeof *to); /* it contains the token */
+    size_t length;
+    const char *start = RedisModule_StringPtrLen(to, &length);
+    int sent = length < START_LINE && write(control, start, length) == (ssize_t)length;
+    RedisModule_FreeString(NULL, to);
     return sent ? 0 : -1;
 }
 

@@ -74,14 +74,14 @@ static int AI_DAGEXECUTE_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     return execute(ctx, argv, argc, 1);
 }
 
+/* AI.DAGRUN and AI.DAGRUN_RO, which are not supported. */
 static int AI_DAGRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN is left out: use AI.DAGEXECUTE with LOAD, PERSIST or ROUTING "
-                                           "and AI.MODELEXECUTE, AI.SCRIPTEXECUTE inside it");
-}
-
-static int AI_DAGRUN_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN_RO is left out: use AI.DAGEXECUTE_RO with LOAD or ROUTING "
-                                           "and AI.MODELEXECUTE inside it");
+    return RedisModule_ReplyWithError(
+        ctx, arg_is(argv[0], "AI.DAGRUN")
+                 ? "ERR AI.DAGRUN is left out: use AI.DAGEXECUTE with LOAD, PERSIST or ROUTING "
+                   "and AI.MODELEXECUTE, AI.SCRIPTEXECUTE inside it"
+                 : "ERR AI.DAGRUN_RO is left out: use AI.DAGEXECUTE_RO with LOAD or ROUTING "
+                   "and AI.MODELEXECUTE inside it");
 }
 
 int dag_on_load(RedisModuleCtx *ctx) {
@@ -89,7 +89,7 @@ int dag_on_load(RedisModuleCtx *ctx) {
         {"AI.DAGEXECUTE", AI_DAGEXECUTE_RedisCommand, "write deny-oom getkeys-api", 0, 0, 0, NULL},
         {"AI.DAGEXECUTE_RO", AI_DAGEXECUTE_RO_RedisCommand, "readonly getkeys-api", 0, 0, 0, NULL},
         {"AI.DAGRUN", AI_DAGRUN_RedisCommand, "readonly", 0, 0, 0, NULL},
-        {"AI.DAGRUN_RO", AI_DAGRUN_RO_RedisCommand, "readonly", 0, 0, 0, NULL},
+        {"AI.DAGRUN_RO", AI_DAGRUN_RedisCommand, "readonly", 0, 0, 0, NULL},
     };
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

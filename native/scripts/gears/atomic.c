@@ -194,11 +194,9 @@ static int QA_ATOMIC_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
         return RedisModule_ReplyWithError(ctx, "ERR the control socket closed during the atomic block");
     case EXPIRED: break;
     }
-    RedisModuleString *error = RedisModule_CreateStringPrintf(ctx, "ERR atomic block exceeded its lease of %lld ms",
-                                                              lease_ms);
-    RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
-    RedisModule_FreeString(ctx, error);
-    return REDISMODULE_OK;
+    char error[64];
+    snprintf(error, sizeof error, "ERR atomic block exceeded its lease of %lld ms", lease_ms);
+    return RedisModule_ReplyWithError(ctx, error);
 }
 
 int atomic_on_load(RedisModuleCtx *ctx) {

@@ -1,4 +1,6 @@
 /* RG.DUMPREGISTRATIONS: shows registrations and their counters, with the names of RedisGears. */
+#include <stdio.h>
+
 #include "functions/registry.h"
 #include "scripts/gears/stream.h"
 #include "server/commands.h"
@@ -6,10 +8,10 @@
 #include "server/resp_reply.h"
 
 static void reply_average(RedisModuleCtx *ctx, const char *name, double total, unsigned long long count) {
+    char average[64];
+    snprintf(average, sizeof average, "%.3f", count ? total / (double)count : 0.0);
     RedisModule_ReplyWithCString(ctx, name);
-    RedisModuleString *average = RedisModule_CreateStringPrintf(ctx, "%.3f", count ? total / (double)count : 0.0);
-    RedisModule_ReplyWithString(ctx, average);
-    RedisModule_FreeString(ctx, average);
+    RedisModule_ReplyWithCString(ctx, average);
 }
 
 static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {

@@ -2,6 +2,7 @@
  * load arguments are the user's own settings for functions. The module only stores them. */
 #include "scripts/gears/settings.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -137,6 +138,7 @@ static void reply_legacy(RedisModuleCtx *ctx, int row) {
 
 static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
+    char text[160];
     RedisModule_ReplyWithArray(ctx, argc - 1);
     for (int i = 1; i < argc; i++) {
         size_t length;
@@ -148,10 +150,8 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
         } else if (value) {
             RedisModule_ReplyWithString(ctx, value);
         } else {
-            RedisModuleString *text = RedisModule_CreateStringPrintf(
-                ctx, "(error) Unsupported config parameter: %.100s", name);
-            RedisModule_ReplyWithString(ctx, text);
-            RedisModule_FreeString(ctx, text);
+            snprintf(text, sizeof text, "(error) Unsupported config parameter: %.100s", name);
+            RedisModule_ReplyWithCString(ctx, text);
         }
     }
     return REDISMODULE_OK;
@@ -167,15 +167,14 @@ static int fits_preset(int legacy, RedisModuleString *value) {
 static int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.configset")) return REDISMODULE_OK;
+    char text[256];
     RedisModule_ReplyWithArray(ctx, (argc - 1) / 2);
     for (int i = 1; i < argc; i += 2) {
         const char *name = RedisModule_StringPtrLen(argv[i], NULL);
         if (!fits_preset(find_legacy(name), argv[i + 1])) {
-            RedisModuleString *text = RedisModule_CreateStringPrintf(
-                ctx, "(error) %s must be a whole number that is not negative, got %.64s", name,
-                RedisModule_StringPtrLen(argv[i + 1], NULL));
-            RedisModule_ReplyWithString(ctx, text);
-            RedisModule_FreeString(ctx, text);
+            snprintf(text, sizeof text, "(error) %.100s must be a whole number that is not negative, got %.64s", name,
+                     RedisModule_StringPtrLen(argv[i + 1], NULL));
+            RedisModule_ReplyWithCString(ctx, text);
             continue;
         }
         switch (store(argv[i], argv[i + 1])) {
