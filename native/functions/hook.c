@@ -1,16 +1,12 @@
-/* Creates event jobs from keyspace notifications, and implements the keymiss hook.
- *
- * The hook works in three steps:
- * 1. The command filter sees each command of a client. It puts RG.INNERHOOK before a read if a registration hooks the
- * command and matches one of its keys.
+/* Creates event jobs from keyspace notifications, and implements the keymiss hook in three steps:
+ * 1. The command filter puts RG.INNERHOOK before a read that a registration hooks.
  * 2. RG.INNERHOOK runs the read with the caller's rights and keeps the reply. If a key is missing, the server notifies
- * the module during that call, and on_miss stores the registration in the innermost HookCall.
+ *    the module during that call, and on_miss stores the registration in the innermost HookCall.
  * 3. RG.INNERHOOK then blocks the client until the function has answered.
  * HookCalls are on the C stack. They form a chain, because a hooked read can run inside another hooked read.
  *
- * The filter and the notifications run for every command of the server, so they must be fast. Without a KeysReader
- * registration they return at once. Otherwise they return early if no registration's prefix starts with the first byte
- * of the key. */
+ * The filter and the notifications run for every command of the server, so they must be fast. They return early if no
+ * KeysReader registration has a prefix that starts with the first byte of the key. */
 #include "functions/hook.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
-/* The queue reports here when a job enters it and when a job ends. scripts/gears/stream.c reports batches of streams.
- *
- * If a full queue drops an event, the module marks the event's registration. Once the queue is at most half full, the
- * registration gets an onregistered job. In this job, its function finds the missed changes. */
+/* The queue reports here when a job enters it and when a job ends. If a full queue drops an event, the event's
+ * registration gets an onregistered job once the queue is at most half full. In this job, its function finds the missed
+ * changes. */
 #include "functions/registry_stats.h"
 
 #include <string.h>

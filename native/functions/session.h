@@ -1,10 +1,9 @@
-/* A session: the registrations of one script. A signature proves that a stored session comes from this cluster.
+/* A session: the registrations of one script.
  *
- * SIGNATURES. Registrations contain code, and through the cluster bus any server can claim to be the primary of this
- * server. So each session in an RDB file, in the AOF or from a primary has a tag. The tag is a keyed BLAKE2b-256 of the
- * fields of the session and of its registrations. The key belongs to the cluster (server/bus_keys.h). A session without
- * a valid tag is not loaded, unless qa.adopt-registrations is "yes". The module computes the tags, so the worker does
- * not need the key. */
+ * Registrations contain code, and through the cluster bus any server can claim to be the primary of this server. So
+ * each session in an RDB file, in the AOF or from a primary has a tag: a keyed BLAKE2b-256 of its fields and of the
+ * fields of its registrations. The key belongs to the cluster (server/bus_keys.h). A session without a valid tag is not
+ * loaded, unless qa.adopt-registrations is "yes". */
 #pragma once
 
 #include "functions/registration.h"

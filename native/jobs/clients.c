@@ -1,9 +1,8 @@
-/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). The server records the keys that it reads while it serves a client. A
- * client that missed a key waits until its job ends. Then the server must record it as a reader of the key. But the
- * server records no keys while a module replies to a blocked client. The exception is a client that is blocked on a key
- * that becomes ready. So on Redis 7.2 and later and on Valkey, the module uses this sequence:
- * 1. It blocks a client that tracks keys on the key that the client has missed.
- * 2. When the job ends, it signals the key as ready.
+/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). When the job of a client that missed a key ends, the server must record
+ * the client as a reader of the key. But it records no keys while a module replies to a blocked client, unless the
+ * client is blocked on a key that becomes ready. So on Redis 7.2 and later and on Valkey:
+ * 1. The module blocks a client that tracks keys on the key that the client has missed.
+ * 2. When the job ends, the module signals the key as ready.
  * 3. The server calls JOB_Read while it serves the client, and JOB_Read reads the key.
  * 4. The client is unblocked.
  *

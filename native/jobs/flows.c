@@ -1,6 +1,5 @@
-/* A client chooses its class by its name: clients named `bulk` or `bulk:..` are in the class of bulk work. Users listed
- * in qa.bulk-users are always in that class. In the tree of flows, a client's name is below its user, so a user with
- * many names gets no larger share. Keys are hashes. If two names have the same hash, they share a flow. */
+/* A client chooses its class by its name: clients named `bulk` or `bulk:..` are in the class of bulk work, like all
+ * clients of the users in qa.bulk-users. Keys are hashes. If two names have the same hash, they share a flow. */
 #include "jobs/flows.h"
 
 #include <string.h>

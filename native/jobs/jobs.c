@@ -1,12 +1,12 @@
-/* A job has one state at a time: queued, running, or ended with a pending reply to its client. by_id contains the
- * queued and running jobs.
+/* Submits, starts and ends jobs, and enforces their deadlines. A job is queued, running, or ended with a pending reply
+ * to its client. by_id contains the queued and running jobs.
  *
- * Only end() ends a job. end() removes the job from its queue or list, and calls `finish` of its class. It frees a job
- * without a client at once. clients.c frees a job with a client after the reply. An ended job is not in by_id. So a
- * later timer or disconnection does not find the job, and cannot end it again.
+ * Only end() ends a job. It removes the job from its queue or list, and calls `finish` of its class. It frees a job
+ * without a client at once; clients.c frees a job with a client after the reply. A later timer or disconnection does
+ * not find an ended job, because it is not in by_id.
  *
- * If a running job ends before the worker has answered, the worker may still work on it. So cancelled.c has a record of
- * the job. */
+ * If a running job ends before the worker has answered, the worker may still work on it, so cancelled.c has a record of
+ * it. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>

@@ -1,12 +1,5 @@
-/* Jobs: work for a shard's worker, and the clients that wait for the results.
- *
- * The code of this room runs on the server's main thread. A command creates a job and describes it by a JobClass
- * (job.h). qa_commands.c gives jobs to the worker and receives their results. The files of this room:
- *   jobs.c       submits, starts and ends jobs, and enforces deadlines
- *   queues.c     the queues, and the retries after a worker's death
- *   clients.c    the waiting clients
- *   cancelled.c  cancelled jobs that the worker may still work on
- * This room does not include the rooms above it. It calls the worker through JobsWorker. */
+/* Jobs: work for a shard's worker, and the clients that wait for the results. A command creates a job and describes it
+ * by a JobClass (job.h). qa_commands.c gives jobs to the worker and receives their results. */
 #pragma once
 
 #include "jobs/job.h"

@@ -2,20 +2,16 @@
  *
  * FLOWS. A flow is the sequence of items from one source. For clients, the levels of the tree are the class, the user,
  * the client's name and the connection. A place names one flow on each level. Flows with the same parent take turns by
- * the cost of their items, not by the number of items. Each flow has a tag that grows with the cost of the items that
- * were popped from it. The flow with the lowest tag is next. A new flow starts at the current tag of its siblings, so
- * it has no advantage and no disadvantage.
+ * the cost of their items. Each flow has a tag that grows with this cost, and the flow with the lowest tag is next. A
+ * new flow starts at the current tag of its siblings, so it has no advantage and no disadvantage.
  *
- * LIMITS. An item is outstanding between its pop and its release. Fair turns would have no effect if the owner had many
- * popped items in progress. So the queue limits the outstanding cost of each flow that has neighbors. The limit is the
- * cost of the largest recent item of a neighbor, and at least `shared`. Each flow may always have one outstanding item.
- * A flow is a neighbor until it has been empty for `linger`.
+ * LIMITS. An item is outstanding between its pop and its release. The queue limits the outstanding cost of each flow
+ * that has neighbors. The limit is the cost of the largest recent item of a neighbor, and at least `shared`. Each flow
+ * may always have one outstanding item. A flow is a neighbor until it has been empty for `linger`.
  *
- * MEMORY AND TIME. The queue does not depend on the server. The owner allocates the nodes as part of its own items, so
- * a push to an existing flow allocates no memory. An operation takes O(log flows), except queue_rival, which scans all
- * flows of each level. The queue does not limit the number of items; the owner calls queue_length() before a push. A
- * flow exists while it has queued or outstanding items, and for `linger` after that. The queue remembers at most
- * QUEUE_MAX_IDLE empty flows. */
+ * MEMORY AND TIME. The queue does not depend on the server. The owner allocates the nodes as part of its own items. An
+ * operation takes O(log flows), except queue_rival, which scans all flows of each level. The owner limits the number of
+ * items. The queue remembers at most QUEUE_MAX_IDLE empty flows. */
 #pragma once
 
 #include <stddef.h>

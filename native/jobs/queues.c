@@ -2,8 +2,8 @@
  * level.
  *
  * RETRIES. When a worker dies, each of its running jobs may be the cause. The module retries these jobs before all
- * other jobs, and one after the other. So if a job kills the worker again, no other retry fails with it. A retry delays
- * the next retry for at most RETRY_MS. A retry counts against the capacity of its original queue. */
+ * other jobs, and one after the other, so if a job kills the worker again, no other retry fails with it. A retry delays
+ * the next retry for at most RETRY_MS. */
 #include "jobs/queues.h"
 
 #include "jobs/flows.h"

@@ -1,4 +1,4 @@
-/* These functions do not reply to the client. They report wrong arguments by their return values. */
+/* Wrong arguments are return values, not replies. */
 #include "server/args.h"
 
 #include <limits.h>

@@ -1,18 +1,13 @@
 /* The bus delivers messages of every node that has joined the cluster (CLUSTER MEET), and a node can join without a
- * password. Messages between workers contain code. So the module accepts only messages that are signed with the
- * cluster's key.
- *
- * THE KEYS are in bus_keys.c. Without a key, servers exchange no messages. A key of the source KEY_USER works only for
- * clusters on one machine, because each machine has a different key.
+ * password. Messages between workers contain code. So the module accepts only messages that are signed with a key of
+ * the cluster (bus_keys.c). Without a key, servers exchange no messages.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
  * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).
- * So an attacker cannot redirect a message to a different receiver, or send it with the id of a different sender.
  *
  * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts a
  * message only if its sequence is above the last sequence of this sender and at most WINDOW_US away from the receiver's
- * clock. The window protects a receiver that has no sequence of the sender yet. The bus delivers the messages of a
- * sender in order. */
+ * clock. The bus delivers the messages of a sender in order. */
 #include "server/bus.h"
 
 #include <stdio.h>

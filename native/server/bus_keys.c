@@ -1,9 +1,9 @@
 /* The module uses the first available source of the key:
- * 1. A line of the file `qa.bus-key-file`. If this setting names a file, the module uses no other source. The first key
- * of the file signs. A signature by any key of the file is valid. To change the key, add the new key as the second line
- * of the file on every server. Then make it the first line on every server. Then remove the old line.
- * 2. `requirepass`, if it differs from `masterauth`. A server sends `masterauth` to its primary, and through the
- * cluster bus any server can claim to be the primary. So `masterauth` must not be the key.
+ * 1. The lines of the file `qa.bus-key-file`. If this setting names a file, the module uses no other source. To change
+ *    the key, add the new key as the second line on every server, then make it the first line, then remove the old
+ * line.
+ * 2. `requirepass`, if it differs from `masterauth`. Through the cluster bus any server can claim to be the primary,
+ * and a server sends `masterauth` to its primary. So `masterauth` must not be the key.
  * 3. A file in the home folder of the server's user. The first server of this user creates it.
  * 4. A file in the folder of the server (`dir`), if the user has no home folder.
  * The module creates a file only in a folder that no other user can write to. It reads a file only if no other user can

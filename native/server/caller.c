@@ -1,4 +1,4 @@
-/* These functions ask the server about the caller of the current command. They store nothing between commands. */
+/* These functions ask the server about the current caller, and store nothing between commands. */
 #include "server/caller.h"
 
 #include <stdio.h>

@@ -16,15 +16,14 @@ int caller_blocking_denied(RedisModuleCtx *ctx);
 /* 1: the calling client tracks keys (CLIENT TRACKING). */
 int caller_tracks_keys(RedisModuleCtx *ctx);
 
-/* Returns the name of the calling client's user, to be freed. NULL: the client has
- * no user and may do anything (the primary, the AOF, a call of another module). */
+/* Returns the name of the calling client's user, to be freed. NULL: the client has no user and may
+ * do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
 /* Returns 1 if the caller may run administrator commands, or if it is the worker and link_may_run accepts the command.
  * Otherwise replies with an error and returns 0. Refuses a primary and the AOF, because administrator commands are
- * never replicated. Redis 7.0 needs this check, because its ACL categories do not include commands of modules. Without
- * the check, a user without administrator rights could run every command that no rule denies by name. On other servers,
- * the ACL has already checked the caller. */
+ * never replicated. Only Redis 7.0 needs the check of other callers, because its ACL categories do not include commands
+ * of modules. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
 /* Like caller_require_admin, but checks on every server version. For commands that need an administrator only with some

@@ -1,12 +1,10 @@
 /* The table entry of a command, and its registration. Each part registers its commands in its *_on_load.
  *
- * A handler has the name of its command, such as AI_MODELEXECUTE_RedisCommand, or a common name for several commands.
- * If a handler blocks a client, the names of the client's callbacks end in _Reply, _Disconnected, _Timeout and _Free. A
- * handler works in this order:
+ * A handler has the name of its command, such as AI_MODELEXECUTE_RedisCommand. The callbacks of a client that it blocks
+ * end in _Reply, _Disconnected, _Timeout and _Free. A handler works in this order:
  *   1. It reports key positions if the server asks for them (getkeys-api).
  *   2. An internal command checks that the caller is a link.
- *   3. It checks the number of arguments, the rights of the caller, and the arguments.
- * Parsers return an error, and the handler replies with it. */
+ *   3. It checks the number of arguments, the rights of the caller, and the arguments. */
 #pragma once
 
 #include <stddef.h>

@@ -1,9 +1,6 @@
 /* The worker's links, which are its connections to the server, and the user of the links (docs/worker-protocol.md,
- * section 2).
- *
- * A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until it closes or
- * authenticates as another user, or until the worker dies. The module stores only the client id. qa_commands.c has the
- * commands that links send. Main thread only. */
+ * section 2). A client becomes a link when it sends QA.HELLO with the token of the current worker. It is a link until
+ * it closes or authenticates as another user, or until the worker dies. */
 #pragma once
 
 #include "server/module_api.h"

@@ -1,8 +1,6 @@
-/* Implements QA.INDEXING, and counts the ends of workers in `failures:{tag}`.
- *
- * The names of the documents are only in memory. If the server and the worker end at the same time, the module counts
- * nothing, because no document is the cause. While a slot is migrating, the server may refuse the write of a count.
- * Then the document may end one more worker. */
+/* Implements QA.INDEXING, and counts the ends of workers in `failures:{tag}`. The names of the documents are only in
+ * memory: if the server and the worker end at the same time, no document is the cause. While a slot is migrating, the
+ * server may refuse the write of a count. Then the document may end one more worker. */
 #include "worker/indexing.h"
 
 #include <stdio.h>

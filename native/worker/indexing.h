@@ -1,11 +1,10 @@
 /* The documents that the worker is indexing, and the number of workers that have ended while they indexed each
  * document.
  *
- * Before the worker indexes documents, it sends their names with QA.INDEXING. If the worker ends before it has
- * withdrawn the names, each named document may be the cause. Then the module counts the end in the hash
- * `failures:{tag}` of the document's partition: name -> number of ends and the last reason. The hash is replicated and
- * migrates with its slot. The next worker indexes the counted documents one at a time. It skips a document that has
- * ended two workers (gears/functions/indexing/failures.py). */
+ * Before the worker indexes documents, it sends their names with QA.INDEXING. If it ends before it has withdrawn the
+ * names, the module counts the end in the hash `failures:{tag}` of the document's partition: name -> number of ends and
+ * the last reason. The next worker indexes the counted documents one at a time, and skips a document that has ended two
+ * workers (gears/functions/indexing/failures.py). */
 #pragma once
 
 #include "server/module_api.h"

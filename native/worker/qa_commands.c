@@ -1,9 +1,10 @@
-/* Implements QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE and QA.SEND. Other parts register the internal commands for
- * their own data: models, scripts, sessions, streams.
+/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE and QA.SEND: the commands by which the worker registers with the
+ * module, fetches jobs, returns results and sends messages to other workers (docs/worker-protocol.md, sections 2 and
+ * 3).
  *
  * If there is no job, QA.NEXT blocks the link for the time that the worker gives. Links wait in the order of arrival. A
- * job leaves the queue only when QA_NEXT_Reply writes the reply. So no job is lost if the link closes earlier. The
- * module wakes one link at a time. The woken link wakes the next link if there is another job. A Waiter belongs to its
+ * job leaves the queue only when QA_NEXT_Reply writes the reply, so no job is lost if the link closes earlier. The
+ * module wakes one link at a time, which then wakes the next link if there is another job. A Waiter belongs to its
  * blocked client and exists until QA_NEXT_Free. */
 #include <stdio.h>
 #include <string.h>

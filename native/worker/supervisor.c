@@ -1,16 +1,13 @@
-/* Runs one worker at a time. posix_spawn starts the worker in its own process group.
- *
- * Three things connect the worker to the server:
+/* Runs one worker at a time, in its own process group. Three things connect it to the server:
  * - The control socket. If it closes, the supervisor kills the worker and starts a new one.
  * - A pipe that copies the worker's output to the server's log.
- * - A token. Each worker gets a new token, and its connections must send it.
+ * - A token, which is new for each worker. The worker's connections must send it.
  * A timer watches the worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that
  * ignores a cancellation (jobs/cancelled.c).
  *
  * Every death has the same sequence. supervisor_control_closed schedules on_death in a timer, because ending jobs
- * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker and closes the
- * links. A job on which two workers have died ends with an error. All other jobs return to a queue. If workers die
- * repeatedly, the delay before each restart grows. */
+ * writes keys. on_death invalidates the token, kills the process group, reaps the worker and closes the links. Its jobs
+ * are retried. If workers die repeatedly, the delay before each restart grows. */
 #include "worker/supervisor.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. The job reads its input tensors from their keys at the time of
- * the call. At the end of the job, the main thread writes the outputs and replicates each as a tensor. */
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. It reads its input tensors from their keys at the time of the
+ * call. */
 #include "jobs/jobs.h"
 #include "models/model.h"
 #include "scripts/ai/run_args.h"

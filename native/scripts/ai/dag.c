@@ -1,6 +1,4 @@
-/* A DAG as a job: its arguments for the worker, the worker's answer, and the tensors that the module writes at the end.
- * The DagJob owns the Dag, which has references to its tensors, models and scripts. The module checks every argument of
- * the answer. An invalid argument fails the whole DAG. */
+/* A DAG as a job. The module checks every argument of the worker's answer. An invalid argument fails the whole DAG. */
 #include "scripts/ai/dag.h"
 
 #include "models/model.h"

@@ -2,8 +2,7 @@
  *
  * Each slot contains one tensor, which never changes. The first slots contain the tensors that the client gives.
  * dag_parse.c resolves names and keys before the job is queued, so DEL or an overwrite does not affect the run. The
- * module writes tensors to keys only if every step succeeds. AI.SCRIPTEXECUTE is a DAG of one step
- * (cmd_scriptrun.c). */
+ * module writes tensors to keys only if every step succeeds. */
 #pragma once
 
 #include "jobs/jobs.h"

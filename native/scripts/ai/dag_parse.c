@@ -1,6 +1,5 @@
-/* Parses AI.DAGEXECUTE and resolves its names. Frees the partial Dag after an error. If a command has several errors,
- * the reported error is the same as in RedisAI: first errors before the operations, then errors within each operation,
- * and last errors in the names that operations share. */
+/* If a command has several errors, the reported error is the same as in RedisAI: first errors before the operations,
+ * then errors within each operation, and last errors in the names that operations share. */
 #include "scripts/ai/dag_parse.h"
 
 #include <limits.h>

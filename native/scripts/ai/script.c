@@ -1,5 +1,5 @@
-/* Scripts as runnables and as values of keys. Each script owns its source. A script is replicated as AI.SCRIPTSTORE. A
- * replica, or a server that reads the AOF, stores the script without compiling it. */
+/* A script is replicated as AI.SCRIPTSTORE. A replica, or a server that reads the AOF, stores the script without
+ * compiling it. */
 #include "scripts/ai/script.h"
 
 #include <string.h>

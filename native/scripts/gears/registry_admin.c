@@ -1,12 +1,11 @@
-/* Changes of single registrations. A command changes this shard at once. Its replicas get the change by replication.
- * Other shards get it by a message on the cluster bus. A message consists of a letter and the id of the registration. A
- * primary applies a message in a timer, where it may write and replicate. A replica ignores the message. The worker
- * gets a notice of each removal and of each pause.
+/* RG.UNREGISTER, RG.PAUSEREGISTRATIONS, RG.UNPAUSEREGISTRATIONS, RG.CLEARREGISTRATIONSSTATS. A command changes this
+ * shard at once. Its replicas get the change by replication, and other shards by a message on the cluster bus. A
+ * primary applies a message in a timer, where it may write and replicate. The worker gets a notice of each removal and
+ * pause.
  *
- * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone. Each order to pause or to
- * resume has a number. The order with the greatest number is valid. The workers compare the registrations of their
- * shards. If a shard has missed a change, its worker sends QA.UNREGISTER or QA.PAUSE, which are replicated and written
- * to the AOF. */
+ * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone, and each order to pause
+ * or to resume has a number; the order with the greatest number is valid. The workers compare the registrations of
+ * their shards. If a shard has missed a change, its worker sends QA.UNREGISTER or QA.PAUSE. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
-/* The load arguments of RedisGears and RedisAI are in LEGACY, so that set-up scripts for them run unchanged. All other
- * load arguments are the user's own settings for functions. The module only stores them. */
+/* LEGACY has the load arguments of RedisGears and RedisAI, so that set-up scripts for them run unchanged. All other
+ * load arguments are the user's own settings for functions, which the module only stores. */
 #include "scripts/gears/settings.h"
 
 #include <stdio.h>

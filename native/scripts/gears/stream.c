@@ -1,6 +1,5 @@
-/* When a stream grows, the module sends the worker a notice. The worker reads the stream itself. One notice covers any
- * number of additions. So while a notice is pending, the module sends no second notice for the same registration and
- * key. The worker reports its batches with QA.STREAM. */
+/* One notice covers any number of additions to a stream, because the worker reads the stream itself. So while a notice
+ * is pending, the module sends no second notice for the same registration and key. */
 #include "scripts/gears/stream.h"
 
 #include <stdio.h>
