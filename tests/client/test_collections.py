@@ -352,6 +352,7 @@ async def test_the_cluster_client_has_the_same_calls(cluster: ScriptedCluster) -
         assert (await client.get_document("ada", collection="books")).id == "ada"
         assert await client.count_documents(collection="books") == DocumentCounts(1, 1)
         assert [entry.id async for entry in client.list_documents(collection="books")] == ["ada"]
+        assert len((await client.document_page(limit=4, prefix="a", collection="books")).documents) == 1
         assert (await client.search("programs", collection="books")).hits[0].document_id == "ada"
         await client.delete_document("ada", collection="books")
         await client.put_document("bob", "Bob wrote it.", collection="books")

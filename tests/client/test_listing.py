@@ -13,7 +13,7 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
-from qa_cluster.client import AsyncClusterClient, DocumentCounts, DocumentEntry, InvalidInput
+from qa_cluster.client import DocumentCounts, DocumentEntry, InvalidInput
 from qa_cluster.options.documents import MAX_PAGE, DocumentChoice
 from qa_cluster.types import Removal
 from tests.client.scripted_cluster import ScriptedCluster
@@ -210,17 +210,6 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
     engine.listing.partitions = 24
     with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, but this cluster has 24"):
         await engine.listing.page(cursor)
-
-
-async def test_the_cluster_client_lists_and_counts(cluster: ScriptedCluster, engine: Engine) -> None:
-    names = sorted(f"doc {number}" for number in range(30))
-    await fill(engine, names)
-    await ready(engine, 30)
-    async with AsyncClusterClient(cluster.url) as client:
-        assert sorted([entry.id async for entry in client.list_documents()]) == names
-        assert [entry.id async for entry in client.list_documents(prefix="doc 17")] == ["doc 17"]
-        assert len((await client.document_page(limit=4)).documents) == 4
-        assert await client.count_documents(waiting=True) == DocumentCounts(30, 60, 0)
 
 
 @pytest.mark.hostile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ import orjson
 import pytest
 
 from qa_cluster.client import AsyncClient, Client
-from qa_cluster.clients import async_rest_client, rest_client, retry_policy
+from qa_cluster.clients import rest_client, retry_policy
 from qa_cluster.clients.retry_policy import RetryPolicy
 from qa_cluster.errors import (
     ClusterError,
@@ -51,11 +50,10 @@ async def test_against_the_service(cluster: ScriptedCluster) -> None:
 
 
 def busy(times: int, then: httpx.Response) -> httpx.MockTransport:
-    left = [times]
+    left = iter(range(times))
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if left[0] > 0:
-            left[0] -= 1
+        if next(left, None) is not None:
             problem = {"code": "OVERLOADED", "detail": "queue is full", "status": 503}
             return httpx.Response(503, content=orjson.dumps(problem), headers={"retry-after": "0"})
         return then
@@ -152,11 +150,10 @@ def test_an_unreachable_service() -> None:
 
 
 def refusing(times: int) -> httpx.MockTransport:
-    left = [times]
+    left = iter(range(times))
 
     def answer(request: httpx.Request) -> httpx.Response:
-        left[0] -= 1
-        if left[0] >= 0:
+        if next(left, None) is not None:
             raise httpx.ConnectError("Connection refused")
         return httpx.Response(200, json={"id": "a", "text": "t"})
 
@@ -174,17 +171,13 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    async def sleep_async(self, seconds: float) -> None:
-        self.now += seconds
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Replace the clock of the clients."""
     made = Clock()
-    for module in (retry_policy, rest_client, async_rest_client):
+    for module in (retry_policy, rest_client):
         monkeypatch.setattr(module, "time", made)
-    monkeypatch.setattr(async_rest_client, "asyncio", SimpleNamespace(sleep=made.sleep_async))
     return made
 
 
@@ -194,13 +187,6 @@ def test_the_client_gives_up_a_refused_connection_soon(clock: Clock) -> None:
         pytest.raises(ClusterError, match="qa-cluster"),
     ):
         client.get_document("a")
-    assert 0 < clock.now <= RetryPolicy().connect
-
-
-async def test_the_asynchronous_client_gives_up_a_refused_connection_soon(clock: Clock) -> None:
-    async with AsyncClient("http://localhost", transport=refusing(10**9)) as client:
-        with pytest.raises(ClusterError, match="cannot be reached"):
-            await client.get_document("a")
     assert 0 < clock.now <= RetryPolicy().connect
 
 
