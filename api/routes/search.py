@@ -29,12 +29,12 @@ class SearchRoute:
         query = values["query"] if scope["method"] == "POST" else values["q"]
         metrics = self._state.metrics
         options = search_options(values, self._state.options.coverage)
-        found = await while_connected(receive, self._search(scope, query, options), metrics.disconnects.inc)
+        outcome = await while_connected(receive, self._search(scope, query, options), metrics.disconnects.inc)
+        found, timings = outcome.found, outcome.found.timings_ms
         metrics.searches.inc("hits" if found.hits else "no_hits")
         metrics.partial.inc("search", by=found.index.partial)
-        timings = found.timings
         timing = f"rank;dur={timings.rank:.3f}, fetch;dur={timings.fetch:.3f}, total;dur={timings.total:.3f}"
-        body = await found.encode(scope["state"]["request_id"])
+        body = await outcome.encode(scope["state"]["request_id"])
         await send_json(send, body, headers=[(b"server-timing", timing.encode())])
 
     async def _search(self, scope: Scope, query: str, options: SearchOptions) -> SearchOutcome:

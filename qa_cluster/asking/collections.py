@@ -79,7 +79,17 @@ class Collections:
 
     async def entries(self) -> tuple[CollectionEntry, ...]:
         """Return all collections with their numbers of documents and sentences, the default collection first."""
-        states = {DEFAULT_COLLECTION: READY, **await self._read()}
+        return await self._counted({DEFAULT_COLLECTION: READY, **await self._read()})
+
+    async def entry(self, name: str) -> CollectionEntry:
+        """Return one collection with its numbers of documents and sentences; NotFound if it does not exist."""
+        state = READY if check_collection(name) == DEFAULT_COLLECTION else (await self._read()).get(name)
+        if state is None:
+            raise missing(name)
+        (found,) = await self._counted({name: state})
+        return found
+
+    async def _counted(self, states: Mapping[str, str]) -> tuple[CollectionEntry, ...]:
         tags = partition_tags(self.partitions)
         keys = [index_key(tag, name) for name in states for tag in tags]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
@@ -87,15 +97,6 @@ class Collections:
             CollectionEntry(name, state, *index_sums(replies[place * len(tags) : (place + 1) * len(tags)]))
             for place, (name, state) in enumerate(states.items())
         )
-
-    async def entry(self, name: str) -> CollectionEntry:
-        """Return one collection with its numbers of documents and sentences; NotFound if it does not exist."""
-        state = READY if check_collection(name) == DEFAULT_COLLECTION else (await self._read()).get(name)
-        if state is None:
-            raise missing(name)
-        keys = [index_key(tag, name) for tag in partition_tags(self.partitions)]
-        replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
-        return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
         """Create a collection, or complete its lists; return whether it is new. CollectionBusy while it is deleted."""

@@ -28,7 +28,7 @@ from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
-from qa_cluster.types import Hit, Index, SearchedCollection, SearchResult, SearchTimings
+from qa_cluster.types import Hit, SearchedCollection, SearchResult, SearchTimings
 
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
@@ -46,34 +46,18 @@ FETCHED_SCRIPTS = 32
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """The result of a search without the id of its request. `size` is the approximate size of its JSON in bytes."""
+    """A result without the id of its request. `size` is its approximate size as JSON, in bytes."""
 
-    query: str
-    terms: tuple[str, ...]
-    hits: tuple[Hit, ...]
-    sentences: int
-    index: Index
-    timings: SearchTimings
-    collections: tuple[SearchedCollection, ...] = ()
-    size: int = 0
+    found: SearchResult
+    size: int
 
     async def encode(self, request_id: str) -> bytes:
         """Return the whole result as JSON."""
         return await off_loop(self.size, self.result(request_id).to_json)
 
     def result(self, request_id: str) -> SearchResult:
-        """Return the whole result with the id of its request."""
-        return SearchResult(
-            request_id,
-            int(time()),
-            self.query,
-            self.terms,
-            self.hits,
-            self.sentences,
-            self.index,
-            self.timings,
-            self.collections,
-        )
+        """Return the whole result."""
+        return replace(self.found, id=request_id)
 
 
 class Searcher:
@@ -154,23 +138,25 @@ class Searcher:
             for tag, epoch in ranking.epochs.items()
         }
         whole = rankings[0] if len(rankings) == 1 else replace(rankings[0], epochs=ranked)
-        return SearchOutcome(
-            query,
-            whole.terms,
-            await off_loop(size, _numbered, best, hits),
-            whole.sentences,
-            index_of(whole, self._shards, without),
-            SearchTimings(
+        result = SearchResult(
+            id="",
+            created=int(time()),
+            query=query,
+            terms=whole.terms,
+            hits=await off_loop(size, _numbered, best, hits),
+            sentences=whole.sentences,
+            index=index_of(whole, self._shards, without),
+            timings_ms=SearchTimings(
                 rank=milliseconds(fetching_begun - ranking_begun),
                 fetch=milliseconds(ended - fetching_begun),
                 total=milliseconds(ended - begun),
             ),
-            tuple(
+            collections=tuple(
                 SearchedCollection(name, sum(part.sentences for part in ranking.parts.values()))
                 for name, ranking in zip(collections, rankings, strict=True)
             ),
-            size,
         )
+        return SearchOutcome(result, size)
 
     async def collections_of(
         self,

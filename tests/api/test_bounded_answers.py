@@ -144,10 +144,10 @@ async def test_the_hits_of_a_document_share_their_metadata(cluster: ScriptedClus
         text = " ".join(f"Ada wrote program {number}." for number in range(250))
         await engine.documents.put("a", text, metadata={"deep": {"k": [1, 2]}}, timeout=60)
         found = await engine.search("wrote program", SearchOptions(top_k=250))
-        assert len(found.hits) == 250
-        assert len({id(hit.metadata) for hit in found.hits}) == 1
         result = found.result("id")
-        assert result.to_dict()["hits"][7]["metadata"] is found.hits[0].metadata
+        assert len(result.hits) == 250
+        assert len({id(hit.metadata) for hit in result.hits}) == 1
+        assert result.to_dict()["hits"][7]["metadata"] is result.hits[0].metadata
         assert json.loads(result.to_json()) == json.loads(json.dumps(result.to_dict()))
         assert SearchResult.from_json(result.to_json()) == result
     finally:
