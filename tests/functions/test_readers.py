@@ -1,4 +1,4 @@
-"""Several readers on a shard: the choice of the reader, the cache of its answers, and their deletion."""
+"""Several readers on a shard: the choice of the reader, its copies on the shards, and its cached answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.engine import Engine, EngineOptions
+from qa_cluster.config import Settings
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
+from qa_cluster.reading.plan import WAVES, StageOptions
 from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.types import AskResult
 from tests.functions.running_shards import SECONDS, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model
-from tests.harness.polling import eventually
+from tests.harness.polling import eventually, eventually_async
 from tests.harness.processes import descendants
 from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
@@ -178,24 +184,52 @@ def test_the_answers_of_a_removed_reader_are_deleted(shards: TinyShards) -> None
     assert shards.get("removed", "Who?")["answer"] == FIRST
 
 
-def test_a_lost_copy_is_restored_from_another_shard(shards: TinyShards) -> None:
+def test_lost_copies_are_restored_from_another_shard_and_a_new_worker_loads_them(shards: TinyShards) -> None:
     shards.written("lost")
     node = shards.node_of(keys.document_key("lost", tag("lost")))
-    assert shards.remove(node, shards.last.name) == 3
-    names = shards.keys_of(node, shards.last.name)
-    eventually(lambda: shards.on(node, "EXISTS", *names) == 3, SECONDS)
-    shards.wait_warm(shards.last.name)
-    assert shards.get("lost", "Who?", "last")["answer"] == LAST
-
-
-def test_a_new_worker_has_all_readers(shards: TinyShards) -> None:
-    shards.written("worker")
-    node = shards.node_of(keys.document_key("worker", tag("worker")))
+    names = [*shards.keys_of(node, ""), *shards.keys_of(node, shards.last.name)]
+    assert [shards.get("lost", "Who?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
+    before = shards.on(node, "AI.MODELGET", names[0], "META")
+    assert shards.on(node, "DEL", *names) == 6
+    assert shards.get("lost", "Who is it?")["answer"] == FIRST, "the compiled model needs no key"
+    eventually(lambda: shards.on(node, "EXISTS", *names) == 6, SECONDS)
+    assert shards.on(node, "AI.MODELGET", names[0], "META") == before
+    assert shards.on(node, "GET", names[1]) == (shards.folder / "first" / MANIFEST_FILE).read_text()
     pid = node.signal_worker(signal.SIGKILL)
     eventually(lambda: node.field("worker_pid") not in (0, pid), SECONDS)
     node.wait_ready(SECONDS)
     shards.wait_warm(shards.first.name, shards.last.name)
-    assert [shards.get("worker", "Who?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
+    assert [shards.get("lost", "Who now?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
+
+
+def test_a_reader_that_no_shard_has_is_dropped(shards: TinyShards) -> None:
+    shards.written("dropped")
+
+    def is_dropped() -> bool:
+        # deleted repeatedly, because a shard may have copied the reader from another shard meanwhile
+        for node in shards.nodes:
+            shards.on(node, "DEL", *shards.keys_of(node, ""), *shards.keys_of(node, shards.first.name))
+        return all(shards.on(node, "RG.TRIGGER", "qa.reader") == [""] for node in shards.nodes)
+
+    try:
+        eventually(is_dropped, SECONDS)
+    finally:
+        shards.load("first", keep_old=True)
+    assert shards.get("dropped", "Who?")["answer"] == FIRST
+
+
+def test_answers_of_a_reader_that_was_replaced_while_no_worker_ran_are_dropped(shards: TinyShards) -> None:
+    shards.written("replaced")
+    assert shards.get("replaced", "Who?")["answer"] == FIRST
+    node = shards.node_of(keys.document_key("replaced", tag("replaced")))
+    pid = node.signal_worker(signal.SIGSTOP)
+    assert shards.flip(node, shards.last.name, shards.first.name) == "done"
+    node.signal_worker(signal.SIGKILL)
+    eventually(lambda: node.field("worker_pid") not in (0, pid), SECONDS)
+    # a stock client would read old cached answers, so the shard must delete these
+    eventually(lambda: shards.get("replaced", "Who?")["answer"] == LAST, SECONDS, ignore=redis.ResponseError)
+    assert shards.flip(node, shards.first.name, shards.last.name) == "done"
+    shards.wait_models(lambda models: models[shards.first.name]["default"], node)
 
 
 def test_a_model_that_cannot_read_batches_is_not_reported_as_ready(shards: TinyShards) -> None:
@@ -277,3 +311,51 @@ def test_only_a_bundled_model_is_loaded_without_a_process_of_its_own(shards: Tin
         shards.on(node, "AI.MODELSTORE", key, "ONNX", "CPU", "BLOB", blob)
         assert len(set(descendants(node.pid)) - before) == expected
         shards.on(node, "DEL", key)
+
+
+QUESTION = "Who isolated penicillin?"
+
+
+async def opened(shards: TinyShards, *plan: StageOptions) -> Engine:
+    target = target_of(Settings(cluster_url=shards.url))
+    return await Engine.open(target.seeds, target.login, EngineOptions(plan=plan, limits=target.options.limits))
+
+
+async def ask(engine: Engine) -> AskResult:
+    return (await engine.ask(QUESTION, AskOptions(no_answer=False, timeout=60))).result("id")
+
+
+async def test_the_second_reader_of_a_plan_decides_on_shards_that_have_it(shards: TinyShards) -> None:
+    shards.written("plan", "Alexander Fleming isolated penicillin near London")
+    shards.written("plan 2", "Howard Florey isolated penicillin near Oxford")
+    shards.unload("last")
+    engine = await opened(shards, StageOptions(waves=WAVES), StageOptions(model="last", candidates=1))
+    try:
+        alone = await ask(engine)
+        assert (alone.model.id, alone.usage.sentences_read) == ("first", 2)
+        shards.load("last", make_default=False)
+
+        async def both() -> bool:
+            return (await ask(engine)).model.id == "last"
+
+        await eventually_async(both)
+        result = await ask(engine)
+        assert result.best is not None and alone.best is not None
+        assert (result.model.revision, result.usage.sentences_read) == (shards.last.revision, 3)
+        assert result.best.answer == {"plan": "London", "plan 2": "Oxford"}[result.best.document_id]
+        assert alone.best.answer not in ("London", "Oxford")
+        assert (await ask(engine)).cache.status == "hit"
+        sure = await opened(shards, StageOptions(waves=WAVES, final_threshold=-1e6), StageOptions(model="last"))
+        try:
+            found = await ask(sure)
+            assert (found.model.id, found.answers) == ("first", alone.answers)
+        finally:
+            await sure.aclose()
+        shards.unload("last")
+
+        async def without() -> bool:
+            return (await ask(engine)).model.id == "first"
+
+        await eventually_async(without)
+    finally:
+        await engine.aclose()

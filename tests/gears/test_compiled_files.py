@@ -73,7 +73,9 @@ def test_the_bundled_reader_answers_alike_from_its_compiled_file(tmp_path: Path,
             model.run(blank_inputs(first.inputs, 1, 513))
 
 
-def test_a_model_is_compiled_once_for_each_content_and_number_of_threads(tmp_path: Path, compiled: list[int]) -> None:
+def test_a_model_is_compiled_once_for_each_content_processor_and_settings(
+    tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert score(load(tmp_path / "kept")) == score(load(tmp_path / "kept")) == [[[5.0, 6.0, 0.0]]]
     assert is_token_model(load(tmp_path / "kept"))
     assert compiled == [1]
@@ -82,12 +84,16 @@ def test_a_model_is_compiled_once_for_each_content_and_number_of_threads(tmp_pat
     other = load(tmp_path / "kept", add_model(2))
     assert [array.tolist() for array in other.run([np.float32([1, 2]), np.float32([3, 4])])] == [[4.0, 6.0]]
     assert compiled == [1, 2, 1]
-    assert len(files(tmp_path / "kept")) == 3
-
-
-def test_only_its_user_may_read_folder_and_files(tmp_path: Path, compiled: list[int]) -> None:
+    monkeypatch.setattr(openvino, "_processor", lambda: "another")
     load(tmp_path / "kept")
-    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "kept", *files(tmp_path / "kept"))] == [0o700, 0o600]
+    assert compiled == [1, 2, 1, 1]
+    kept = files(tmp_path / "kept")
+    assert len(kept) == 4
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "kept", *kept)]
+    assert modes == [0o700, *[0o600] * 4], "only its user may read folder and files"
+    monkeypatch.setattr(openvino, "openvino_settings", lambda _: {"INFERENCE_PRECISION_HINT": "bf16"})
+    load(tmp_path / "kept")
+    assert compiled == [1, 2, 1, 1, 1]
 
 
 def cut(content: bytes) -> bytes:
@@ -148,25 +154,6 @@ def test_a_model_that_cannot_be_exported_still_runs(
     assert (score(model), [port.name for port in model.outputs]) == ([[[5.0, 6.0, 0.0]]], ["score"])
     assert "the compiled model is not stored: no memory" in caplog.text
     assert not (tmp_path / "kept").exists()
-
-
-def test_other_settings_make_another_model(
-    tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load(tmp_path / "kept")
-    monkeypatch.setattr(openvino, "openvino_settings", lambda _: {"INFERENCE_PRECISION_HINT": "bf16"})
-    load(tmp_path / "kept")
-    assert compiled == [1, 1]
-
-
-def test_another_processor_makes_another_model(
-    tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load(tmp_path / "kept")
-    monkeypatch.setattr(openvino, "_processor", lambda: "another")
-    load(tmp_path / "kept")
-    assert compiled == [1, 1]
-    assert len(files(tmp_path / "kept")) == 2
 
 
 def test_a_folder_that_others_may_write_is_not_used(

@@ -74,16 +74,9 @@ def test_a_model_that_kills_its_process_is_loaded_in_one_process_at_a_time(monke
         with pytest.raises(WorkerLost, match="2 inference workers died while they loaded this model"):
             load(found, add_model())
         assert loading.tries == 2
-        eventually(lambda: found.counts.ready == 4)
+        eventually(lambda: found.counts.ready == 4 and len(found._models) == 1)
         assert len(before & set(children())) >= 2 and found.counts.restarts == 2
         assert doubled(other) == [[6]]
-
-
-def test_a_model_is_loaded_in_all_processes() -> None:
-    with workers(3) as found:
-        model = load(found, double_model())
-        assert [number_of(model) in life.loaded for life in found._processes if life is not None] == [True] * 3
-        assert found.counts.missing == 0
 
 
 def test_a_process_that_cannot_reload_a_model_retries_while_others_serve_it(
@@ -169,6 +162,7 @@ def test_only_the_first_load_waits_if_no_process_can_start(monkeypatch: pytest.M
         monkeypatch.undo()
         found._options = replace(found._options, start_seconds=SECONDS)  # a real process takes longer than a second
         eventually(lambda: found.counts.ready == 2)
+        assert found.counts.restarts >= 1
         assert doubled(load(found, double_model())) == [[6]]
     finally:
         found.stop()
@@ -210,12 +204,3 @@ def test_a_process_keeps_no_descriptor_of_its_models(monkeypatch: pytest.MonkeyP
             for _ in range(20):
                 assert doubled(model) == [[6]]
         eventually(lambda: found.counts.ready == 2)
-
-
-def test_the_memory_of_model_files_is_counted() -> None:
-    with workers() as found:
-        blobs = [double_model(), add_model() + bytes(1000)]
-        kept = [load(found, blobs[0]), load(found, blobs[0])]
-        assert found.counts.file_bytes == 2 * len(blobs[0])
-        del kept[0]
-        eventually(lambda: found.counts.file_bytes == len(blobs[0]))

@@ -143,7 +143,7 @@ def test_all_requests_are_answered_when_inference_workers_are_killed(shard: Serv
 def test_the_shard_continues_when_all_inference_workers_are_killed_repeatedly(shard: Server) -> None:
     store(shard, "double", double_model())
     with shard.client(socket_timeout=PATIENCE_SECONDS) as client:
-        for number in range(3):
+        for number in range(2):
             before = shard.field("inference_restarts")
             for pid in inference_workers(shard.pid):
                 os.kill(pid, signal.SIGKILL)
@@ -188,7 +188,11 @@ def test_an_inference_worker_that_hangs_is_replaced(server_binary: Path) -> None
         assert server.field("worker_pid") == worker
 
 
-def test_a_model_can_be_replaced_and_removed_and_survives_a_restart(server_binary: Path) -> None:
+def alive() -> set[int]:
+    return set(descendants(1))
+
+
+def test_models_survive_the_worker_and_the_server_and_no_process_outlives_them(server_binary: Path) -> None:
     with Server(server_binary, {**SETTINGS, "save": "3600 1"}, worker=PATIENT_WORKER) as server:
         all_up(server)
         store(server, "m", add_model())
@@ -203,36 +207,24 @@ def test_a_model_can_be_replaced_and_removed_and_survives_a_restart(server_binar
             for pid in inference_workers(server.pid):
                 os.kill(pid, signal.SIGKILL)
             assert double(client, "m", 5) == 10
-            server.signal_worker(signal.SIGKILL)
-            assert double(client, "m", 6) == 12
-        server.restart()
-        with server.client(socket_timeout=PATIENCE_SECONDS) as client:
-            assert double(client, "m", 7) == 14
             all_up(server)
-            assert client.config_get("qa.inference-workers") == {"qa.inference-workers": "2"}
-
-
-def test_no_process_outlives_worker_or_server(server_binary: Path) -> None:
-    with Server(server_binary, SETTINGS, worker=WORKER) as server:
-        all_up(server)
-        first = inference_workers(server.pid)
-        worker = server.signal_worker(signal.SIGKILL)
-        eventually(lambda: not {worker, *first} & set(alive()))
-        eventually(lambda: server.field("worker_pid") not in (0, worker))
+            first = inference_workers(server.pid)
+            worker = server.signal_worker(signal.SIGKILL)
+            eventually(lambda: not {worker, *first} & alive())
+            assert double(client, "m", 6) == 12
         all_up(server)
         second = inference_workers(server.pid)
         os.kill(second[0], signal.SIGSTOP)
         server.stop()
-        eventually(lambda: not set(second) & set(alive()))
-    with Server(server_binary, SETTINGS, worker=WORKER) as server:
-        all_up(server)
+        eventually(lambda: not {*second} & alive())
+        server.start()
+        with server.client(socket_timeout=PATIENCE_SECONDS) as client:
+            assert double(client, "m", 7) == 14
+            all_up(server)
+            assert client.config_get("qa.inference-workers") == {"qa.inference-workers": "2"}
         third = inference_workers(server.pid)
         server.stop(signal.SIGKILL)
-        eventually(lambda: not set(third) & set(alive()))
-
-
-def alive() -> list[int]:
-    return list(descendants(1))
+        eventually(lambda: not {*third} & alive())
 
 
 def test_a_change_takes_effect_with_the_next_worker(server_binary: Path) -> None:

@@ -72,17 +72,20 @@ def doubled(model: IsolatedModel, value: int) -> int:
     return int(model.run([np.array([[value]])])[0][0, 0])
 
 
-def test_the_least_recently_used_process_is_replaced(processes: IsolatedProcesses) -> None:
+def test_the_least_recently_used_process_is_replaced(processes: IsolatedProcesses, trials: Trials) -> None:
     models = [made(processes, ref, double_model()) for ref in range(3)]
     for model in models:
         model.open()
     assert [model.process is not None for model in models] == [False, True, True]
-    for value, model in enumerate([*models, *models]):
-        assert doubled(model, value) == 2 * value
+    for used, running in ((0, [True, False, True]), (2, [True, False, True]), (1, [False, True, True])):
+        assert doubled(models[used], 3) == 6
+        assert [model.process is not None for model in models] == running
         assert len(processes.pids) <= 2
     models[2].close()
     eventually(lambda: len(processes.pids) == 1)
-    assert processes.failures == 0
+    os.kill(processes.pids[0], signal.SIGKILL)
+    assert doubled(models[1], 3) == 6, "a process that was killed while idle starts again"
+    assert processes.failures == trials.of(1).failures == 0
 
 
 def test_busy_processes_are_not_ended_for_another(processes: IsolatedProcesses) -> None:
@@ -94,14 +97,6 @@ def test_busy_processes_are_not_ended_for_another(processes: IsolatedProcesses) 
         made(processes, 3, double_model()).open()
     processes.release(busy[0])
     made(processes, 3, double_model())._processes.acquire(busy[1])
-
-
-def test_a_process_that_was_killed_while_idle_starts_again(processes: IsolatedProcesses, trials: Trials) -> None:
-    model = made(processes, 1, double_model())
-    model.open()
-    os.kill(processes.pids[0], signal.SIGKILL)
-    assert doubled(model, 3) == 6
-    assert trials.of(1).failures == 0
 
 
 def test_a_run_that_ends_its_process_is_repeated_once_then_refused(

@@ -111,7 +111,6 @@ LONG = (
     # processes that are killed or interrupted again and again
     "tests/functions/test_inference_workers.py",
     "tests/functions/test_noted.py",
-    "tests/functions/test_reader_copies.py",
     "tests/functions/test_reader_followers.py",
     "tests/functions/test_shared_shard.py",
     "tests/gears/test_blocking_functions.py::test_a_timeout_in_an_atomic_block",
