@@ -60,39 +60,24 @@ def restarts(shards: Shards) -> int:
     return node.field("worker_restarts")
 
 
-@pytest.mark.parametrize(("word", "reason"), [(HOLDS, "silent for more than"), (DIES, "it was killed")])
-def test_a_document_fails_after_two_workers_and_other_documents_are_found(
-    trapped: Shards, record_property: object, word: str, reason: str
-) -> None:
-    before, begun = restarts(trapped), time.monotonic()
-    name = f"guilty {word}"
-    others = [f"innocent {reason[:6]} {i}" for i in range(40)]
-    for other in others[:20]:
-        trapped.put(other, f"The bird {other} sings at dawn.")
-    trapped.put(name, f"A text with {word} in it.")
-    for other in others[20:]:
-        trapped.put(other, f"The bird {other} sings at dawn.")
-    eventually(lambda: failure(trapped, name) != "", SECONDS)
-    took = time.monotonic() - begun
-    trapped.wait_tokenized(*others)
-    assert reason in failure(trapped, name)
-    figures = Figures(record_property)  # type: ignore[arg-type]
-    figures.record(f"workers that a text ends ({word})", restarts(trapped) - before, "workers", MOST_ENDS)
-    figures.record_wait(f"time until the document fails ({word})", took, 30)
-    (node,) = trapped.nodes
-    eventually(lambda: node.field("failed_documents") >= 1, SECONDS)
-    eventually(lambda: f"document '{name}' is stored, but not indexed" in node.output(), SECONDS)
+def client_of(shards: Shards) -> ClusterClient:
+    return ClusterClient(Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}"))
 
 
-def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, record_property: object) -> None:
-    """A question waits at most for the next worker. Before the fix, questions failed until the document was deleted."""
+def test_a_document_fails_after_two_workers_while_questions_are_answered(trapped: Shards, figures: Figures) -> None:
+    """A question waits at most for the next worker. All other documents are found."""
     trapped.load_reader()
     trapped.put("whales", "Herman Melville wrote Moby-Dick in 1851.")
     trapped.wait_tokenized("whales")
-    name, waits = "while asked", []
+    name, waits, before = "while asked", [], restarts(trapped)
+    others = [f"innocent {i}" for i in range(40)]
     with client_of(trapped) as client:
         assert client.ask("Who wrote Moby-Dick?", cache="refresh").answerable
+        for other in others[:20]:
+            trapped.put(other, f"The bird {other} sings at dawn.")
         trapped.put(name, f"A text with {HOLDS} in it.")
+        for other in others[20:]:
+            trapped.put(other, f"The bird {other} sings at dawn.")
         begun = time.monotonic()
         while failure(trapped, name) == "":
             assert time.monotonic() - begun < SECONDS
@@ -100,44 +85,23 @@ def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, recor
             found = client.ask("Who wrote Moby-Dick?", cache="refresh", timeout=SECONDS)
             waits.append(time.monotonic() - asked)
             assert found.best is not None and found.best.answer == "Herman Melville"
-    figures = Figures(record_property)  # type: ignore[arg-type]
+    figures.record_wait("time until the document fails", time.monotonic() - begun, 30)
     figures.record_wait("longest wait of a question meanwhile", max(waits), 20)
-
-
-def test_a_document_stays_failed_until_it_is_written_again(trapped: Shards) -> None:
-    name = "twice"
-    text = f"Another text with {DIES} in it."
-    trapped.put(name, text)
-    eventually(lambda: failure(trapped, name) != "", SECONDS)
+    trapped.wait_tokenized(*others)
+    assert "silent for more than" in failure(trapped, name)
+    figures.record("workers that a text ends", restarts(trapped) - before, "workers", MOST_ENDS)
     (node,) = trapped.nodes
-    before = restarts(trapped)
-    node.signal_worker(9)
-    eventually(lambda: restarts(trapped) == before + 1, SECONDS)
-    node.wait_ready(SECONDS)
-    trapped.put("after", "A text that is written later.")
-    trapped.wait_tokenized("after")
-    assert restarts(trapped) == before + 1
-    trapped.put(name, text)  # a write of the same text causes new attempts
-    assert failure(trapped, name) == ""
-    eventually(lambda: failure(trapped, name) != "", SECONDS)
-    assert restarts(trapped) == before + 1 + MOST_ENDS
-    trapped.put(name, "A harmless text.")
-    trapped.wait_tokenized(name)
-    assert failure(trapped, name) == ""
-    # the worker deletes the entry after it stored the tokens
-    entry = keys.failures_key(tag(name)), keys.document_name(name)
-    eventually(lambda: trapped.client.hget(*entry) is None, SECONDS)
+    eventually(lambda: node.field("failed_documents") >= 1, SECONDS)
+    eventually(lambda: f"document '{name}' is stored, but not indexed" in node.output(), SECONDS)
 
 
-def client_of(shards: Shards) -> ClusterClient:
-    return ClusterClient(Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}"))
-
-
-def test_a_failed_document_is_named_everywhere(trapped: Shards) -> None:
-    name, text = "named", f"A third text with {DIES} in it."
-    url = f"redis://127.0.0.1:{trapped.nodes[0].port}"
+def test_a_failed_document_is_named_everywhere_until_it_is_written_again(trapped: Shards) -> None:
+    name, text = "named", f"Another text with {DIES} in it."
+    settings = Settings(cluster_url=f"redis://127.0.0.1:{trapped.nodes[0].port}")
+    (node,) = trapped.nodes
+    trapped.load_reader()
     with client_of(trapped) as client:
-        with pytest.raises(DocumentFailed, match="'named' is stored, but not indexed: 2 workers ended"):
+        with pytest.raises(DocumentFailed, match=r"'named' is stored, but not indexed: 2 workers ended.*it was killed"):
             client.put_document(name, text, timeout=SECONDS)
         listed = {entry.id: entry.failure for entry in client.list_documents(failed=True)}
         assert "2 workers ended" in listed[name]
@@ -154,12 +118,30 @@ def test_a_failed_document_is_named_everywhere(trapped: Shards) -> None:
             client.count_documents(failed=True, filter="a=1")
         assert "2 workers ended" in client.get_document(name).failure
         assert client.count_documents(waiting=True).waiting == 0
-        (shard,) = inspect_cluster(Settings(), url).shards
-        assert any(text.startswith(f"{name}: 2 workers ended") for text in shard.failed)
-        failed = wait_tokenized(Settings(), url, [name, "after"], lambda done: None)
-        assert list(failed) == [name]
+        (shard,) = inspect_cluster(Settings(), settings.cluster_url).shards
+        assert any(failed.startswith(f"{name}: 2 workers ended") for failed in shard.failed)
+        made = prepare(settings, force=False, on_progress=lambda done, total: None)
+        assert made.counts["failed"] == len(made.failures) == len(listed)
+        assert [failed for failed in made.failures if failed.startswith(f"{name}: ") and "2 workers ended" in failed]
+
+        before = restarts(trapped)
+        node.signal_worker(9)
+        eventually(lambda: restarts(trapped) == before + 1, SECONDS)
+        node.wait_ready(SECONDS)
+        trapped.put("after", "A text that is written later.")
+        trapped.wait_tokenized("after")
+        assert restarts(trapped) == before + 1
+        assert list(wait_tokenized(Settings(), settings.cluster_url, [name, "after"], lambda done: None)) == [name]
+
+        trapped.put(name, text)  # a write of the same text causes new attempts
+        assert failure(trapped, name) == ""
+        eventually(lambda: failure(trapped, name) != "", SECONDS)
+        assert restarts(trapped) == before + 1 + MOST_ENDS
         client.put_document(name, "A harmless text.", timeout=SECONDS)
         assert name not in {entry.id for entry in client.list_documents(failed=True)}
+        # the worker deletes the entry after it stored the tokens
+        entry = keys.failures_key(tag(name)), keys.document_name(name)
+        eventually(lambda: trapped.client.hget(*entry) is None, SECONDS)
 
 
 def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -> None:
@@ -171,16 +153,3 @@ def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -
         client.delete_document("marks")
         assert "marks" not in {entry.id for entry in client.list_documents(failed=True)}
     assert restarts(trapped) == before
-
-
-def test_prepare_names_the_documents_that_it_could_not_tokenize(trapped: Shards) -> None:
-    trapped.load_reader()
-    name = "not to be tokenized"
-    trapped.put(name, f"A fourth text with {DIES} in it.")
-    eventually(lambda: failure(trapped, name) != "", SECONDS)
-    settings = Settings(cluster_url=f"redis://127.0.0.1:{trapped.nodes[0].port}")
-    made = prepare(settings, force=False, on_progress=lambda done, total: None)
-    assert made.counts["failed"] == len(made.failures) > 0
-    assert [text for text in made.failures if text.startswith(f"{name}: ") and "2 workers ended" in text]
-    with client_of(trapped) as client:
-        client.delete_document(name)

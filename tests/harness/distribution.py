@@ -18,7 +18,7 @@ TOGETHER = {
         "cluster": "backup restore_interrupted",
         "cluster documents": "documents_command ingest_sources",
         "cluster readers": "model_faults models",
-        "functions": "answers call_times ingest moved_partition pipeline reader_copies reading_context",
+        "functions": "answers call_times ingest moved_partition pipeline reading_context",
         "functions documents": (
             "collections collection_rights filters long_documents moved_listing ranking search service_rights"
         ),
