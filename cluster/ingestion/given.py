@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from qa_cluster.documents.corpus import read_given
 from qa_cluster.documents.files import SourceFile
@@ -39,20 +40,11 @@ class GivenReading(SourceReading):
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
         """Yield the documents, each with its source."""
-        self._progress = progress
         progress.expect(self.count, 0)
-        if self.extractor is not None:
-            self.extractor.on_page = progress.page
-        found = read_given(
-            self.given(self),
-            on_error="stop" if self.stop else "skip",
-            observer=self,
-            max_bytes=self.settings.body_max_bytes,
-            id_prefix=self.prefix,
-            extractor=self.extractor,
-            reading=self.reading,
-        )
-        for document in found:
+        yield from super().documents(progress)
+
+    def _read(self, **options: Any) -> Iterator[tuple[str, Document]]:
+        for document in read_given(self.given(self), **options):
             yield self.prefix or self.label, document
 
 

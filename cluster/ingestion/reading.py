@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import read_from
@@ -45,8 +46,7 @@ class SourceReading(ReadingObserver):
         self._progress = progress
         if self.extractor is not None:
             self.extractor.on_page = progress.page
-        found = read_from(
-            self.paths,
+        yield from self._read(
             on_error="stop" if self.stop else "skip",
             observer=self,
             max_bytes=self.settings.body_max_bytes,
@@ -54,7 +54,9 @@ class SourceReading(ReadingObserver):
             extractor=self.extractor,
             reading=self.reading,
         )
-        for path, document in found:
+
+    def _read(self, **options: Any) -> Iterator[tuple[str, Document]]:
+        for path, document in read_from(self.paths, **options):
             yield self.prefix or name_of(path.resolve()), document
 
     def skipped(self, skip: Skip) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 
@@ -171,22 +170,6 @@ def test_a_reader_is_loaded_and_a_lost_reader_is_restored(up: Qa, tmp_path: Path
     up("model", "load", str(tmp_path), code=1)
     card = up("model", "card", str(READER)).stdout
     assert "F1" in card or "model_id" in card
-
-
-def test_serve_answers_until_a_signal(up: Qa) -> None:
-    port = str(free_port())
-    with (
-        (up.folder / "serve.log").open("w") as log,
-        up.start("serve", "--port", port, stdout=log, stderr=log) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-    ):
-        try:
-            eventually(lambda: client.get("/readyz").is_success, SECONDS, ignore=httpx.TransportError)
-            result = client.get("/qa", params={"question": "Who wrote the first program?"}).json()
-            assert result["answers"][0]["answer"] == "Ada Lovelace"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(SECONDS)
 
 
 def test_a_killed_server_is_named_and_up_restarts_it(up: Qa) -> None:

@@ -1,4 +1,4 @@
-"""Tables and lines on terminals of every width. The text of a document cannot break them."""
+"""Tables, lines and questions on terminals of every width. The text of a document cannot break them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from inspect import cleandoc
 from io import StringIO
 
 import pytest
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from qa_cluster.cluster.commands import ask
 from qa_cluster.cluster.commands.groups.documents import _file
+from qa_cluster.cluster.commands.shared_options import confirm_deletion
 from qa_cluster.cluster.terminal import console, tables
 from qa_cluster.cluster.terminal.help_text import help_of
 from qa_cluster.documents.source_map import write_map
@@ -147,3 +149,32 @@ def test_brackets_of_a_help_text_are_shown() -> None:
         """Needs `qa-cluster[export]`."""
 
     assert Text.from_markup(help_of(export)).plain == "Needs `qa-cluster[export]`."
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A terminal whose user answers "no". The value is the list of questions."""
+    questions: list[str] = []
+    monkeypatch.setattr(console, "is_answered", lambda: True)
+    monkeypatch.setattr(console, "confirm", lambda question: bool(questions.append(question)))
+    return questions
+
+
+def test_a_no_deletes_nothing(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        confirm_deletion("3 documents from collection books", False)
+    assert ended.value.exit_code == 1 and asked == ["Delete 3 documents from collection books?"]
+    assert "nothing was deleted" in capsys.readouterr().err
+
+
+def test_a_yes_or_the_option_deletes(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    confirm_deletion("'a' from collection default", True)
+    assert asked == []
+    monkeypatch.setattr(console, "confirm", lambda question: True)
+    confirm_deletion("'a' from collection default", False)
+
+
+def test_without_a_terminal_the_option_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "is_answered", lambda: False)
+    with pytest.raises(typer.BadParameter, match="repeat the command with --yes"):
+        confirm_deletion("'a' from collection default", False)

@@ -63,7 +63,7 @@ def stored_cluster(folder: Path) -> Path:
     return made
 
 
-def test_the_program_of_another_users_settings_file_does_not_run(
+def test_the_program_of_another_users_settings_file_runs_only_if_the_file_is_named(
     up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = settings_file(folder)
@@ -72,12 +72,6 @@ def test_the_program_of_another_users_settings_file_does_not_run(
     assert not (folder / "ran").exists()
     assert f"settings file '{file}' belongs to user" in said
     assert "--config qa-cluster.toml or QA_CONFIG=qa-cluster.toml" in said
-
-
-def test_the_program_of_an_explicitly_named_settings_file_runs(
-    up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    give_away(settings_file(folder), monkeypatch)
     assert "ended during its start" in up("--config", "qa-cluster.toml", code=3)
     assert (folder / "ran").exists()
 
@@ -90,7 +84,7 @@ def test_the_program_of_a_settings_file_that_others_may_change_does_not_run(up: 
     assert not (folder / "ran").exists()
 
 
-def test_the_program_of_another_users_cluster_does_not_run(
+def test_the_program_of_another_users_cluster_runs_only_if_the_cluster_is_named(
     up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = stored_cluster(folder)
@@ -99,11 +93,6 @@ def test_the_program_of_another_users_cluster_does_not_run(
     assert not (folder / "ran").exists()
     assert f"the data folder '{made}' belongs to user" in said
     assert f"--data-dir {made} or QA_DATA_DIR" in said
-
-
-def test_the_program_of_an_explicitly_named_cluster_runs(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = stored_cluster(folder)
-    give_away(made, monkeypatch)
     assert "ended during its start" in up("--data-dir", str(made), code=3)
     assert (folder / "ran").exists()
 

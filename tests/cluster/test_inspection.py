@@ -14,13 +14,12 @@ from qa_cluster.cluster.nodes.connect import cluster_client, login
 from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.provision.provisioning import provision
-from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.cluster.servers.processes import stop_all
 from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
 from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
-from qa_cluster.errors import ClusterError, ConfigError, ModelError
+from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.keys import PARTITIONS_KEY, paragraphs_key, partition_tags, slot
 from qa_cluster.routing.cluster_address import address_of
 from tests.harness.polling import eventually
@@ -103,8 +102,3 @@ def test_the_login_comes_from_the_settings_or_the_address() -> None:
     found = login(replace(Settings(), cluster_password="other"), "redis://me:p%40ss@db-1:7000")
     assert (found["username"], found["password"]) == ("me", "other")
     assert "connection_class" not in found
-
-
-def test_a_folder_without_a_reader(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"manifest\.json"):
-        read_reader(tmp_path)

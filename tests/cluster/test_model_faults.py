@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import redis
@@ -23,10 +22,10 @@ from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.readers import reader_loading, shard_readers
 from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
-from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
+from qa_cluster.reading.manifest import TOKENIZER_FILE, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, TinyShards
-from tests.gears.onnx_file import deep_model, span_model
+from tests.gears.onnx_file import span_model
 from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
@@ -66,27 +65,6 @@ def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
     """The files of the reader `last`, but with another model, without a check."""
     manifest = replace(shards.last, model_sha256=sha256_hex(model), model_bytes=len(model))
     return ReaderFiles(model, (shards.folder / "last" / TOKENIZER_FILE).read_bytes(), manifest.to_json(), manifest)
-
-
-def test_a_folder_without_a_reader_is_an_error_with_advice(shards: TinyShards, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=rf"'{tmp_path}' has no {MANIFEST_FILE}: name a folder from .*model export"):
-        read_reader(tmp_path)
-    for file in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE):
-        (tmp_path / file).write_bytes((shards.folder / "last" / file).read_bytes())
-    (tmp_path / TOKENIZER_FILE).write_bytes(b"{}")
-    with pytest.raises(ModelError, match=rf"tokenizer .*: copy '{tmp_path}' again, or export it again"):
-        read_reader(tmp_path)
-
-
-def test_outputs_other_than_logits_are_refused_before_any_shard_is_contacted(
-    shards: TinyShards, tmp_path: Path
-) -> None:
-    reader = files_of(shards, deep_model())
-    (tmp_path / MODEL_FILE).write_bytes(reader.model)
-    (tmp_path / TOKENIZER_FILE).write_bytes(reader.tokenizer)
-    (tmp_path / MANIFEST_FILE).write_text(reader.manifest_text)
-    with pytest.raises(ModelError, match=r"output start_logits of shape \[any, any, 1\], but must have \[any, any\]"):
-        read_reader(tmp_path)
 
 
 def test_a_reader_that_no_worker_can_load_fails_early_with_one_error(

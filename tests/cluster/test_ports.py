@@ -36,11 +36,13 @@ def test_no_test_uses_a_port_that_up_may_choose() -> None:
             assert not [port for port in used if first <= port < last]
 
 
-def test_a_port_in_use_is_not_free(listener: socket.socket) -> None:
-    assert not ports.is_free(listener.getsockname()[1])
+def test_a_port_in_use_is_not_free_and_the_next_one_is_found(listener: socket.socket) -> None:
+    taken = listener.getsockname()[1]
+    assert not ports.is_free(taken)
+    assert ports.next_free(taken) > taken
 
 
-def test_a_port_whose_bus_port_is_in_use_is_not_free_for_a_node() -> None:
+def test_a_port_without_a_free_bus_port_is_not_free_for_a_node() -> None:
     port = ports.free_node_ports(1)[0]
     assert ports.is_free_for_node(port)
     with socket.socket() as bus:
@@ -49,16 +51,7 @@ def test_a_port_whose_bus_port_is_in_use_is_not_free_for_a_node() -> None:
         bus.bind((ports.HOST, port + ports.BUS_OFFSET))
         bus.listen()
         assert not ports.is_free_for_node(port)
-
-
-@pytest.mark.parametrize("port", [0, -1, 55536, 65535])
-def test_a_port_without_a_bus_port_is_not_free_for_a_node(port: int) -> None:
-    assert not ports.is_free_for_node(port)
-
-
-def test_next_free_skips_a_port_in_use(listener: socket.socket) -> None:
-    taken = listener.getsockname()[1]
-    assert ports.next_free(taken) > taken
+    assert not any(map(ports.is_free_for_node, (0, -1, 55536, 65535)))
 
 
 def test_avoided_ports_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,18 +69,12 @@ def near(
     return ports.node_ports_near(used, count)
 
 
-def test_new_nodes_get_the_ports_after_those_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_nodes_get_the_next_ports_without_collisions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert near([22000, 22001, 22002], 2, monkeypatch) == [22003, 22004]
     # 22002 is in use, and so is the bus port of 22003
     assert near([22000, 22001], 2, monkeypatch, busy=frozenset({22002, 32003})) == [22004, 22005]
-
-
-def test_no_new_node_gets_a_bus_port_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert near([10_000, 19_999], 2, monkeypatch) == [20_001, 20_002]
-
-
-def test_new_nodes_get_lower_ports_if_no_higher_port_has_a_bus_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert near([55_533, 55_534], 3, monkeypatch) == [55_535, 55_532, 55_531]
+    assert near([10_000, 19_999], 2, monkeypatch) == [20_001, 20_002], "no bus port of the cluster"
+    assert near([55_533, 55_534], 3, monkeypatch) == [55_535, 55_532, 55_531], "no higher port has a bus port"
 
 
 def test_too_few_free_ports_for_new_nodes_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from qa_cluster.errors import ConfigError, ModelError
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from qa_cluster.vectors.encoder_manifest import ENCODER_FILE
-from tests.gears.onnx_file import encoder_model, span_model, token_model
+from tests.gears.onnx_file import deep_model, encoder_model, span_model, token_model
 from tests.harness.tiny_readers import tiny_encoder, tiny_reader
 
 Damage = Callable[[Path], None]
@@ -73,9 +73,19 @@ def flip_last_byte(folder: Path) -> None:
             with_model(span_model(last=True, shape=[1, 384])),
             r"input input_ids of shape \[1, 384\], but must have \[any, any\]",
         ),
-        (with_tokenizer(b"{}"), "tokenizer cannot be read"),
+        (with_model(deep_model()), r"output start_logits of shape \[any, any, 1\], but must have \[any, any\]"),
+        (with_tokenizer(b"{}"), r"tokenizer cannot be read.*: copy '.*/tiny' again, or export it again"),
     ],
-    ids=["model changed", "no tokenizer", "no manifest", "no ONNX", "other inputs", "fixed shape", "no words"],
+    ids=[
+        "model changed",
+        "no tokenizer",
+        "no manifest",
+        "no ONNX",
+        "other inputs",
+        "fixed shape",
+        "no logits",
+        "no words",
+    ],
 )
 def test_a_damaged_reader_is_refused(folder: Path, damage: Damage, problem: str) -> None:
     damage(folder)
@@ -119,11 +129,6 @@ def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) 
     changed(folder, model_id=name)
     with pytest.raises((ConfigError, ModelError)):  # the damage of the manifest is an empty file
         read_reader(folder)
-
-
-def test_the_context_budget_is_limited_by_the_input_length_of_the_reader(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"context tokens must be from 0 to 512.*got 4096"):
-        read_reader(folder, context_tokens=4096)
 
 
 def test_the_setting_decides_the_context_budget() -> None:

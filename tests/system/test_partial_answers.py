@@ -43,7 +43,7 @@ SLOWEST_SECONDS = 5.0
 FIRST_SECONDS = 3.0
 # The module replaces a hung worker after 10 s, and a service detects a hung server as down after 5 s.
 HUNG_WORKER_SECONDS, HUNG_SHARD_SECONDS = 13.0, 8.0
-BUSY_PROCESSES, BUSY_SECONDS = 4, 20.0
+BUSY_PROCESSES, BUSY_SECONDS = 4, 10.0
 
 
 @dataclass(frozen=True, order=True)
