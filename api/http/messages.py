@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -126,10 +126,21 @@ async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> 
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    size = announced_bytes(scope)
+    if size is not None and size > limit:
+        raise _too_large(limit, f"has {size} bytes")
+    too_large = _too_large(limit, f"has more than {limit} bytes")
+    return b"".join([part async for part in body_parts(receive, limit, too_large)])
+
+
+def announced_bytes(scope: Scope) -> int | None:
+    """Return the size of the body that the client announces; None if it announces none."""
     announced = header(scope, b"content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit, f"has {int(announced)} bytes")
-    parts: list[bytes] = []
+    return int(announced) if announced is not None and announced.isdigit() else None
+
+
+async def body_parts(receive: Receive, limit: int, too_large: HttpProblem) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a body as they arrive. Raise `too_large` for a body of more than `limit` bytes."""
     size = 0
     while True:
         message = await receive()
@@ -138,10 +149,10 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit, f"has more than {limit} bytes")
-        parts.append(part)
+            raise too_large
+        yield part
         if not message.get("more_body", False):
-            return b"".join(parts)
+            return
 
 
 def _too_large(limit: int, what: str) -> HttpProblem:

@@ -6,7 +6,7 @@ python-multipart limits the header of each part.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from .error_map import HttpProblem
-from .messages import ClientGone, Receive, Scope, header, require_media_type
+from .messages import Receive, Scope, announced_bytes, body_parts, require_media_type
 
 MEDIA_TYPE = b"multipart/form-data"
 PIECE_BYTES = 256 * 1024
@@ -46,10 +46,10 @@ async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> li
     Raises:
         HttpProblem: the body exceeds a limit, is malformed, contains a field that is not a file, or contains no file.
     """
-    announced = header(scope, b"content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limits.body_bytes:
-        raise _too_large(limits, f"has {int(announced)} bytes")
-    body = pieces(receive, limits.body_bytes, lambda: _too_large(limits, f"has more than {limits.body_bytes} bytes"))
+    announced = announced_bytes(scope)
+    if announced is not None and announced > limits.body_bytes:
+        raise _too_large(limits, f"has {announced} bytes")
+    body = pieces(receive, limits.body_bytes, _too_large(limits, f"has more than {limits.body_bytes} bytes"))
     parser = _Parser(Headers(raw=scope["headers"]), body, max_files=limits.files, max_fields=0)
     async with receiving(limits.timeout_ms):
         form = await parser.parse()
@@ -81,25 +81,15 @@ async def receiving(timeout_ms: int) -> AsyncIterator[None]:
         ) from error
 
 
-async def pieces(receive: Receive, limit: int, too_large: Callable[[], HttpProblem]) -> AsyncGenerator[bytes, None]:
-    """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`. For a longer body, raise `too_large()`.
+async def pieces(receive: Receive, limit: int, too_large: HttpProblem) -> AsyncGenerator[bytes, None]:
+    """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`. For a longer body, raise `too_large`.
 
     Between two pieces, the service handles other requests.
     """
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise too_large()
+    async for part in body_parts(receive, limit, too_large):
         for start in range(0, len(part), PIECE_BYTES):
             yield part[start : start + PIECE_BYTES]
             await asyncio.sleep(0)
-        if not message.get("more_body", False):
-            return
 
 
 def _too_large(limits: UploadLimits, what: str) -> HttpProblem:

@@ -15,7 +15,7 @@ from qa_cluster.batches.records import BATCH, PART_BYTES, BatchFile
 from qa_cluster.batches.store import BatchStore
 
 from ..http.error_map import HttpProblem
-from ..http.messages import Receive, Scope, header
+from ..http.messages import Receive, Scope, announced_bytes
 from ..http.multipart import pieces, receiving
 
 # The shortest lifetime that the form field `expires_after` may set.
@@ -100,13 +100,13 @@ async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner:
     If an upload fails, its stored parts are deleted.
     """
     limit = store.limits.file_bytes
-    length = header(scope, b"content-length")
-    announced = int(length) if length is not None and length.isdigit() else limit
+    size = announced_bytes(scope)
+    announced = limit if size is None else size
     if announced > limit + _FORM_BYTES:
         raise _too_large(limit)
     parser = _Parser(
         Headers(raw=scope["headers"]),
-        pieces(receive, limit + _FORM_BYTES, lambda: _too_large(limit)),
+        pieces(receive, limit + _FORM_BYTES, _too_large(limit)),
         max_files=1,
         max_fields=_MAX_FORM_FIELDS,
         max_part_size=_MAX_FIELD_BYTES,

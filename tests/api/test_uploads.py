@@ -179,6 +179,9 @@ async def silent(reading: asyncio.Event) -> AsyncIterator[bytes]:
 
 
 async def test_concurrent_uploads_are_limited(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, upload_max_requests=0) as client:
+        none = await client.post(PATH, files=parts(("a.html", PAGE)))
+        assert_problem(none, 503, "overloaded", "0 concurrent uploads")
     async with serving(cluster, upload_max_requests=1) as client:
         reading = asyncio.Event()
         blocked = asyncio.create_task(client.post(PATH, content=silent(reading), headers=MULTIPART))
