@@ -35,7 +35,7 @@ from qa_cluster.sources.formats import may_be_document
 from qa_cluster.types import Document
 
 from .files import FolderListing, SourceFile, without_gz
-from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
+from .folder_reading import FolderReading, ReadingObserver, Skip
 from .given_files import GivenFile
 from .site_titles import SiteTitles
 from .source_map import FIELD, URL, write_map
@@ -83,33 +83,10 @@ _Attempt = tuple[str, Callable[[], Document]]
 
 
 def read_documents(
-    paths: Iterable[Path],
-    *,
-    on_error: str = "stop",
-    on_skip: Callable[[RequestError], None] = lambda error: None,
-    max_bytes: int = 8 * 1024 * 1024,
-    id_prefix: str = "",
-    extractor: FileExtractor | None = None,
+    paths: Iterable[Path], *, max_bytes: int = 8 * 1024 * 1024, extractor: FileExtractor | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of files and folders, in the order of `paths`. Each document is checked against the limits.
-
-    Args:
-        paths: the files and folders.
-        on_error: ``stop`` raises the first error; ``skip`` passes each error to `on_skip` and continues.
-        max_bytes: the size limit of a file and of a document's text.
-        id_prefix: precedes every id.
-        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
-    """
-    found = read_from(
-        paths,
-        on_error=on_error,
-        observer=ErrorObserver(on_skip),
-        max_bytes=max_bytes,
-        id_prefix=id_prefix,
-        extractor=extractor,
-    )
-    for _, document in found:
-        yield document
+    """Yield the documents of files and folders, in the order of `paths`. The first error is raised."""
+    return (document for _, document in read_from(paths, max_bytes=max_bytes, extractor=extractor))
 
 
 def read_from(
@@ -122,7 +99,17 @@ def read_from(
     extractor: FileExtractor | None = None,
     reading: FolderReading | None = None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield the documents of `read_documents`, each with the element of `paths` that it comes from."""
+    """Yield the documents of files and folders, each with the element of `paths` that it comes from.
+
+    Each document is checked against the limits.
+
+    Args:
+        paths: the files and folders, in the order of reading.
+        on_error: ``stop`` raises the first error; ``skip`` reports each error to `observer` and continues.
+        max_bytes: the size limit of a file and of a document's text.
+        id_prefix: precedes every id.
+        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
+    """
     seen = observer if observer is not None else ReadingObserver()
     chosen = reading if reading is not None else FolderReading()
     refuse = _refuser(on_error, seen)

@@ -9,8 +9,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,25 +39,36 @@ class Example:
     section: str = ""
 
 
-def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
+def load_examples(path: Path) -> list[Example]:
     """Read a question set; a `.json` file is SQuAD format, `.jsonl` and `.jsonl.gz` are JSON lines."""
-    if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is {limit}, must be at least 1")
     suffixes = path.name.lower()
+    if suffixes.endswith((".jsonl", ".jsonl.gz")):
+        examples = [_labelled(line, f"{str(path)!r} line {number}") for number, line in question_lines(path)]
+    elif suffixes.endswith(".json"):
+        examples = list(_from_squad(path))
+    else:
+        raise InvalidInput(f"question set {str(path)!r} must end in .json, .jsonl or .jsonl.gz")
+    if not examples:
+        raise InvalidInput(f"question set {str(path)!r} contains no question")
+    return examples
+
+
+def question_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbers, from 1, and the texts of the lines that are not empty; the file may be gzipped."""
+    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    with _readable(path), opener(path, "rt", encoding="utf-8-sig") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """In the block, convert the errors of a file that cannot be read or is not UTF-8."""
     try:
-        if suffixes.endswith((".jsonl", ".jsonl.gz")):
-            examples = list(islice(_from_lines(path), limit))
-        elif suffixes.endswith(".json"):
-            examples = list(islice(_from_squad(path), limit))
-        else:
-            raise InvalidInput(f"question set {str(path)!r} must end in .json, .jsonl or .jsonl.gz")
+        yield
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"cannot read question set {str(path)!r}: {error}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"question set {str(path)!r} is not UTF-8: {error}") from error
-    if not examples:
-        raise InvalidInput(f"question set {str(path)!r} contains no question")
-    return examples
 
 
 def spread(examples: list[_Question], count: int) -> list[_Question]:
@@ -69,30 +80,23 @@ def spread(examples: list[_Question], count: int) -> list[_Question]:
     return [examples[i * len(examples) // count] for i in range(count)]
 
 
-def _from_lines(path: Path) -> Iterator[Example]:
-    opener = gzip.open if path.name.lower().endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            where = f"{str(path)!r} line {number}"
-            try:
-                row = json.loads(line)
-                held = row["answer_start"] >= 0
-                answers, starts = ((row["answer"],), (int(row["answer_start"]),)) if held else ((), ())
-                place = (row.get("title", ""), row.get("section", ""))
-                example = Example(row["question"], row["context"], answers, starts, *place)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
-            yield _checked(example, where)
+def _labelled(line: str, where: str) -> Example:
+    try:
+        row = json.loads(line)
+        held = row["answer_start"] >= 0
+        answers, starts = ((row["answer"],), (int(row["answer_start"]),)) if held else ((), ())
+        place = (row.get("title", ""), row.get("section", ""))
+        example = Example(row["question"], row["context"], answers, starts, *place)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
+    return _checked(example, where)
 
 
 def _from_squad(path: Path) -> Iterator[Example]:
+    with _readable(path):
+        text = path.read_text(encoding="utf-8-sig")
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-        articles = document["data"]
-    except UnicodeDecodeError:
-        raise
+        articles = json.loads(text)["data"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(f"{str(path)!r} is not SQuAD format: {type(error).__name__}: {error}") from error
     number = 0

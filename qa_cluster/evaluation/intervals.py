@@ -30,9 +30,7 @@ class Interval:
     high: float
 
 
-def mean_intervals(
-    columns: npt.ArrayLike, *, seed: int = 0, samples: int = SAMPLES, level: float = LEVEL
-) -> list[Interval]:
+def mean_intervals(columns: npt.ArrayLike, *, seed: int = 0, samples: int = SAMPLES) -> list[Interval]:
     """Return the mean of every column with its interval.
 
     Args:
@@ -42,7 +40,7 @@ def mean_intervals(
     if values.ndim != 2 or not len(values):
         raise InvalidInput(f"intervals need at least one row of values, got shape {values.shape}")
     means = resampled_means(values, seed=seed, samples=samples)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return [
         Interval(float(mean), float(a), float(b)) for mean, a, b in zip(values.mean(axis=0), low, high, strict=True)
     ]

@@ -8,11 +8,9 @@ of case. A line may have `document`: the id of the document that the answer must
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput
 
+from .examples import question_lines
 from .scoring import normalise
 
 EXTRA_WORDS = 5
@@ -99,7 +98,7 @@ def holds_plain_questions(path: Path) -> bool:
     """Return whether a JSON-lines file has plain questions, without a context. Its first line decides."""
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         return False
-    for _, line in _lines(path):
+    for _, line in question_lines(path):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -110,22 +109,10 @@ def holds_plain_questions(path: Path) -> bool:
 
 def load_plain_questions(path: Path) -> list[PlainQuestion]:
     """Read all questions of a file; InvalidInput names the file, the line and the reason."""
-    questions = [_parse(line, f"{str(path)!r} line {number}") for number, line in _lines(path)]
+    questions = [_parse(line, f"{str(path)!r} line {number}") for number, line in question_lines(path)]
     if not questions:
         raise InvalidInput(f"question set {str(path)!r} contains no question")
     return questions
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the numbers, from 1, and texts of the lines that are not empty."""
-    opener = gzip.open if path.name.lower().endswith(".gz") else open
-    try:
-        with opener(path, "rt", encoding="utf-8-sig") as lines:
-            yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(f"cannot read question set {str(path)!r}: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"question set {str(path)!r} is not UTF-8: {error}") from error
 
 
 def _parse(line: str, where: str) -> PlainQuestion:

@@ -80,7 +80,7 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
     return round(sum(part.answers * abs(part.probability - part.right) for part in found) / total, 6)
 
 
-def calibration_error_by_chance(probabilities: Sequence[float], *, seed: int = 0, bins: int = BINS) -> float:
+def calibration_error_by_chance(probabilities: Sequence[float], *, seed: int = 0) -> float:
     """Return the calibration error that perfect probabilities would have with so few answers, 0 to 1.
 
     It is the median over random samples. In each sample, an answer is right with exactly its probability. A measured
@@ -89,7 +89,7 @@ def calibration_error_by_chance(probabilities: Sequence[float], *, seed: int = 0
     random = np.random.default_rng(seed)
     shown = np.asarray(probabilities, dtype=np.float64)
     errors = [
-        expected_calibration_error(probabilities, (random.random(len(shown)) < shown).tolist(), bins)
+        expected_calibration_error(probabilities, (random.random(len(shown)) < shown).tolist())
         for _ in range(CHANCE_SAMPLES)
     ]
     return round(float(np.median(errors)), 6)

@@ -16,24 +16,26 @@ from .extracted import Extracted, NoText
 MAX_TEXT_LENGTH = 5_000_000
 
 
-def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
+def extract(data: bytes, name: str) -> tuple[str, Extracted]:
     """Return the format of a file, and its title, text, sections and places.
 
     Args:
         data: the file, which may be gzipped.
         name: the name of the file; its ending usually identifies the format.
-        forced: the format, one of `formats.FORMATS`. If it is empty, the format is detected.
 
     Raises:
         InvalidInput: the file is damaged or is not text; NoText if it contains no text.
         InputTooLong: the file unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
     """
-    found, unpacked = recognize(data, name, forced)
+    found, unpacked = recognize(data, name)
     return found, read_as(found, unpacked, name)
 
 
 def recognize(data: bytes, name: str, forced: str = "") -> tuple[str, bytes]:
-    """Return the format of a file and its unpacked contents."""
+    """Return the format of a file and its unpacked contents.
+
+    `forced` is the format, one of `formats.FORMATS`. If it is empty, the format is detected.
+    """
     if forced and forced not in formats.FORMATS:
         raise InvalidInput(f"format is {forced!r}, must be one of {', '.join(formats.FORMATS)}")
     if decoding.is_gzip(data):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from qa_cluster.documents.corpus import read_documents
+from qa_cluster.documents.corpus import read_documents, read_from
+from qa_cluster.documents.folder_reading import ErrorObserver
 from qa_cluster.documents.source_map import read_map
 from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
@@ -30,6 +32,12 @@ def write(folder: Path, name: str, content: object) -> Path:
 
 def read(*paths: Path) -> list[Document]:
     return list(read_documents(paths))
+
+
+def read_skipping(paths: Sequence[Path], errors: list[RequestError], **options: Any) -> Iterator[Document]:
+    """Yield the documents that can be read. The errors of the others are added to `errors`."""
+    found = read_from(paths, on_error="skip", observer=ErrorObserver(errors.append), **options)
+    return (document for _, document in found)
 
 
 def test_plain_text_keeps_every_character(tmp_path: Path) -> None:
@@ -170,7 +178,7 @@ def test_skip_reports_and_continues(tmp_path: Path) -> None:
     write(tmp_path, "b.txt", b"\xff")
     write(tmp_path, "c.txt", "Fine.")
     skipped: list[RequestError] = []
-    found = list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))
+    found = list(read_skipping([tmp_path], skipped))
     assert [document.id for document in found] == ["x", "y", "c.txt"]
     assert [str(error).split("/")[-1].split(":")[0] for error in skipped] == ["a.jsonl", "b.txt"]
 
@@ -184,7 +192,7 @@ def test_two_documents_with_one_id_are_an_error_that_names_both(tmp_path: Path) 
     with pytest.raises(InvalidInput, match=r"z\.jsonl:2: the id 'z' .*z\.jsonl:1"):
         read(lines)
     skipped: list[RequestError] = []
-    found = read_documents([tmp_path / "x", tmp_path / "y", lines], on_error="skip", on_skip=skipped.append)
+    found = read_skipping([tmp_path / "x", tmp_path / "y", lines], skipped)
     assert [document.text for document in found] == ["One.", "t"]
     assert len(skipped) == 2
     lines.unlink()
@@ -196,14 +204,14 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     for name in ("b.txt", "c.jsonl"):
         (tmp_path / name).symlink_to("gone")
     skipped: list[RequestError] = []
-    assert len(list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))) == 1
+    assert len(list(read_skipping([tmp_path], skipped))) == 1
     assert [str(error).rpartition("/")[2].partition(":")[0] for error in skipped] == ["b.txt", "c.jsonl"]
     assert all("a link to 'gone'" in str(error) for error in skipped)
 
 
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="'ignore'"):
-        list(read_documents([tmp_path], on_error="ignore"))
+        list(read_from([tmp_path], on_error="ignore"))
 
 
 def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
@@ -226,7 +234,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "scandir", refusing)
     skipped: list[RequestError] = []
-    found = list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))
+    found = list(read_skipping([tmp_path], skipped))
     assert [document.id for document in found] == ["a.txt"]
     assert [str(error) for error in skipped] == [f"{tmp_path}/shut: cannot list this folder: Permission denied"]
     with pytest.raises(InvalidInput, match="cannot list this folder"):
@@ -237,9 +245,9 @@ def test_a_prefix_starts_every_id_and_counts_against_its_limit(tmp_path: Path) -
     write(tmp_path, "a.txt", "One.")
     write(tmp_path, "b.jsonl", json.dumps({"id": "x" * 510, "text": "Two."}))
     skipped: list[RequestError] = []
-    found = read_documents([tmp_path], on_error="skip", on_skip=skipped.append, id_prefix="n/")
+    found = read_skipping([tmp_path], skipped, id_prefix="n/")
     assert [document.id[:7] for document in found] == ["n/a.txt", "n/xxxxx"]
-    found = read_documents([tmp_path], on_error="skip", on_skip=skipped.append, id_prefix="no/")
+    found = read_skipping([tmp_path], skipped, id_prefix="no/")
     assert [document.id for document in found] == ["no/a.txt"]
     assert "b.jsonl:1: document id" in str(skipped[0]) and "513 bytes, the limit is 512" in str(skipped[0])
 
@@ -272,7 +280,7 @@ def test_named_paths_without_a_document_are_skipped_too(tmp_path: Path) -> None:
     picture = write(tmp_path, "picture.png", b"\x89PNG")
     paths = [tmp_path / "empty", picture, tmp_path / "nowhere", write(tmp_path, "a.txt", "One.")]
     skipped: list[RequestError] = []
-    assert len(list(read_documents(paths, on_error="skip", on_skip=skipped.append))) == 1
+    assert len(list(read_skipping(paths, skipped))) == 1
     assert len(skipped) == 3
 
 
@@ -294,7 +302,7 @@ def test_an_extractor_reads_all_files_but_json_and_says_where_its_text_is_from(t
         write(tmp_path, name, "some words of it")
     write(tmp_path, "c.jsonl", '{"id": "j", "text": "as it is"}\n')
     errors: list[RequestError] = []
-    found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=Upper()))
+    found = list(read_skipping([tmp_path], errors, extractor=Upper()))
     assert [document.id for document in found] == ["b.rst", "j", "sub/README"]
     assert [document.text for document in found] == ["SOME WORDS OF IT", "as it is", "SOME WORDS OF IT"]
     assert [str(error) for error in errors] == [f"{tmp_path / 'bad.1'}: is no text"]

@@ -17,6 +17,7 @@ from qa_cluster.documents.folder_reading import ErrorObserver, FolderReading, Re
 from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.figures import Figures
+from tests.unit.documents.test_corpus import read_skipping
 
 pytestmark = pytest.mark.hostile
 
@@ -119,7 +120,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_read(folder: Path, outside: Pa
     (folder / "b").mkdir()
     (folder / "b/secret.txt").write_text("B.")
     errors: list[RequestError] = []
-    documents = read_documents([folder], on_error="skip", on_skip=errors.append)
+    documents = read_skipping([folder], errors)
     assert next(documents).id == "a.txt"
     (folder / "b").rename(outside / "moved")
     (folder / "b").symlink_to(outside)
@@ -182,7 +183,7 @@ def test_a_line_without_end_is_one_error(tmp_path: Path, figures: Figures) -> No
         lines.write(b'\n{"id": "b", "text": "B."}\n')
     errors: list[RequestError] = []
     with figures.measured("line of 1 GiB", limit_seconds=20.0, limit_mib=150):
-        found = list(read_documents([file], on_error="skip", on_skip=errors.append, max_bytes=1 << 20))
+        found = list(read_skipping([file], errors, max_bytes=1 << 20))
     assert [document.id for document in found] == ["a", "b"]
     [error] = errors
     assert f"{file}:2: the line has more than" in str(error)
@@ -222,12 +223,7 @@ def test_names_in_another_encoding_are_stored_with_escapes(tmp_path: Path, extra
         file.write("no JSON\n")
     errors: list[RequestError] = []
     with Extractor() as extractor:
-        found = read_documents(
-            [Path(os.fsdecode(folder))],
-            on_error="skip",
-            on_skip=errors.append,
-            extractor=extractor if extracts else None,
-        )
+        found = read_skipping([Path(os.fsdecode(folder))], errors, extractor=extractor if extracts else None)
         names = {document.id for document in found}
     assert names == {"men\\xfc.txt", "plain.md", "\\x93\\xfa/day.txt"}
     assert [r"caf\xe9s/broken\xe9.jsonl:1: not JSON" in str(error) for error in errors] == [True]

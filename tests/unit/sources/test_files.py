@@ -200,8 +200,8 @@ def test_memory_is_limited() -> None:
 def test_the_format_can_be_forced() -> None:
     with Extractor(forced="text") as extractor:
         assert extractor.extract(b"# *x*", "a.md")[0] == "text"
-    with pytest.raises(InvalidInput, match="'word', must be one of"):
-        extract(b"x", "a", "word")
+    with Extractor(forced="word") as extractor, pytest.raises(InvalidInput, match="'word', must be one of"):
+        extractor.extract(b"x", "a")
 
 
 @pytest.mark.hostile

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.documents.corpus import read_documents
 from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.sources.extract import extract
 from qa_cluster.sources.process.budget import MAX_HITS, MIB, Budget
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.figures import Figures
+from tests.unit.documents.test_corpus import read_skipping
 from tests.unit.sources.pdf_writer import file_of
 from tests.unit.sources.test_lossless import odt_of
 
@@ -249,7 +249,7 @@ def test_a_folder_of_bad_files_cannot_multiply_the_limits(tmp_path: Path, figure
     budget = Budget(seconds=1.0, seconds_per_mib=0.0, most_seconds=1.0)
     errors: list[RequestError] = []
     with figures.measured("folder of 200 bad files", limit_seconds=10.0), Extractor(budget=budget) as extractor:
-        found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=extractor))
+        found = list(read_skipping([tmp_path], errors, extractor=extractor))
     assert [document.text for document in found] == ["A good one."]
     assert len(errors) == 20 * slow
     too_slow = [str(error) for error in errors if "too much processor time" in str(error)]
