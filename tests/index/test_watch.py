@@ -378,6 +378,8 @@ def test_frequencies_are_exact_while_a_question_is_watched() -> None:
     sentences = [Sentence(dict.fromkeys(words[at : at + 2500], 1), 2500) for at in range(0, 7500, 2500)]
     scene.put("large", [*sentences, Sentence({"z": 1}, 1)])
     assert scene.watch.dropped() == ["q"]
+    for first in range(0, 7500, 25):
+        assert scene.index.rank(words[first : first + 25], 1)[1] == [1] * 25, "each term is counted once"
     scene.remove("large")
     assert scene.index.rank(["z"], 1)[1] == [1]
 
