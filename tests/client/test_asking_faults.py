@@ -63,21 +63,18 @@ async def nonsense(node: Node, arguments: list[str]) -> list[bytes]:
     return [b"{}"]
 
 
-@pytest.mark.parametrize(
-    ("replies", "error"),
-    [
+async def test_an_error_or_an_invalid_reply_of_a_shard_is_an_error_of_the_question(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    for replies, error in (
         (refusal("DEADLINE job"), DeadlineExceeded),
         (inside("OVERLOADED queue is full: 1024 jobs"), QueueFull),
         (inside("INFERENCE boom"), InferenceFailed),
         (nonsense, ClusterError),
-    ],
-)
-async def test_an_error_or_an_invalid_reply_of_a_shard_is_an_error_of_the_question(
-    cluster: ScriptedCluster, engine: Engine, replies: Trigger, error: type[Exception]
-) -> None:
-    cluster.triggers["qa.read"] = replies
-    with pytest.raises(error):
-        await ask(engine, QUESTION)
+    ):
+        cluster.triggers["qa.read"] = replies
+        with pytest.raises(error):
+            await ask(engine, QUESTION)
 
 
 async def test_a_question_is_retried_after_lost_connections(cluster: ScriptedCluster, engine: Engine) -> None:

@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -92,25 +93,24 @@ async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
         assert [item.sentence for item in found] == order[:count]
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "said"),
-    [
-        ("ERR unknown command", ClusterError, "shard .* cannot rank, it refused {command} {key}: ERR unknown"),
-        ("WRONGTYPE other", ClusterError, "shard .* cannot rank, it refused {command} {key}: WRONGTYPE other"),
-        (
-            "NOPERM this user has no permissions",
-            MissingRights,
-            "user may not rank: shard .* refused {command} {key}: NOPERM .*Grant it .*[+]qa.index.rank .*%R~index:",
-        ),
-        ("OVERLOADED queue is full", QueueFull, "queue is full"),
-    ],
+REFUSED: tuple[tuple[str, type[QAError], str], ...] = (
+    ("ERR unknown command", ClusterError, "shard .* cannot rank, it refused {command} {key}: ERR unknown"),
+    ("WRONGTYPE other", ClusterError, "shard .* cannot rank, it refused {command} {key}: WRONGTYPE other"),
+    (
+        "NOPERM this user has no permissions",
+        MissingRights,
+        "user may not rank: shard .* refused {command} {key}: NOPERM .*Grant it .*[+]qa.index.rank .*%R~index:",
+    ),
+    ("OVERLOADED queue is full", QueueFull, "queue is full"),
 )
-async def test_a_permanent_error_is_raised_with_the_refused_command(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str, error: type[QAError], said: str
-) -> None:
-    for number, command in ((1, "QA.INDEX.STATS"), (2, "QA.INDEX.RANK")):
 
-        def refuse(now: int, replies: list[list[Any]], number: int = number) -> None:
+
+async def test_a_permanent_error_is_raised_with_the_refused_command(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for (text, error, said), (number, command) in product(REFUSED, ((1, "QA.INDEX.STATS"), (2, "QA.INDEX.RANK"))):
+
+        def refuse(now: int, replies: list[list[Any]], number: int = number, text: str = text) -> None:
             if now == number:
                 replies[1][1] = ReplyError(text)
 
@@ -121,22 +121,20 @@ async def test_a_permanent_error_is_raised_with_the_refused_command(
         assert (numbers, engine.rankings) == (list(range(1, number + 1)), 0)
 
 
-@pytest.mark.parametrize(
-    ("number", "reply"),
-    [(1, None), (1, [1]), (2, None), (2, [1, 2, [3], [[b"x"]], [1, 2], [1]])],
-)
 async def test_a_reply_in_another_form_is_an_error_of_the_cluster(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, reply: object
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(engine, "Ada wrote programs.")
+    for number, reply in ((1, None), (1, [1]), (2, None), (2, [1, 2, [3], [[b"x"]], [1, 2], [1]])):
 
-    def alter(now: int, replies: list[list[Any]]) -> None:
-        if now == number:
-            replies[0][1] = reply
+        def alter(now: int, replies: list[list[Any]], number: int = number, reply: object = reply) -> None:
+            if now == number:
+                replies[0][1] = reply
 
-    answered(engine, monkeypatch, alter)
-    with pytest.raises(ClusterError, match="shard's replies to a ranking cannot be read"):
-        await search(engine, QUERY)
+        with monkeypatch.context() as patch:
+            answered(engine, patch, alter)
+            with pytest.raises(ClusterError, match="shard's replies to a ranking cannot be read"):
+                await search(engine, QUERY)
 
 
 @pytest.mark.parametrize("analyzer", ["of another version", None])
@@ -186,25 +184,23 @@ async def test_the_epochs_are_read_before_the_ranking(
     assert (await ranked(engine, QUERY, 8)).epochs == before | {tag: before[tag] + 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("TRYAGAIN a slot moves", 1), ("MOVED 5 {owner}", 2), ("ASK 5 {owner}", 1), ("LOADING data", 2), ("lost", 1)],
-)
-async def test_transient_errors_are_retried(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str, number: int
-) -> None:
+async def test_transient_errors_are_retried(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     await write(engine, "Ada wrote programs.")
+    owner = engine.shards.all[0].address
+    texts = ("TRYAGAIN a slot moves", f"MOVED 5 {owner}", f"ASK 5 {owner}", "LOADING data", "lost")
+    for text, number in product(texts, (1, 2)):
 
-    def refuse(now: int, replies: list[list[Any]]) -> None:
-        if now == number:
-            if text == "lost":
-                raise ConnectionLost("connection was lost")
-            replies[2][-1] = ReplyError(text.format(owner=engine.shards.all[0].address))
+        def refuse(now: int, replies: list[list[Any]], number: int = number, text: str = text) -> None:
+            if now == number:
+                if text == "lost":
+                    raise ConnectionLost("connection was lost")
+                replies[2][-1] = ReplyError(text)
 
-    numbers = answered(engine, monkeypatch, refuse)
-    assert len((await search(engine, QUERY)).hits) == 1
-    assert numbers == list(range(1, number + 3))
-    assert engine.rankings == 1
+        before = engine.rankings
+        with monkeypatch.context() as patch:
+            numbers = answered(engine, patch, refuse)
+            assert len((await search(engine, QUERY)).hits) == 1
+        assert (numbers, engine.rankings) == (list(range(1, number + 3)), before + 1)
 
 
 async def test_a_silent_server_costs_the_deadline_but_no_connection(cluster: ScriptedCluster, engine: Engine) -> None:

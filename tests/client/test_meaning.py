@@ -126,19 +126,14 @@ async def test_without_vectors_words_answer_and_the_answer_is_not_cached(
         assert await kept(engine, question) is not None
 
 
-async def test_answers_by_words_and_by_meaning_have_different_cache_names(encoded: ScriptedCluster) -> None:
-    async with opened(encoded) as engine:
-        await write(engine, *TEXTS)
-        await ask(engine, "Who wrote programs?", retriever="words")
-        assert await kept(engine, "Who wrote programs?", retriever="words") is not None
-        assert await kept(engine, "Who wrote programs?", retriever="meaning") is None
-        assert await kept(engine, "Who wrote programs?") is None
-
-
-async def test_a_new_vector_invalidates_the_answers_that_it_may_change(encoded: ScriptedCluster) -> None:
+async def test_cached_answers_belong_to_their_retriever_and_their_vectors(encoded: ScriptedCluster) -> None:
     question = "Who wrote programs?"
     async with opened(encoded) as engine:
         await write(engine, *TEXTS)
+        await ask(engine, question, retriever="words")
+        assert await kept(engine, question, retriever="words") is not None
+        assert await kept(engine, question, retriever="meaning") is None
+        assert await kept(engine, question) is None
         await ask(engine, question)
         assert await kept(engine, question) is not None
         await give_vector(encoded, "doc 1", NEAR)
