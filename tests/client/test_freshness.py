@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import NotFound
 from qa_cluster.keys import document_key, index_key, partition_of
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.topology import Shard
@@ -148,14 +147,3 @@ async def test_flushing_a_server_invalidates_its_answers(engine: Engine) -> None
     await engine.shards.execute_on(owner, "FLUSHALL")
     await eventually_async(lambda: engine.freshness.generation > changes)
     assert (await ask(engine, "Who wrote it?")).answers == ()
-
-
-async def test_no_process_answers_from_a_deleted_document(engine: Engine, second_engine: Engine) -> None:
-    await engine.documents.put("d", "Ada wrote it.")
-    for each in (engine, second_engine):
-        assert (await ask(each, "Who wrote it?")).answers
-    await second_engine.documents.delete("d")
-    for each in (engine, second_engine):
-        assert (await ask(each, "Who wrote it?")).answers == ()
-        with pytest.raises(NotFound):
-            await each.documents.get("d")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.documents.sentences import split_sentences
-from qa_cluster.reading.passages import MAX_GAP, MAX_NEIGHBOURS, PassageSentence, around, reach
+from qa_cluster.reading.passages import MAX_GAP, MAX_NEIGHBOURS, PassageSentence, ReadingPassage, around, reach
 from qa_cluster.reading.spans import best_spans
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.reading.windows import Window
@@ -56,6 +56,12 @@ def parts_of(document: str) -> list[PassageSentence]:
     ]
 
 
+def drawn(parts: list[PassageSentence], budget: int, data: st.DataObject) -> tuple[ReadingPassage, int]:
+    """The passage of any of the sentences, and the number of this sentence."""
+    index = data.draw(st.integers(0, len(parts) - 1))
+    return around(parts[index], parts[:index][::-1], parts[index + 1 :], index=index, budget=budget), index
+
+
 @settings(deadline=None)
 @given(texts(20), st.integers(0, 200), st.data())
 def test_passages_equal_the_document_except_for_the_kind_of_white_space(
@@ -64,8 +70,7 @@ def test_passages_equal_the_document_except_for_the_kind_of_white_space(
     parts = parts_of(document)
     if not parts:
         return
-    index = data.draw(st.integers(0, len(parts) - 1))
-    passage = around(parts[index], parts[:index][::-1], parts[index + 1 :], index=index, budget=budget)
+    passage, index = drawn(parts, budget, data)
     original = document[passage.start : passage.start + len(passage.text)]
     assert [
         left for left in zip(passage.text, original, strict=True) if left[0] != left[1] and not left[1].isspace()
@@ -96,8 +101,7 @@ def test_answers_of_passages_are_the_document_in_any_script(
     parts = parts_of(document)
     if not parts:
         return
-    index = data.draw(st.integers(0, len(parts) - 1))
-    passage = around(parts[index], parts[:index][::-1], parts[index + 1 :], index=index, budget=budget)
+    passage, _ = drawn(parts, budget, data)
     count = len(passage.tokens.ids)
     rng = np.random.default_rng(seed)
     row = rng.normal(size=(2, count + 2)).astype(np.float32)
