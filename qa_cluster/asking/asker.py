@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 
-from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
+from qa_cluster.errors import ModelError, NotFound
 from qa_cluster.options.questions import PARTIAL, AskOptions
 from qa_cluster.ranking.meaning import WORDS
 from qa_cluster.reading.plan import PLANS, ReadingPlan, ReadingStage, StageOptions
@@ -30,7 +30,7 @@ from .editors.feedback import UnansweredLog
 from .editors.guidance import Guidance, pin_digest
 from .freshness import Freshness
 from .loaded_readers import ASK_AGAIN_SECONDS, STAGE_ASK_AGAIN_SECONDS, LoadedReaders
-from .questions import AskLimits, Question, check_question
+from .questions import AskLimits, Question, check_question, deadline
 from .remote_encoder import RemoteEncoder
 
 # A shard may lack a reader because another reader has just replaced it. The question is then retried.
@@ -113,22 +113,18 @@ class Asker:
         clock = Clock()
         if (recorded := current()) is not None:
             recorded.note({"qa.question": question.text})
-        try:
-            async with asyncio.timeout(question.timeout_seconds):
-                tries = 0
-                while True:
-                    try:
-                        return await self._ask(question, clock, begun, last_try=tries >= MAX_MODEL_TRIES)
-                    except ModelError:
-                        if tries >= MAX_MODEL_TRIES or self._readers.default_or_none is None:
-                            raise
-                    tries += 1
-                    await asyncio.sleep(MODEL_PAUSE_SECONDS)
-                    await self._readers.reread()
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout)"
-            ) from error
+        late = f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout)"
+        async with deadline(question.timeout_seconds, late):
+            tries = 0
+            while True:
+                try:
+                    return await self._ask(question, clock, begun, last_try=tries >= MAX_MODEL_TRIES)
+                except ModelError:
+                    if tries >= MAX_MODEL_TRIES or self._readers.default_or_none is None:
+                        raise
+                tries += 1
+                await asyncio.sleep(MODEL_PAUSE_SECONDS)
+                await self._readers.reread()
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
         # The answer must reflect every change that was made before the question, including changes of readers.

@@ -47,6 +47,7 @@ from qa_cluster.vectors.prepared import (
 
 from .collections import Collections, missing
 from .document_fields import newer_commands
+from .questions import deadline
 from .remote_encoder import RemoteEncoder
 
 READ_ATTEMPTS = 20
@@ -118,13 +119,9 @@ class DocumentStore:
         condition = ANY_VERSION if if_version is None else if_version
         call = stored.put_document(document, tag, condition, stored.check_source(source))
         begun = monotonic()
-        try:
-            async with asyncio.timeout(timeout):
-                reply, _ = await self._run(call, timeout)
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
-            ) from error
+        late = f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
+        async with deadline(timeout, late):
+            reply, _ = await self._run(call, timeout)
         done = stored.parse_put(reply)
         if done.status == "no_collection":
             raise missing(collection)
@@ -179,11 +176,8 @@ class DocumentStore:
         """Delete a document and return its last version. Errors are those of `put`; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
-        try:
-            async with asyncio.timeout(timeout):
-                reply, attempts = await self._run(call, timeout)
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"document {document_id[:100]!r} was not deleted in {timeout:g} s") from error
+        async with deadline(timeout, f"document {document_id[:100]!r} was not deleted in {timeout:g} s"):
+            reply, attempts = await self._run(call, timeout)
         done = stored.parse_delete(reply)
         if done.status == "conflict":
             raise _conflict(document_id, done.version, if_version)
@@ -205,14 +199,12 @@ class DocumentStore:
         Filters and answers use the new metadata at once. That of a pending document is indexed together with its text.
         """
         name, tag = await self._place(document_id, collection)
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._change(name, tag, change, if_version, timeout)
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"the metadata of document {document_id[:100]!r} was not changed in {timeout:g} s: its text is being"
-                " changed, or its shard's worker is busy or down"
-            ) from error
+        late = (
+            f"the metadata of document {document_id[:100]!r} was not changed in {timeout:g} s: its text is being"
+            " changed, or its shard's worker is busy or down"
+        )
+        async with deadline(timeout, late):
+            return await self._change(name, tag, change, if_version, timeout)
 
     async def _change(
         self, name: DocumentName, tag: str, change: MetadataChange, if_version: str | None, timeout: float
@@ -303,23 +295,21 @@ class DocumentStore:
         """
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    current, tokenized, failed, failure = await self._shards.execute(key, "HMGET", key, *_WAITED_FOR)
-                    if current is None or current.decode() != version:
-                        return False
-                    if failed == current:
-                        raise stored.failed_error(document, (failure or b"").decode())
-                    if tokenized is not None and tokenized.decode() == version:
-                        return True
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 1.5, LAST_POLL_SECONDS)
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"document {document.id[:100]!r} is stored, but was not indexed within {max(timeout, 0):.3g} s: "
-                "its shard's worker is busy or down"
-            ) from error
+        late = (
+            f"document {document.id[:100]!r} is stored, but was not indexed within {max(timeout, 0):.3g} s: "
+            "its shard's worker is busy or down"
+        )
+        async with deadline(timeout, late):
+            while True:
+                current, tokenized, failed, failure = await self._shards.execute(key, "HMGET", key, *_WAITED_FOR)
+                if current is None or current.decode() != version:
+                    return False
+                if failed == current:
+                    raise stored.failed_error(document, (failure or b"").decode())
+                if tokenized is not None and tokenized.decode() == version:
+                    return True
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
         """Return the name and the partition of a document; NotFound if its collection does not exist."""

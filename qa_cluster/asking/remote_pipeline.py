@@ -5,7 +5,6 @@ Any shard can read any context. If a shard is down, busy or without the model, t
 
 from __future__ import annotations
 
-import asyncio
 from math import inf
 from typing import Any
 
@@ -13,7 +12,6 @@ import orjson
 
 from qa_cluster.errors import (
     ClusterError,
-    DeadlineExceeded,
     ModelError,
     NotFound,
     NoWorker,
@@ -28,6 +26,8 @@ from qa_cluster.routing.shards import Shards, shard_facts, without_function
 from qa_cluster.shard_functions import NOT_REGISTERED, PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
+
+from .questions import deadline
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
@@ -59,14 +59,11 @@ class RemotePipeline:
                 f"{self._most} requests with contexts are in flight, which is the limit (pipeline_max_requests)"
             )
         self._in_flight += 1
+        late = f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout)"
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with deadline(timeout_seconds, late):
                 command = (PIPELINE_TRIGGER, model, request.to_json())
                 return _parse(await self._shards.retrying(lambda: self._round(command), inf))
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout)"
-            ) from error
         finally:
             self._in_flight -= 1
 

@@ -9,14 +9,13 @@ Several collections are ranked with the statistics of all collections together, 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 from typing import Any
 
 from qa_cluster.documents.stored import read_hits
-from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
+from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.keys import SentenceRef, parse_sentence
 from qa_cluster.off_loop import off_loop
 from qa_cluster.options.questions import ALL_COLLECTIONS, MAX_SEARCHED_COLLECTIONS, SearchOptions
@@ -34,7 +33,7 @@ from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retryi
 from .collections import Collections
 from .document_fields import DocumentFields
 from .editors.guidance import Guidance, merged
-from .questions import AskLimits, check_search, timeout_of
+from .questions import AskLimits, check_search, deadline, timeout_of
 from .remote_encoder import RemoteEncoder
 
 # The maximum number of sentences in one script, including neighbours. Such a script blocks its shard for less than 1
@@ -90,16 +89,13 @@ class Searcher:
         options = options or SearchOptions()
         query, chosen = check_search(text, options, self._limits)
         seconds = timeout_of(options, self._limits)
-        try:
-            async with asyncio.timeout(seconds):
-                found: SearchOutcome = await retrying_without(
-                    self._shards,
-                    options.coverage,
-                    lambda without: self._search(query, str(text), chosen, options, begun=begun, without=without),
-                )
-                return found
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"the search did not end in {seconds * 1000:g} ms (timeout)") from error
+        async with deadline(seconds, f"the search did not end in {seconds * 1000:g} ms (timeout)"):
+            found: SearchOutcome = await retrying_without(
+                self._shards,
+                options.coverage,
+                lambda without: self._search(query, str(text), chosen, options, begun=begun, without=without),
+            )
+            return found
 
     async def _search(
         self,
