@@ -198,8 +198,9 @@ def test_a_file_that_compiles_for_minutes_delays_no_question(
                 client.restore(name, 0, dump)
         restarted(shards, "restart with three hostile models", figures)
         run = ("AI.MODELEXECUTE", names[2], "INPUTS", 1, X, "OUTPUTS", 1, Y)
-        error = refused(shards, *run)
-        assert f"model {names[2]} {REFUSED}, the last time: its load ended its process: signal 8" in error
+        ended = "its load ended its process: signal 8"
+        assert f"model {names[2]}: {ended}" in refused(shards, *run)
+        assert f"model {names[2]} {REFUSED}, the last time: {ended}" in refused(shards, *run)
     finally:
         shards.on(node, "DEL", *names)
 
