@@ -11,10 +11,8 @@ static RedisModuleString *ring[MAX_TOMBSTONES];
 static size_t first, count; /* the position of the oldest id in the ring, and the number of ids */
 
 int tombstones_have(RedisModuleString *id) {
-    size_t length;
     int missing;
-    const char *text = RedisModule_StringPtrLen(id, &length);
-    RedisModule_DictGetC(known, (void *)text, length, &missing);
+    RedisModule_DictGet(known, id, &missing);
     return !missing;
 }
 
@@ -23,18 +21,14 @@ size_t tombstones_count(void) { return count; }
 static RedisModuleString *at(size_t index) { return ring[(first + index) % MAX_TOMBSTONES]; }
 
 static void drop_oldest(void) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(at(0), &length);
-    RedisModule_DictDelC(known, (void *)text, length, NULL);
+    RedisModule_DictDel(known, at(0), NULL);
     RedisModule_FreeString(NULL, at(0));
     first = (first + 1) % MAX_TOMBSTONES;
     count--;
 }
 
 int tombstones_add(RedisModuleString *id) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(id, &length);
-    if (RedisModule_DictSetC(known, (void *)text, length, NULL) != REDISMODULE_OK) return 0;
+    if (RedisModule_DictSet(known, id, NULL) != REDISMODULE_OK) return 0;
     if (count == MAX_TOMBSTONES) drop_oldest();
     ring[(first + count++) % MAX_TOMBSTONES] = RedisModule_CreateStringFromString(NULL, id);
     return 1;

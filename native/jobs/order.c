@@ -11,15 +11,13 @@ struct Order {
 static RedisModuleDict *orders;
 
 Order *order_find(RedisModuleString *name) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
     if (!orders) orders = RedisModule_CreateDict(NULL);
-    Order *order = RedisModule_DictGetC(orders, (void *)text, length, NULL);
+    Order *order = RedisModule_DictGet(orders, name, NULL);
     if (order) return order;
     order = RedisModule_Calloc(1, sizeof *order);
     order->name = RedisModule_CreateStringFromString(NULL, name);
     order->kept = queue_new((QueueAllocator){RedisModule_Alloc, RedisModule_Free}, 1);
-    RedisModule_DictSetC(orders, (void *)text, length, order);
+    RedisModule_DictSet(orders, name, order);
     return order;
 }
 
@@ -37,9 +35,7 @@ Queue *order_queue(Order *order) { return order->kept; }
 QueueNode *order_next(Order *order) {
     QueueNode *node = queue_pop(order->kept);
     if (node) return node;
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(order->name, &length);
-    RedisModule_DictDelC(orders, (void *)text, length, NULL);
+    RedisModule_DictDel(orders, order->name, NULL);
     RedisModule_FreeString(NULL, order->name);
     queue_free(order->kept);
     RedisModule_Free(order);
@@ -57,9 +53,7 @@ size_t order_kept(void) {
 }
 
 size_t order_kept_of(RedisModuleString *name) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    Order *order = orders ? RedisModule_DictGetC(orders, (void *)text, length, NULL) : NULL;
+    Order *order = orders ? RedisModule_DictGet(orders, name, NULL) : NULL;
     return order ? queue_length(order->kept) : 0;
 }
 

@@ -327,6 +327,10 @@ typedef RedisModuleString Str_;
     X(RedisModuleDict *, CreateDict, (Ctx_ *ctx))                                                                      \
     X(void, FreeDict, (Ctx_ *ctx, RedisModuleDict *dict))                                                              \
     X(uint64_t, DictSize, (RedisModuleDict * dict))                                                                    \
+    X(int, DictSet, (RedisModuleDict * dict, Str_ *key, void *value))                                                  \
+    X(int, DictReplace, (RedisModuleDict * dict, Str_ *key, void *value))                                              \
+    X(void *, DictGet, (RedisModuleDict * dict, Str_ *key, int *missing))                                              \
+    X(int, DictDel, (RedisModuleDict * dict, Str_ *key, void *old))                                                    \
     X(int, DictSetC, (RedisModuleDict * dict, void *key, size_t length, void *value))                                  \
     X(int, DictReplaceC, (RedisModuleDict * dict, void *key, size_t length, void *value))                              \
     X(void *, DictGetC, (RedisModuleDict * dict, void *key, size_t length, int *missing))                              \

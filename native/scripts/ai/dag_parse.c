@@ -86,9 +86,7 @@ typedef struct Parser {
 } Parser;
 
 static int find_name(Parser *parser, RedisModuleString *name) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    return (int)(intptr_t)RedisModule_DictGetC(parser->names, (void *)text, length, NULL) - 1;
+    return (int)(intptr_t)RedisModule_DictGet(parser->names, name, NULL) - 1;
 }
 
 /* Returns the slot of a name that an operation reads. An unknown name gets slot 0, and the whole command fails. */
@@ -100,9 +98,7 @@ static int find_input(Parser *parser, RedisModuleString *name) {
 
 /* Sets the slot of a name. If a later operation writes the name again, the name gets a new slot. */
 static void set_name(Parser *parser, RedisModuleString *name, int slot) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    RedisModule_DictReplaceC(parser->names, (void *)text, length, (void *)(intptr_t)(slot + 1));
+    RedisModule_DictReplace(parser->names, name, (void *)(intptr_t)(slot + 1));
 }
 
 static void add_given(Parser *parser, RedisModuleString *name, Tensor *tensor) {
@@ -196,11 +192,7 @@ static const char *parse_op(Parser *parser, RedisModuleString **argv, int argc) 
 static const char *check_unique(RedisModuleString **keys, int n) {
     RedisModuleDict *seen = RedisModule_CreateDict(NULL);
     int unique = 1;
-    for (int i = 0; unique && i < n; i++) {
-        size_t length;
-        const char *text = RedisModule_StringPtrLen(keys[i], &length);
-        unique = RedisModule_DictSetC(seen, (void *)text, length, seen) == REDISMODULE_OK;
-    }
+    for (int i = 0; unique && i < n; i++) unique = RedisModule_DictSet(seen, keys[i], seen) == REDISMODULE_OK;
     RedisModule_FreeDict(NULL, seen);
     return unique ? NULL : "ERR PERSIST keys must be unique";
 }

@@ -72,9 +72,9 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
         legacy_values[legacy] = RedisModule_Strdup(value_text);
         return STORED_LEGACY;
     }
-    RedisModuleString *old = RedisModule_DictGetC(extra, (void *)text, name_length, NULL);
+    RedisModuleString *old = RedisModule_DictGet(extra, name, NULL);
     if (!old && RedisModule_DictSize(extra) >= MAX_EXTRA) return REFUSED;
-    RedisModule_DictReplaceC(extra, (void *)text, name_length, RedisModule_CreateStringFromString(NULL, value));
+    RedisModule_DictReplace(extra, name, RedisModule_CreateStringFromString(NULL, value));
     if (old) RedisModule_FreeString(NULL, old);
     return STORED_EXTRA;
 }
@@ -141,10 +141,9 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     char text[160];
     RedisModule_ReplyWithArray(ctx, argc - 1);
     for (int i = 1; i < argc; i++) {
-        size_t length;
-        const char *name = RedisModule_StringPtrLen(argv[i], &length);
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
         int legacy = find_legacy(name);
-        RedisModuleString *value = RedisModule_DictGetC(extra, (void *)name, length, NULL);
+        RedisModuleString *value = RedisModule_DictGet(extra, argv[i], NULL);
         if (legacy >= 0) {
             reply_legacy(ctx, legacy);
         } else if (value) {

@@ -8,7 +8,7 @@ Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, and `who` its 
   attempt and dies at the next)
 - `hang MS`, `sleep MS`, `freeze MS` (sleeps with the interpreter lock), `compute N` (adds N numbers with that lock),
   `held NAME` (waits until the server's folder has a file of that name)
-- `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error TEXT`, `status WORD ARG..` (of QA.DONE)
+- `note TEXT` (appends it to the list `noted`), `raw RESP`, `error TEXT`, `status WORD ARG..` (of QA.DONE)
 
 A script (`RG.PYEXECUTE json`) controls the worker and replies JSON. `{"settings": 1}` returns the worker's settings.
 `{"run": [[command..]..]}` runs commands on a link and returns their replies. `{"atomic": [[command..]..], "lease": ms,
@@ -121,8 +121,6 @@ class Behaviour(Worker):
             return ["ERR", value]
         if word == "status":
             return [value, *rest]
-        if word == "garbage":
-            return ["OK", b"*2\r\n$3\r\nabc\r\n"]
         return ["OK", value.encode() if word == "raw" else array([word, value, str(attempt)])]
 
     def do_event(self, attempt: int, registration: str, event: str, key: str, has_client: int) -> list[Word]:
@@ -137,7 +135,7 @@ class Behaviour(Worker):
             return ["SKIP"]
         if word == "held":
             wait_for_file("go")
-        if word in ("die", "die-once", "hang", "error"):
+        if word in ("die", "hang", "error"):
             status = self.behave(attempt, word, "3000" if word == "hang" else "ERR broken")
             if status[0] == "ERR":
                 return status
