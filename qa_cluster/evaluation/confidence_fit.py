@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import floor
 from typing import Any
@@ -77,22 +77,6 @@ def fit_confidence(scores: Sequence[float], right: Sequence[bool]) -> Confidence
     return ConfidenceLimits(
         sure, likely, *_share(hits, words == "sure"), *_share(hits, words == "likely"), *_share(hits, words == "unsure")
     )
-
-
-def fit_from_report(report: Mapping[str, Any]) -> ConfidenceLimits:
-    """Fit the limits to the answers in a report of `qa-cluster eval --out` with plain questions.
-
-    Raises:
-        InvalidInput: the report has no answers to plain questions.
-    """
-    try:
-        rows = report["answers"]["plain"]
-        first = [row["answers"][0] for row in rows if row["answerable"] and row["answers"]]
-        return fit_confidence([float(each["probability"]) for each in first], [bool(each["right"]) for each in first])
-    except (KeyError, TypeError) as error:
-        raise InvalidInput(
-            f"the report has no answers to plain questions ({error!r}): write it with `qa-cluster eval --out`"
-        ) from error
 
 
 def _limit(score: float) -> float:

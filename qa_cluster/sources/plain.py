@@ -294,7 +294,7 @@ class _Reader:
         begun = at
         for place, line in enumerate(lines):
             found = _ITEM.match(line)
-            if found and place and (_indent(line) <= margin + 1 or _indent(line) > margin):
+            if found and place:
                 self._item(item, begun, margin)
                 item, begun = [], at + place
             item.append(line)

@@ -7,7 +7,7 @@ number of its first sentence (u32), the number of its sentences (u32) and its pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -55,34 +55,6 @@ def pack_vectors(vectors: FloatArray) -> list[bytes]:
     return [scale.tobytes() + row.tobytes() for scale, row in zip(scales, codes, strict=True)]
 
 
-def unpack_vector(packed: bytes) -> FloatArray:
-    """Return the values of a packed vector as float32."""
-    if len(packed) <= _SCALE.size:
-        raise InvalidInput(f"a packed vector has {len(packed)} bytes, at least {_SCALE.size + 1} are needed")
-    (scale,) = _SCALE.unpack_from(packed)
-    values: FloatArray = np.frombuffer(packed, np.int8, offset=_SCALE.size) * np.float32(scale)
-    return values
-
-
-def cosine(one: bytes, other: bytes) -> float:
-    """Return the cosine of two packed vectors of the same encoder, as indexes compute it."""
-    if len(one) != len(other):
-        raise InvalidInput(f"packed vectors of {len(one)} and {len(other)} bytes cannot be compared")
-    scale = _SCALE.unpack_from(one)[0] * _SCALE.unpack_from(other)[0]
-    codes = (np.frombuffer(each, np.int8, offset=_SCALE.size).astype(np.int32) for each in (one, other))
-    return float(scale * np.dot(*codes))
-
-
 def pack_passages(passages: Sequence[PassageVector]) -> bytes:
     """Pack passages. They must be in the order of the document and must not overlap."""
     return b"".join([part for each in passages for part in (_PASSAGE.pack(each.first, each.sentences), each.packed)])
-
-
-def unpack_passages(blob: bytes, dims: int) -> Iterator[PassageVector]:
-    """Yield the passages of `pack_passages`."""
-    size = _PASSAGE.size + packed_bytes(dims)
-    if len(blob) % size:
-        raise InvalidInput(f"packed passages have {len(blob)} bytes, which are not passages of {size} bytes")
-    for at in range(0, len(blob), size):
-        first, sentences = _PASSAGE.unpack_from(blob, at)
-        yield PassageVector(first, sentences, blob[at + _PASSAGE.size : at + size])

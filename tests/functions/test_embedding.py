@@ -17,9 +17,10 @@ from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
 from qa_cluster.documents.stored import Embedding, embed_document
 from qa_cluster.errors import InvalidInput
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
-from qa_cluster.vectors.packing import PassageVector, cosine, pack_passages, pack_vectors, packed_bytes
+from qa_cluster.vectors.packing import PassageVector, pack_passages, pack_vectors, packed_bytes
 from tests.functions.running_shards import PARTITIONS, SECONDS, tag
 from tests.functions.tiny_shards import TinyShards, tiny_shards
+from tests.harness.packed_vectors import cosine
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.tiny_readers import tiny_encoder

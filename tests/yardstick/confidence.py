@@ -9,12 +9,30 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from qa_cluster.errors import QAError
-from qa_cluster.evaluation.confidence_fit import fit_from_report
+from qa_cluster.errors import InvalidInput, QAError
+from qa_cluster.evaluation.confidence_fit import ConfidenceLimits, fit_confidence
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
+
+
+def fit_from_report(report: Mapping[str, Any]) -> ConfidenceLimits:
+    """Fit the limits to the answers in a report of `qa-cluster eval --out` with plain questions.
+
+    Raises:
+        InvalidInput: the report has no answers to plain questions.
+    """
+    try:
+        rows = report["answers"]["plain"]
+        first = [row["answers"][0] for row in rows if row["answerable"] and row["answers"]]
+        return fit_confidence([float(each["probability"]) for each in first], [bool(each["right"]) for each in first])
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"the report has no answers to plain questions ({error!r}): write it with `qa-cluster eval --out`"
+        ) from error
 
 
 def main(figures: str, reader: str = "") -> None:

@@ -181,12 +181,9 @@ class MdocReader:
             self._write(f"{_sentence('Fn', function)}{''.join(words)}", line.number)
 
     def _display(self, name: str, words: list[str]) -> None:
-        if name in ("Bd", "nf"):
-            self._blocks.flush()
-            self._blocks.literal(name == "nf" or any(word in ("-literal", "-unfilled") for word in words))
-        else:
-            self._blocks.flush()
-            self._blocks.literal(False)
+        self._blocks.flush()
+        is_unfilled = any(word in ("-literal", "-unfilled") for word in words)
+        self._blocks.literal(name == "nf" or (name == "Bd" and is_unfilled))
 
     def _one_line_display(self, line: Line) -> None:
         self._blocks.flush()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.types import Document
 from qa_cluster.vectors.local_encoder import LocalEncoder
-from qa_cluster.vectors.packing import unpack_passages, unpack_vector
+from tests.harness.packed_vectors import unpack_passages, unpack_vector
 
 FloatArray = npt.NDArray[np.float32]
 _PASSAGES, _VECTORS = "passages.json", "vectors.npy"

@@ -27,7 +27,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
-from qa_cluster.vectors.packing import unpack_passages
+from tests.harness.packed_vectors import unpack_passages
 
 TAG = "06S"
 DIMS = 8

@@ -17,9 +17,9 @@ from qa_cluster.evaluation.confidence_fit import (
     SURE_RIGHT,
     ConfidenceLimits,
     fit_confidence,
-    fit_from_report,
 )
 from qa_cluster.reading.manifest import Calibration
+from tests.yardstick.confidence import fit_from_report
 
 
 def drawn(count: int, seed: int = 0) -> tuple[list[float], list[bool]]:

@@ -15,8 +15,9 @@ from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.sources.extract import extract
 from qa_cluster.types import Document
 from qa_cluster.vectors.local_encoder import LocalEncoder
-from qa_cluster.vectors.packing import PassageVector, cosine, pack_passages, unpack_passages
+from qa_cluster.vectors.packing import PassageVector, pack_passages
 from qa_cluster.vectors.prepared import MAX_PREPARED_PASSAGES, PreparedVectors
+from tests.harness.packed_vectors import cosine, unpack_passages
 
 SHORT = Document("a", "Ada Lovelace wrote the first program.", "Ada")
 LONG = Document("b", "\n\n".join(f"Sentence number {n} tells of ship {n}. It is long enough." for n in range(40)))
