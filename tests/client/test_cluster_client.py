@@ -55,7 +55,7 @@ async def test_the_synchronous_client_has_all_calls(cluster: ScriptedCluster) ->
     await asyncio.to_thread(work)
 
 
-async def test_many_documents_with_progress(cluster: ScriptedCluster) -> None:
+async def test_many_documents_with_progress_until_a_bad_document(cluster: ScriptedCluster) -> None:
     seen: list[int] = []
 
     def documents() -> Iterator[Document]:
@@ -66,6 +66,11 @@ async def test_many_documents_with_progress(cluster: ScriptedCluster) -> None:
         assert await client.put_documents(documents(), concurrency=4, on_progress=seen.append, wait=True) == 40
         assert seen == list(range(1, 41))
         assert (await client.ask("Who wrote book17?")).answers[0].answer == "Person17"
+        with pytest.raises(InvalidInput, match="document id"):
+            await client.put_documents([Document("a", "x."), Document("", "y.")], concurrency=1)
+        assert (await client.get_document("a")).text == "x."
+        with pytest.raises(InvalidInput, match="concurrency"):
+            await client.put_documents([], concurrency=0)
 
 
 async def test_a_bulk_write_waits_for_slow_shards(cluster: ScriptedCluster) -> None:
@@ -88,15 +93,6 @@ async def test_a_bulk_write_waits_for_slow_shards(cluster: ScriptedCluster) -> N
         await shards.execute(key, "HSET", key, "", 10**6)
         with pytest.raises(DeadlineExceeded, match="bytes of pending texts"):
             await client.put_documents([Document("doc 0", "Three")], timeout=2)
-
-
-async def test_a_bad_document_ends_a_bulk_write_with_its_own_error(cluster: ScriptedCluster) -> None:
-    async with AsyncClusterClient(cluster.url) as client:
-        with pytest.raises(InvalidInput, match="document id"):
-            await client.put_documents([Document("a", "x."), Document("", "y.")], concurrency=1)
-        assert (await client.get_document("a")).text == "x."
-        with pytest.raises(InvalidInput, match="concurrency"):
-            await client.put_documents([], concurrency=0)
 
 
 async def test_opening_and_closing_leaks_no_thread(cluster: ScriptedCluster) -> None:

@@ -60,6 +60,8 @@ def test_the_best_of_overlapping_spans_in_a_document_is_chosen() -> None:
 
 def test_empty_spans_are_no_answers() -> None:
     assert choices([reading("a", (103, 103, 5.0)), reading("b")]) == ()
+    found = choose([], PLAIN)
+    assert found.none == 1.0 and not found.reaches(-1e9, PLAIN)
     assert reading("b").score < -50
 
 
@@ -92,12 +94,6 @@ def test_extreme_scores_give_probabilities(score: float) -> None:
     assert found.choices[0].probability == pytest.approx(float(score > 0))
     assert found.none == pytest.approx(float(score < 0))
     assert found.reaches(0.0, PLAIN) is (score > 0)
-
-
-def test_without_spans_the_probability_of_no_answer_is_one() -> None:
-    found = choose([], PLAIN)
-    assert (found.choices, found.none) == ((), 1.0)
-    assert not found.reaches(-1e9, PLAIN)
 
 
 @pytest.mark.parametrize(
