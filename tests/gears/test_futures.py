@@ -71,7 +71,6 @@ from redisgears import callNext, getCommand
 for f in (twice, continued_twice, forgotten, failed, one_after_the_other, delayed, given_future, failed_future, names,
           nested_run, left_out):
     GB('CommandReader').map(f).register(trigger=f.__name__, mode='async_local', convertToStr=False)
-GB('CommandReader').repartition(lambda r: gearsFuture()).register(trigger='no_step', mode='async_local')
 """
 
 
@@ -121,15 +120,8 @@ def test_results(shard: Server, trigger: str, result: object) -> None:
 
 def test_unsupported_names_say_what_to_use(shard: Server) -> None:
     (told,) = execute(shard, "RG.TRIGGER", "left_out")
-    hints = (
-        "call_next is left out: .*",
-        "registerTE with a key is left out",
-        "Can not get CommandHook ctx",
-        "GearsBuilder",
-    )
-    assert len(told) == len(hints)
-    for text, hint in zip(told, hints, strict=True):
-        assert hint.removesuffix(".*") in text
+    hints = ("call_next is left out: ", "registerTE with a key is left out", "CommandHook ctx", "GearsBuilder")
+    assert [hint in text for text, hint in zip(told, hints, strict=True)] == [True] * 4
 
 
 def test_the_client_of_a_miss_waits_for_the_coroutines_of_its_execution(shard: Server) -> None:

@@ -100,7 +100,7 @@ class DAGRunner:
     def _add(self, command: str, words: Iterator[str]) -> None:
         handler = {
             "AI.TENSORSET": self._tensor_set,
-            "AI.TENSORGET": self._tensor_get,
+            "AI.TENSORGET": lambda words: self.TensorGet(next(words)),
             "AI.MODELEXECUTE": self._model_execute,
             "AI.SCRIPTEXECUTE": self._script_execute,
         }.get(command)
@@ -119,9 +119,6 @@ class DAGRunner:
                 break
             dims.append(word)
         self.TensorSet(name, Tensor(parse_values(dtype, dims, list(words))))
-
-    def _tensor_get(self, words: Iterator[str]) -> None:
-        self.TensorGet(next(words))
 
     def _model_execute(self, words: Iterator[str]) -> None:
         key = next(words)

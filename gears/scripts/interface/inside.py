@@ -24,8 +24,8 @@ from ...shard import replies
 from ...shard.failures import GearsError
 from ...shard.replies import decode_reply
 from ..calling.threads import FunctionPool
-from ..host.executions import Execution, as_worker, current
-from ..registrations.sessions import Registration, ScriptSession
+from ..host.executions import as_worker, current
+from ..registrations.sessions import Registration, ScriptSession, execution_of
 from ..runs.sources import CommandSource
 from .commands import run_at_once, run_command
 from .runtime import Runtime, current_runtime
@@ -145,9 +145,7 @@ async def _trigger(
     caller = current.get()
     user = caller.user if caller is not None and registration.rights == "caller" else ""
     pool = caller.pool if caller is not None else FunctionPool.BACKGROUND
-    execution = Execution(
-        runtime.host.ids.next(), session, registered=True, user=user, pool=pool, owner=registration.id
-    )
+    execution = execution_of(registration, session, runtime.host.ids, pool, user=user)
     # a trigger that `onRegistered` of its own registration calls must not wait for `onRegistered`
     if caller is None or caller.id != registration.id:
         await runtime.on_registered.until_returned(registration.id)

@@ -14,7 +14,7 @@ from ..calling.threads import FunctionPool
 from ..host.executions import Execution
 from ..interface.commands import run_command
 from ..interface.runtime import Runtime
-from ..registrations.sessions import Registration, ScriptSession
+from ..registrations.sessions import Registration, ScriptSession, execution_of
 from ..runs.plan import ExecutionPlan
 from ..runs.sources import CommandSource, KeysSource, OneRecord
 from . import graph_jobs
@@ -112,14 +112,7 @@ class ScriptJobs:
             return _missing_function(registration)
         caller = job.arguments[1].decode("utf-8", "surrogateescape")
         user = caller if registration.rights == "caller" else ""
-        execution = Execution(
-            self._runtime.host.ids.next(),
-            session,
-            registered=True,
-            user=user,
-            pool=FunctionPool.CLIENTS,
-            owner=registration.id,
-        )
+        execution = execution_of(registration, session, self._runtime.host.ids, FunctionPool.CLIENTS, user=user)
         plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
         run = self._run(registration, plan, execution)
         inorder = isinstance(registration.source, CommandSource) and registration.source.inorder
@@ -139,14 +132,8 @@ class ScriptJobs:
         if record is None:
             return ("SKIP",)
         awaited = has_client in (1, b"1")
-        execution = Execution(
-            self._runtime.host.ids.next(),
-            session,
-            registered=True,
-            can_override=awaited,
-            pool=FunctionPool.CLIENTS if awaited else FunctionPool.BACKGROUND,
-            owner=registration.id,
-        )
+        pool = FunctionPool.CLIENTS if awaited else FunctionPool.BACKGROUND
+        execution = execution_of(registration, session, self._runtime.host.ids, pool, can_override=awaited)
         run = self._run(registration, registration.plan(), execution, OneRecord(record))
         await self._until_end(registration, execution, run, None if awaited else (registration.id, key))
         if execution.can_override:

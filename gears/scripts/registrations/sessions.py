@@ -11,7 +11,8 @@ import orjson
 from ...functions.own_functions import OwnFunction, OwnKeyFunction
 from ...shard.failures import GearsError
 from ...shard.link import Argument
-from ..host.executions import Execution
+from ..calling.threads import FunctionPool
+from ..host.executions import Execution, IdSource
 from ..runs.plan import ExecutionPlan, Step
 from ..runs.sources import CommandCall, CommandSource, KeysSource, RegisteredSource
 
@@ -93,6 +94,21 @@ class ScriptSession:
         for registration in self.registrations.values():
             fields += registration.arguments(self)
         return ("QA.REGISTER", self.id, self.description, self.script_source, payload, len(self.registrations), *fields)
+
+
+def execution_of(
+    registration: Registration,
+    session: ScriptSession,
+    ids: IdSource,
+    pool: FunctionPool,
+    *,
+    user: str = "",
+    can_override: bool = False,
+) -> Execution:
+    """Return a new execution of a registration."""
+    return Execution(
+        *(ids.next(), session), registered=True, can_override=can_override, user=user, pool=pool, owner=registration.id
+    )
 
 
 def session_of(execution: Execution | None) -> ScriptSession | None:

@@ -34,7 +34,7 @@ from ..runs.history import ExecutionHistory
 from ..runs.key_values import scan
 from ..runs.sources import StreamSource
 from .on_registered import OnRegisteredCalls
-from .sessions import Registration, ScriptSession
+from .sessions import Registration, ScriptSession, execution_of
 from .stream_commands import GROUP, Records, check_report, has_group, known_statuses, read_command, take_new
 from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, Phase, Stream
 
@@ -314,13 +314,7 @@ class Streams:
 
     async def _run_batch(self, consumer: Consumer, stream: Stream, batch: list[Entry]) -> bool:
         registration = consumer.registration
-        execution = Execution(
-            self._host.ids.next(),
-            consumer.session,
-            registered=True,
-            pool=FunctionPool.BACKGROUND,
-            owner=registration.id,
-        )
+        execution = execution_of(registration, consumer.session, self._host.ids, FunctionPool.BACKGROUND)
         self._history.add_registered(registration.id, execution)
         began = time.perf_counter()
         if stream.delivery is Delivery.SECOND and consumer.source.on_failed != "retry":

@@ -220,7 +220,7 @@ class Distributor:
                 task.cancel()
             self._sending.forget(start.id)
             for node in part.unfinished:
-                self._send_abort(node, start.id)
+                self._tell(node, "abort", start.id, start.id, "the order to stop")
         if part.refusal.done() and (error := part.refusal.result()) is not None:
             raise error
 
@@ -431,10 +431,7 @@ class Distributor:
             state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
             self._sending.send(origin, "state", state)
             return
-        try:
-            self._peers.send(origin, "state", PartState(run_id, False))
-        except GearsError as error:  # the next report replaces it
-            logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
+        self._tell(origin, "state", PartState(run_id, False), run_id, "a report")  # the next report replaces it
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:
         """Resend messages until they are acknowledged, even after this shard's part of the run has ended."""
@@ -498,10 +495,7 @@ class Distributor:
                 self._confirm(sender, Receipt(part.start.id, self._arrivals.taken(part.start.id, sender)))
 
     def _confirm(self, sender: str, receipt: Receipt) -> None:
-        try:
-            self._peers.send(sender, "receipt", receipt)
-        except GearsError as error:
-            logger.warning("run %s: a receipt did not reach shard %s: %s", receipt.id, sender, error)
+        self._tell(sender, "receipt", receipt, receipt.id, "a receipt")
 
     def _over(self, part: RunPart) -> None:
         """Acknowledge and drop the messages of an ended part."""
@@ -542,11 +536,12 @@ class Distributor:
     def _send_packet(self, node: str, packet: Packet) -> None:
         self._sending.send(node, "records", packet)
 
-    def _send_abort(self, node: str, run_id: str) -> None:
+    def _tell(self, node: str, kind: str, body: Any, run_id: str, what: str) -> None:
+        """Send a message once. If it cannot be sent, only log this."""
         try:
-            self._peers.send(node, "abort", run_id)
+            self._peers.send(node, kind, body)
         except GearsError as error:
-            logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)
+            logger.warning("run %s: %s did not reach shard %s: %s", run_id, what, node, error)
 
 
 async def _on(strand: Strand, work: Coroutine[Any, Any, None]) -> None:

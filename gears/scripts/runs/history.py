@@ -64,10 +64,8 @@ class ExecutionHistory:
 
     def get(self, execution_id: str) -> Execution | None:
         """Return the execution with this id; None if it is unknown on this shard."""
-        found = self._executions.get(execution_id)
-        for executions in () if found else self._registered.values():
-            found = found or executions.get(execution_id)
-        return found
+        stores = (self._executions, *self._registered.values())
+        return next((store[execution_id] for store in stores if execution_id in store), None)
 
     def drop(self, execution_id: str) -> bool:
         """Drop a finished execution; return False if it is unknown on this shard."""
