@@ -9,9 +9,8 @@ from qa_cluster.sources.manual import man
 from qa_cluster.sources.manual.lines import split_arguments, unescaped
 from tests.unit.sources.test_lossless import check, number_of, path_of
 
-MAN = (
-    r""".\" a comment
-.de Ex2
+MAN = r""".\" a comment
+.de Pair
 .BI \\$1 " and " \\$2
 ..
 .ds Nm \fBtool\fR
@@ -21,8 +20,7 @@ tool \- does it
 .SH OPTIONS
 .PP
 The \*(Nm command takes these.
-""".replace(r"\*(Nm", r"\*(Nm")
-    + r""".TP
+.TP
 .BR \-f ", " \-\-force
 Force it. Twice
 if need be.
@@ -37,7 +35,7 @@ Two names.
 one
 .IP \(bu 2
 two
-.Ex2 left right
+.Pair left right
 .if t .ignored
 .ie n in nroff
 .el in troff
@@ -59,7 +57,6 @@ T}@3
 b@4
 .TE
 """
-)
 MDOC = r""".Dd May 1, 2020
 .Dt TOOL 8
 .Os
@@ -100,7 +97,7 @@ a   b
 def test_a_page_of_man() -> None:
     page = check(
         "tool.1",
-        MAN.replace(".de Ex2", ".de Pair").replace(".Ex2", ".Pair"),
+        MAN,
         (
             "The tool command takes these.",
             "-f, --force: Force it. Twice if need be.\n\nIt stays 'forced'.",
@@ -108,7 +105,7 @@ def test_a_page_of_man() -> None:
             "- one\n- two",
             "left and right",
             "in nroff",
-            "      x = 1\n        y = 2".replace("      x", "    x").replace("        y", "      y"),
+            "    x = 1\n      y = 2",
             "a long name, Size: 3\n\nb, Size: 4",
         ),
         ("comment", "never seen", "ignored", "in troff", "\\", ".TP"),

@@ -119,21 +119,13 @@ def test_running_heads_are_left_out_and_reported() -> None:
 
 
 def test_a_paragraph_continues_on_the_next_page() -> None:
-    pdf = PdfWriter()
-    pdf.y = 130
-    pdf.paragraph(PROSE, gap=0)
-    pdf.text(72, 60, "1 The book lies in the hall.", size=7)
-    pdf.page()
-    pdf.paragraph(
-        "A boat without a light is towed to the quay by the keeper, who asks for a fee of nine euros and in", gap=0
-    )
-    head, tail = PROSE[:60].rsplit(" ", 1)[0], PROSE[len(PROSE[:60].rsplit(" ", 1)[0]) + 1 :]
+    head = PROSE[:60].rsplit(" ", 1)[0]
     pdf = PdfWriter()
     pdf.y = 115
     pdf.paragraph(f"{PROSE} {head}", gap=0)
     pdf.text(72, 60, "1 The book lies in the hall.", size=7)
     pdf.page()
-    pdf.paragraph(tail, gap=0)
+    pdf.paragraph(PROSE[len(head) + 1 :], gap=0)
     found = read(pdf)
     assert f"{PROSE} {PROSE}" in found.text
     assert "1 The book lies in the hall." in found.text.split("\n\n")
