@@ -36,8 +36,7 @@ from .served import Batching, BatchTotals, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
 from .workers.isolated import IsolatedModel, IsolatedProcesses
-from .workers.pool import InferenceWorkers, WorkerCounts
-from .workers.remote import RemoteModel
+from .workers.pool import InferenceWorkers, RemoteModel, WorkerCounts
 
 logger = logging.getLogger(__name__)
 # The shapes that a single question needs. These are warmed first. The other shapes are warmed when the device is idle.
@@ -130,8 +129,7 @@ class ModelStore:
         return found
 
     async def compile_reader(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
-        """Compile a reader's model that is not in a key of this shard. As in `reader`, a separate process tries the
-        file first."""
+        """Compile a reader's model that has no key on this shard. As in `reader`, a process tries the file first."""
         if self.isolated is not None and not is_bundled(len(blob), [blob]):
             await self._models.load(ref, lambda: self._isolate(ref, backend, device, lambda: memory_file([blob])))
         found = await self._readers.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
@@ -180,12 +178,7 @@ class ModelStore:
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model."""
-        return await self.run_loaded(await self.get(ref), arrays)
-
-    async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a compiled model, even if it is not in a key any more."""
-        outputs, _ = await self.queue_of(model).run(model, arrays)
-        return outputs
+        return (await self.run_batched(ref, arrays, None, None))[0]
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
@@ -262,8 +255,7 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """Return the shapes (rows, tokens) in which a token model runs once before it serves questions; return an empty
-        list for other models.
+        """Return the shapes (rows, tokens) in which a token model runs once before it serves; empty for others.
 
         Shapes of several rows that exceed the token limit of a batch are left out.
         """

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..shard.host import Host
-from .workers.isolated import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The record of a model: its key, its consecutive failures, the last reason, and whether it has ever passed."""
+
+    key: str
+    failures: int = 0
+    reason: str = ""
+    passed: bool = False
 
 
 class ModuleTrials:
-    """The trials of models by reference.
+    """The trials of models by reference. Any thread may call it.
 
     Files without a key have negative references. Their trials are only in this worker.
     """

@@ -15,12 +15,12 @@ import pytest
 from qa_cluster.errors import InferenceFailed, ModelError, QueueFull
 from qa_cluster.gears.inference.backends.base import RuntimeLimits
 from qa_cluster.gears.inference.model_file import memory_file
+from qa_cluster.gears.inference.trials import ModuleTrials, Trial
 from qa_cluster.gears.inference.workers.isolated import (
     IsolatedModel,
     IsolatedProcesses,
     IsolationLimits,
     Refused,
-    Trial,
 )
 from tests.gears.hostile_files import giant_at_run, overflowing
 from tests.gears.onnx_file import double_model, loop_model
@@ -30,24 +30,22 @@ LIMITS = IsolationLimits(2, memory_mb=300, spare_mb=100, load_ms=60_000, run_ms=
 LEAST = np.array([-(1 << 63)])
 
 
-class Trials:
-    """The record of failed runs, in memory."""
+class Trials(ModuleTrials):
+    """The record of failed runs, in memory instead of the module."""
 
     def __init__(self) -> None:
         self.known: dict[int, Trial] = {}
 
-    def of(self, ref: int) -> Trial:
-        return self.known.setdefault(ref, Trial(f"m{ref}"))
-
-    def failed(self, ref: int, reason: str) -> Trial:
-        self.known[ref] = replace(self.of(ref), failures=self.of(ref).failures + 1, reason=reason)
-        return self.known[ref]
-
-    def passed(self, ref: int) -> None:
-        self.known[ref] = replace(self.of(ref), passed=True)
-
-    def succeeded(self, ref: int) -> None:
-        self.known[ref] = replace(self.of(ref), failures=0)
+    def _asked(self, ref: int, *words: str) -> Trial:
+        trial = self.known.get(ref, Trial(f"m{ref}"))
+        if words[:1] == ("FAILED",):
+            trial = replace(trial, failures=trial.failures + 1, reason=words[1])
+        elif words == ("PASSED",):
+            trial = replace(trial, passed=True)
+        elif words == ("SUCCEEDED",):
+            trial = replace(trial, failures=0)
+        self.known[ref] = trial
+        return trial
 
 
 @pytest.fixture

@@ -55,9 +55,7 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The answer of a sentence as JSON (None if the sentence is missing), and the model runs that produced
-    the answer.
-    """
+    """The answer of a sentence as JSON (None: no such sentence), and the model runs that produced it."""
 
     value: bytes | None
     runs: Sequence[RunTimes] = ()
@@ -89,9 +87,7 @@ class SentenceAnswers:
         self._options_read_at = -OPTIONS_AGE_SECONDS
 
     async def on_missing_answer(self, key: Any) -> bytes | str | None:
-        """Return the reply to a client's GET of a missing answer: the answer, an error line, or None for the server's
-        nil.
-        """
+        """Return the reply to a GET of a missing answer: the answer, an error line, or None for nil."""
         try:
             sentence, question, model = parse_answer_key(key)
         except (InvalidInput, TypeError):
@@ -125,8 +121,7 @@ class SentenceAnswers:
             await asyncio.sleep(MIGRATION_POLL_SECONDS)
 
     async def on_read(self, call: TriggerCall) -> list[str]:
-        """Trigger ``qa.read model question sentence.. [traceparent]``: return the answer or error of each sentence, as
-        JSON.
+        """Trigger ``qa.read model question sentence.. [traceparent]``: return each answer or error, as JSON.
 
         `model` is an id or ``id@revision``; empty means the default reader. If the reader is missing, the whole trigger
         fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES` sentences in

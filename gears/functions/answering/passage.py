@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from qa_cluster.documents.metadata_limits import readable_metadata
@@ -93,9 +94,7 @@ class _StoredTokens:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """Return a function that takes a position in `sentences` and returns the stored tokens of the sentence there,
-        or None.
-        """
+        """Return a function from a position in `sentences` to the stored tokens of that sentence, or None."""
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
@@ -113,6 +112,16 @@ class _StoredTokens:
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
+@lru_cache(MAX_SOURCE_MAPS)
+def _source_map(metadata: str) -> SourceMap:
+    return read_map(readable_metadata(metadata))
+
+
+def _section(record: SentenceRecord) -> str:
+    """Return the path of headings above a sentence, in the form that `prefix_ids` needs."""
+    return SEPARATOR.join(_source_map(record.metadata).section_at(record.start))
+
+
 class PassageReader:
     """Reads passages, and remembers the last `MAX_RECENT` readings of passages that have several sentences."""
 
@@ -120,14 +129,12 @@ class PassageReader:
         self._readers = readers
         # Finished and running readings. The least recently used reading is first.
         self._recent: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = OrderedDict()
-        # Source maps by document, partition and version. The least recently used entry is first.
-        self._source_maps: OrderedDict[tuple[str, str, str], SourceMap] = OrderedDict()
 
     async def read(
         self, sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
     ) -> PassageReading:
         """Return the reader's reading of a passage, or its cached reading of the same passage."""
-        section = self._section(sentence, record) if reader.manifest.passage_prefix else ""
+        section = _section(record) if reader.manifest.passage_prefix else ""
         if not passage.breaks:
             return await self._read(passage, question, reader, reader.prefix(record.title, section))
         document = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
@@ -149,18 +156,6 @@ class PassageReader:
         if (task.cancelled() or task.exception() is not None) and self._recent.get(key) is task:
             del self._recent[key]
 
-    def _section(self, sentence: SentenceRef, record: SentenceRecord) -> str:
-        """Return the path of headings above a sentence, in the form that `prefix_ids` needs."""
-        key = (sentence.document, sentence.tag, record.version)
-        found = self._source_maps.get(key)
-        if found is None:
-            found = self._source_maps[key] = read_map(readable_metadata(record.metadata))
-            if len(self._source_maps) > MAX_SOURCE_MAPS:
-                self._source_maps.popitem(last=False)
-        else:
-            self._source_maps.move_to_end(key)
-        return SEPARATOR.join(found.section_at(record.start))
-
     async def _read(
         self, passage: ReadingPassage, question: str, reader: Reader, prefix: Sequence[int]
     ) -> PassageReading:
@@ -179,9 +174,7 @@ class PassageReader:
         return PassageReading(reading, [run for _, run in outputs])
 
     async def run_window(self, reader: Reader, window: Window) -> tuple[tuple[Any, Any], RunTimes]:
-        """Run a window in a batch with other windows; return its start logits, its end logits, and the times of the
-        run.
-        """
+        """Run a window, batched with others; return its start and end logits, and the times of the run."""
         arrays = reader.pairs.batch([window], length_step=1)  # the device queue adds the padding of a batch
         if reader.model is None:
             raise ModelError(

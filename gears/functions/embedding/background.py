@@ -18,6 +18,7 @@ from qa_cluster.gears.functions.readers.encoder import ShardEncoder
 from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import is_redirect
+from qa_cluster.gears.shard.commands import as_bytes
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import DEFAULT_COLLECTION, DocumentName, collection_prefix, collections_key, index_key
 from qa_cluster.shard_functions import EMBEDDING_SETTING
@@ -65,9 +66,7 @@ class BackgroundEmbedding:
         self._wake.set()
 
     def indexed(self, names: Sequence[Name]) -> None:
-        """Handle newly indexed documents: end their quarantine, count them as documents without vectors, and wake the
-        task.
-        """
+        """Count newly indexed documents as documents without vectors, and embed them soon."""
         self._quarantine.forget(names)
         if self._readers.encoder() is not None:
             self.waiting += len(names)
@@ -146,9 +145,7 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. Return 0
-        if there is no encoder.
-        """
+        """Return the number of documents without vectors, in one collection or in all. Without an encoder it is 0."""
         encoder = self._readers.encoder()
         if encoder is None:
             return 0
@@ -181,7 +178,6 @@ def lacking_vectors(reply: object, digest: bytes) -> int:
     embedded = 0
     for encoder in facts.get("vectors", ()):
         of_encoder = dict(zip(encoder[::2], encoder[1::2], strict=False))
-        found = of_encoder.get("digest")
-        if (found.encode() if isinstance(found, str) else bytes(found or b"")) == digest:
+        if as_bytes(of_encoder.get("digest")) == digest:
             embedded = int(of_encoder["documents"])
     return max(0, int(facts["filled_documents"]) - embedded)

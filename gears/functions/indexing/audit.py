@@ -38,9 +38,7 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running audit, and two sets of partitions for the next audit (None: all). In the first set, the audit
-    searches for changed documents; in the second set, for answers without a document.
-    """
+    """The running audit, and the partitions of the next audit (None: all): for documents, and for loose answers."""
 
     def __init__(
         self,
@@ -65,8 +63,7 @@ class DocumentAudit:
         self._loose: set[str] | None = set()
 
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
-        """Request an audit scan of the partitions `unmarked`, and the deletion of answers without a document in the
-        partitions `swept` (None: all).
+        """Request an audit scan of `unmarked`, and the deletion of loose answers in `swept` (partitions; None: all).
 
         The running task handles a new request after its current work.
         """

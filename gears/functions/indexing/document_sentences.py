@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from qa_cluster.documents.sentence_offsets import LocatedSentence, cut_sentences, first_byte
 from qa_cluster.documents.stored import DocumentRecord, parse_record, read_record
-from qa_cluster.gears.shard.commands import ShardCommands
+from qa_cluster.gears.shard.commands import ShardCommands, as_bytes
 from qa_cluster.keys import offsets_key, paragraphs_key
 
 
@@ -30,8 +29,3 @@ def read_sentences(shard: ShardCommands, name: tuple[str, str]) -> DocumentSente
     data = as_bytes(text)[first_byte(width, records) :]
     sentences = [found for found in cut_sentences(0, width, records, data) if found is not None]
     return DocumentSentences(record, sentences) if len(sentences) == record.sentences else None
-
-
-def as_bytes(value: Any) -> bytes:
-    """Convert a value of a key to bytes. The worker receives valid UTF-8 as str and other values as bytes."""
-    return value.encode() if isinstance(value, str) else bytes(value or b"")

@@ -15,10 +15,11 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard.context import ShardContext
+from qa_cluster.gears.shard.commands import as_bytes
 from qa_cluster.keys import SENTENCE_PREFIX, parse_tagged, tokens_key
 from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 
-from .document_sentences import as_bytes, read_sentences
+from .document_sentences import read_sentences
 from .postponed import PostponedWork
 
 # The maximum number of concurrent documents. It is low because questions use the same processor.
@@ -44,10 +45,7 @@ class SentenceTokens:
             await self._postponed.unless_migrating(found[1], self.forget_answers(*found))
 
     async def forget_answers(self, document_id: str, tag: str) -> bool:
-        """Delete the answers of changed sentences without a document.
-
-        Return False if the sentences belong to a document.
-        """
+        """Delete the answers of changed sentences; return False if the sentences belong to a document."""
         return bool(await asyncio.to_thread(self._commands.run_script, loose_sentences(document_id, tag)))
 
     async def tokenize(self, document_id: str, tag: str, *, force: bool = False) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 from qa_cluster.errors import ModelError, QAError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.shard.commands import as_bytes
 from qa_cluster.keys import model_key, slot, tokenizer_key
 from qa_cluster.vectors.encoder_manifest import parse_manifest
 
-from .stored import StoredReaders, as_bytes
+from .stored import StoredReaders
 
 REQUEST = "qa.reader"
 PIECE_BYTES = 900_000
@@ -73,9 +74,7 @@ class ReaderExchange:
         return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 
     async def fetch(self, node: str, offer: ReaderOffer, part: str) -> bytes:
-        """Fetch a part of another shard's reader: ``tokenizer``, ``dump`` (of its model's key) or ``model`` (the
-        file).
-        """
+        """Fetch a part of another shard's reader: ``tokenizer``, ``model``, or ``dump`` (of the model's key)."""
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -88,11 +87,7 @@ class ReaderExchange:
                 return b"".join(pieces)
 
     async def _answer(self, _sender: str, asked: tuple[bytes, str, int] | None) -> Any:
-        """Answer a `REQUEST` of another shard with the list of readers on this server, or a piece of the requested
-        part.
-
-        The list starts with readers under the shard's own tag. The answer is None if the part is missing.
-        """
+        """Answer with the readers on this server, own tag first, or with a piece of the requested part (None: gone)."""
         view = self._slots.current()
         tags = [tag for tag in (view.tag, *self.other_tags(view)) if tag is not None]
         here = [(tag, offer) for tag in tags for offer in self.under(tag)]

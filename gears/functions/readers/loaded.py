@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from qa_cluster.errors import ModelError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.inference.model_store import ModelStore
-from qa_cluster.keys import tokenizer_key
+from qa_cluster.keys import model_key, tokenizer_key
 from qa_cluster.manifest_fields import sha256_hex
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.vectors.encoder_manifest import AnyManifest, EncoderManifest, parse_manifest
@@ -116,9 +116,7 @@ class ShardReaders:
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
-        """Return the model's name in the keys of answers. It is empty for the default reader, even if `model` is the
-        reader's full name.
-        """
+        """Return the model's name in the keys of answers: empty if `model` is the full name of the default reader."""
         return "" if model == reader.name and self.is_default(reader) else model
 
     def _meant(self, model: str) -> Reader | None:
@@ -136,10 +134,7 @@ class ShardReaders:
 
     def revisions(self) -> dict[str, str]:
         """Return the reading revisions by reader name. The default reader also has the empty name."""
-        found = {
-            name: reader.manifest.reading_revision
-            for name, reader in ((reader.name, reader) for reader in self._readers())
-        }
+        found = {reader.name: reader.manifest.reading_revision for reader in self._readers()}
         for model_id in {reader.manifest.model_id for reader in self._readers()}:
             if (reader := self._meant(model_id)) is not None:
                 found[model_id] = reader.manifest.reading_revision
@@ -156,9 +151,7 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model until the shard's keys contain a different model. It replaces a loaded model with the same
-        name.
-        """
+        """Use this model, in place of a model with the same name, until the keys contain a different model."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -204,7 +197,7 @@ class ShardReaders:
             try:
                 reader = self._loaded_from(tag, item, here)
             except ModelError as error:
-                self._problem = f"{item.key_of_model(tag)}: {error}"
+                self._problem = f"{model_key(tag, item.name)}: {error}"
                 continue
             is_first = reader is not None and here.setdefault(reader.name, reader) is reader
             if is_first and not item.name and isinstance(reader, Reader):
@@ -228,7 +221,7 @@ class ShardReaders:
         if item.mark not in ("", manifest.name):
             # A client has replaced only one of the keys so far. The event of the second key causes another read.
             self._problem = (
-                f"the model of {item.key_of_model(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
+                f"the model of {model_key(tag, item.name)} is {item.mark!r}, but the manifest names {manifest.name!r}"
             )
             return None
         if manifest.name in here:
@@ -248,7 +241,7 @@ class ShardReaders:
             (r.tokenizer for r in self.all_models() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
         )
         if tokenizer is None:
-            text = self._stored.tokenizer(tag, item.name)
+            text = self._stored.read(tokenizer_key(tag, item.name))
             if text is None or sha256_hex(text) != manifest.tokenizer_sha256:
                 self._problem = f"{tokenizer_key(tag, item.name)} is not the tokenizer that {manifest.name!r} names"
                 return None

@@ -15,6 +15,7 @@ from typing import Any
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import is_redirect
+from qa_cluster.gears.shard.commands import as_bytes
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import manifest_key, model_key, parse_model_key, tokenizer_key
 
@@ -37,10 +38,6 @@ class StoredReader:
     mark: str
     ref: int | None
 
-    def key_of_model(self, tag: str) -> str:
-        """Return the key of the reader's model."""
-        return model_key(tag, self.name)
-
 
 class StoredReaders:
     """Reads the readers in keys. Stores the name and the TAG of every model for each hash tag."""
@@ -51,10 +48,9 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard,
-        or if the keys change during each of `MAX_TRIES` reads.
+        """Return the readers with complete keys under a tag. Only the default reader may lack its model.
 
-        A named reader must also have its model. The default reader may lack its model.
+        None: the tag's slot is not on this shard, or the keys have changed during `MAX_TRIES` reads.
         """
         marks = self._seen.get(tag, {})
         for _ in range(MAX_TRIES):
@@ -88,10 +84,6 @@ class StoredReaders:
         """Return the tags under which this server has models of readers."""
         return {tag for tag, _, _ in _found(self._commands.execute("AI._MODELSCAN"))}
 
-    def tokenizer(self, tag: str, name: str) -> bytes | None:
-        """Return the tokenizer of a reader; None if this shard does not have the key."""
-        return self.read(tokenizer_key(tag, name))
-
     def read(self, key: str) -> bytes | None:
         """Return the value of a key; None if it is missing or on another shard."""
         try:
@@ -118,8 +110,3 @@ def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
         if parsed is not None:
             found.append((*parsed, str(mark)))
     return found
-
-
-def as_bytes(value: Any) -> bytes:
-    """Convert a value of a key to bytes. The worker receives valid UTF-8 as str and other values as bytes."""
-    return value.encode() if isinstance(value, str) else bytes(value)

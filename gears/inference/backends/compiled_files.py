@@ -42,9 +42,7 @@ class CompiledFiles:
         self._folder = Path(folder)
 
     def read(self, name: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return the facts that `write` stored and the compiled model; None if there is no file that can be read and
-        trusted.
-        """
+        """Return what `write` stored: the facts and the compiled model. None: no usable file."""
         path = self._path(name)
         try:
             if reason := objection(self._folder):

@@ -66,9 +66,7 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """Return the values of a tensor as an array. 16-bit floats become FLOAT, because the wire format lacks 16-bit
-    floats.
-    """
+    """Return a tensor as an array. 16-bit floats become FLOAT, because the wire format lacks them."""
     plain = tensor.detach()
     if plain.dtype in (torch.float16, torch.bfloat16):
         plain = plain.float()

@@ -9,8 +9,8 @@ process is needed, the least recently used process without a run ends, and its m
 *Limits.* The kernel limits the memory (RLIMIT_DATA). Loads and runs have deadlines. A process that exceeds a limit is
 killed. If a process ends during a run within its limits, the run is repeated once.
 
-*Trials.* The module counts the failures of each model (`Trials`). After `REFUSED_AFTER` consecutive failures, the model
-is refused until it is stored again.
+*Trials.* The module counts the failures of each model (`trials.py`). After `REFUSED_AFTER` consecutive failures, the
+model is refused until it is stored again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import IO, Protocol
+from typing import IO
 from weakref import WeakSet
 
 from qa_cluster.errors import InferenceFailed, ModelError, QueueFull
 
 from ...shard.failures import error_line
-from ...shard.memory import TooLarge, resident_bytes
+from ...shard.memory import TooLarge
 from ..backends.base import OutOfMemory, Port, RunTimedOut
 from ..tensors import Array
+from ..trials import ModuleTrials, Trial
 from .frames import Head
-from .process import PROGRAM, InferenceProcess, ProcessLost
-from .remote import ports
+from .process import PROGRAM, InferenceProcess, ProcessLost, ports
 
 logger = logging.getLogger(__name__)
 CommandAnswer = Callable[[InferenceProcess, int, list[Array]], None]
@@ -71,34 +71,6 @@ class IsolationLimits:
     run_threads: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The module's record of a model: its key, its consecutive failures, the reason of the last failure, and whether it
-    has ever passed.
-    """
-
-    key: str
-    failures: int = 0
-    reason: str = ""
-    passed: bool = False
-
-
-class Trials(Protocol):
-    """Reads and writes the trials of models in the module. Any thread may call it."""
-
-    def of(self, ref: int) -> Trial:
-        """Return the trial of a model."""
-
-    def failed(self, ref: int, reason: str) -> Trial:
-        """Count a failure; return the trial."""
-
-    def passed(self, ref: int) -> None:
-        """Record that the model was loaded and run within its limits."""
-
-    def succeeded(self, ref: int) -> None:
-        """Reset the failures, because a run has succeeded."""
-
-
 class Refused(ModelError):
     """The model or script has failed too often. It is refused until it is stored again."""
 
@@ -106,7 +78,7 @@ class Refused(ModelError):
 class IsolatedProcesses:
     """The running processes, the least recently used first. Any thread may call it."""
 
-    def __init__(self, limits: IsolationLimits, trials: Trials) -> None:
+    def __init__(self, limits: IsolationLimits, trials: ModuleTrials) -> None:
         self.limits = limits
         self.trials = trials
         self.failures = 0
@@ -117,20 +89,16 @@ class IsolatedProcesses:
     @property
     def pids(self) -> list[int]:
         """The ids of the running processes."""
-        with self._changed:
-            processes = [model.process for model in self._running]
-        return [process.pid for process in processes if process is not None]
+        return [process.pid for process in self._up()]
 
     @property
     def resident_bytes(self) -> int:
         """The resident memory of all processes."""
-        total = 0
-        for pid in self.pids:
-            try:
-                total += resident_bytes(pid)
-            except (OSError, IndexError, ValueError):  # the process has just ended
-                continue
-        return total
+        return sum(process.resident_bytes for process in self._up())
+
+    def _up(self) -> list[InferenceProcess]:
+        with self._changed:
+            return [model.process for model in self._running if model.process is not None]
 
     def acquire(self, model: IsolatedModel) -> None:
         """Let a model use a process until `release`. If necessary, end an idle process of another model.
@@ -355,9 +323,7 @@ class IsolatedModel:
         )
 
     def _check_refused(self) -> None:
-        """Raise Refused if the model has failed too often. Call this before another model's process is ended for this
-        model.
-        """
+        """Raise Refused if the model has failed too often, before another model's process is ended for it."""
         if self.process is None and (trial := self._processes.trials.of(self._ref)).failures >= REFUSED_AFTER:
             raise self._refused(trial)
 

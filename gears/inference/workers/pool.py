@@ -31,13 +31,11 @@ from dataclasses import astuple, dataclass
 from qa_cluster.errors import WorkerLost
 
 from ...shard.failures import error_line
-from ...shard.memory import resident_bytes
-from ..backends.base import RuntimeLimits, blank_inputs
+from ..backends.base import Port, RuntimeLimits, blank_inputs
 from ..model_file import memory_file
 from ..tensors import Array
 from .models import MAX_DEATHS, PooledModel
-from .process import Answer, InferenceProcess, ProcessLost
-from .remote import RemoteModel, ports
+from .process import Answer, InferenceProcess, ProcessLost, ports
 
 logger = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 5.0
@@ -93,6 +91,26 @@ class WorkerCounts:
     file_bytes: int = 0
 
 
+class RemoteModel:
+    """A model in all inference workers. The workers drop the model when this object has no references any more."""
+
+    def __init__(
+        self, workers: InferenceWorkers, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]
+    ) -> None:
+        self._workers = workers
+        self._number = number
+        self.inputs = inputs
+        self.outputs = outputs
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the model once, in one inference worker."""
+        return self._workers.run(self._number, arrays)
+
+    def warm(self, rows: int, length: int) -> None:
+        """Run a token model once in this shape, in all inference workers."""
+        self._workers.warm(self._number, rows, length)
+
+
 class InferenceWorkers:
     """All inference workers. Any thread may call it. No thread holds its lock during a send or a wait for a reply."""
 
@@ -144,7 +162,9 @@ class InferenceWorkers:
             numbers = (len(up), self._restarts, self._batches, self._retries)
             missing = sum(m.served and m.number not in process.loaded for process in up for m in models)
             files = sum(model.size for model in models)
-        return WorkerCounts(self._options.count, *numbers, sum(map(_resident, processes)), missing, files)
+        return WorkerCounts(
+            self._options.count, *numbers, sum(process.resident_bytes for process in processes), missing, files
+        )
 
     def load(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> RemoteModel:
         """Load a model into one process, and then into the others; return the model when all ready processes have it.
@@ -440,10 +460,3 @@ def _failed(error: Exception) -> Future[Answer]:
     failed: Future[Answer] = Future()
     failed.set_exception(error)
     return failed
-
-
-def _resident(process: InferenceProcess) -> int:
-    try:
-        return resident_bytes(process.pid)
-    except (OSError, IndexError, ValueError):  # the process has just ended
-        return 0

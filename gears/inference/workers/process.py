@@ -16,12 +16,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from qa_cluster.errors import InferenceFailed, ModelError
 
 from ...shard.failures import GearsError
-from ...shard.memory import TooLarge
-from ..backends.base import OutOfMemory, RunTimedOut
+from ...shard.memory import TooLarge, resident_bytes
+from ..backends.base import OutOfMemory, Port, RunTimedOut
 from ..model_file import memory_file
 from ..tensors import Array
 from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
@@ -110,6 +113,14 @@ class InferenceProcess:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its resident memory; 0 after its end."""
+        try:
+            return resident_bytes(self.pid)
+        except (OSError, IndexError, ValueError):  # the process has just ended
+            return 0
 
     def request(
         self,
@@ -221,6 +232,14 @@ class InferenceProcess:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def ports(described: Sequence[Sequence[Any]]) -> tuple[Port, ...]:
+    """Return the ports of a model from the description of an inference worker."""
+    return tuple(
+        Port(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
+        for name, dtype, shape in described
+    )
 
 
 def _started(connection: socket.socket, program: str) -> subprocess.Popen[bytes]:
