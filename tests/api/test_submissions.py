@@ -15,7 +15,7 @@ import pytest
 from qa_cluster.access.records import KeyLimits
 from qa_cluster.api.app import Application
 from qa_cluster.api.routes import background
-from qa_cluster.asking.answers.submissions import LEASE_SECONDS, SubmittedQuestions
+from qa_cluster.asking.answers.submissions import SubmittedQuestions
 from qa_cluster.client import AsyncClient, AsyncClusterClient, Client, ClusterClient, ClusterError, QueueFull
 from qa_cluster.clients import submitting
 from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
@@ -245,12 +245,13 @@ async def test_a_killed_service_loses_nothing_that_it_acknowledged(cluster: Scri
         child.send_signal(signal.SIGKILL)
         await child.wait()
     cluster.triggers["rank"] = cluster.rank
+    for path in paths:  # as if the leases of the killed process had expired
+        key = submission_key("", path[-32:])
+        await cluster.at(key, "HSET", key, "until", "0")
     async with listening(cluster) as (_, client):
-        begun = time.monotonic()
         answers = [await done(client, path) for path in paths]
         assert {answer.status_code for answer in answers} == {200}, answers[0].text
         assert [answer.json()["question"] for answer in answers] == [f"Who wrote program {n}?" for n in range(20)]
-        assert time.monotonic() - begun < LEASE_SECONDS + 120
 
 
 async def test_results_expire(cluster: ScriptedCluster) -> None:
