@@ -12,7 +12,6 @@ from qa_cluster.errors import ConfigError, ProtocolError
 from qa_cluster.security.tls import OwnServer, explain_failure
 
 PROTOCOL_VERSION = 9
-STANDALONE_ID = "0" * 40
 _CONNECT_SECONDS = 10.0
 
 

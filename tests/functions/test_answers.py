@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -65,8 +66,9 @@ MULTI_SCRIPT = [
 ]
 
 
-@pytest.mark.parametrize("text", MULTI_SCRIPT)
-@pytest.mark.parametrize("document_id", ["q\"u'o_te:%41 {b}", "标识_😀"])
+@pytest.mark.parametrize(
+    ("text", "document_id"), list(zip(MULTI_SCRIPT, itertools.cycle(["q\"u'o_te:%41 {b}", "标识_😀"]), strict=False))
+)
 def test_answers_are_at_their_offsets_in_the_document(shards: Shards, text: str, document_id: str) -> None:
     shards.put(document_id, text)
     shards.wait_tokenized(document_id)
