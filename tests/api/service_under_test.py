@@ -122,7 +122,7 @@ async def assert_leaving_cancels(cluster: ScriptedCluster, route: str, query: st
     """Disconnect while the shards rank; check that the service cancels the request and counts the disconnection."""
     async with listening(cluster) as (_, client):
         cluster.triggers["rank"] = never
-        request = asyncio.create_task(client.get(f"{route}?{query}"))
+        request = asyncio.create_task(client.get(f"{route}?{query}&timeout_ms=60000"))
         await eventually_async(lambda: cluster.count("rank") == 3)
         request.cancel()
         await asyncio.wait([request])
