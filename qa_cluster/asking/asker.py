@@ -1,7 +1,11 @@
-"""The question pipeline of one process: it checks a question, makes its reading plan, and gets its answer.
+"""The question pipeline of one process. The REST service and the cluster client use it.
 
-The answer comes from a cache (`answers/caching`), a running computation (`single_flight`), or the shards (`answering`).
-The constant part of an answer is one JSON object (`Outcome.body`), so a cached answer is not encoded again.
+The pipeline checks a question, makes its reading plan, and then uses a cached answer, joins a running computation or
+computes the answer. The steps are in separate files in `answers/`: single flight (`single_flight`), caches (`caching`),
+ranking and reading (`answering`).
+
+The constant part of an answer is one JSON object (`Outcome.body`). It excludes the fields that differ between requests,
+so a cached answer is not encoded again.
 """
 
 from __future__ import annotations
@@ -70,8 +74,9 @@ class Outcome:
 class Asker:
     """Answers questions from the shards of one cluster.
 
-    `follow` reads manifests and the number of partitions again if a shard has reported a change. `plan` is the plan of
-    questions that name none.
+    Args:
+        follow: a function that reads manifests and the number of partitions again if a shard has reported a change.
+        plan: the stages (`reading/plan.py`) for questions that do not name a plan.
     """
 
     def __init__(
@@ -170,10 +175,16 @@ class Asker:
         return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question
 
     async def plan(self, question: Question) -> ReadingPlan:
-        """Return the stages of the plan that a question names, or else of the process's plan, with the loaded readers.
+        """Return the reading plan of a question, with the readers that the shards have loaded.
 
-        If a question names a model, only this model reads, in the first stage. A later stage is left out while its
-        reader is not loaded.
+        The stages come from the plan that the question names, or else from the process's plan. If the question names a
+        model, the plan has only the first stage, and this model reads in it. A later stage is left out while its reader
+        is not loaded. Caches then use the name of the shorter plan.
+
+        Raises:
+            NotFound: the model that the question names is not loaded.
+            InvalidInput: the model that the question names is an encoder.
+            ModelError: the reader of the first stage is not loaded, or ``retriever=meaning`` has no encoder.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)

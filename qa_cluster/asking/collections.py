@@ -48,8 +48,8 @@ class Collections:
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
         """Raise NotFound if the collection is missing or being deleted. The error says what to do.
 
-        The shards, except those in `without`, are asked only if a report of a change has arrived or may have been
-        missed.
+        The shards are asked only if a shard has reported a change, or if this process may have missed a report. The
+        shards in `without` are not asked.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -61,7 +61,10 @@ class Collections:
             raise NotFound(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
-        """Return the names of all collections that are not being deleted, as in `check`, the default first."""
+        """Return the names of all collections that are not being deleted, the default collection first.
+
+        The shards are asked as in `check`.
+        """
         states = await self._current(without)
         return (DEFAULT_COLLECTION, *(name for name, state in states.items() if state != DELETING))
 
@@ -99,7 +102,14 @@ class Collections:
         )
 
     async def create(self, name: str) -> bool:
-        """Create a collection, or complete its lists; return whether it is new. CollectionBusy while it is deleted."""
+        """Create a collection and return whether it is new.
+
+        If only some partitions list the collection, it is added to the other lists.
+
+        Raises:
+            CollectionBusy: the collection is still being deleted.
+            InvalidInput: the name is invalid, or there are `MAX_COLLECTIONS` collections.
+        """
         if check_collection(name) == DEFAULT_COLLECTION:
             return False
         states = await self._read()
@@ -116,7 +126,12 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if the deletion was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """Let a collection refuse documents and questions; NotFound if it is missing, InvalidInput for the default."""
+        """Mark a collection as being deleted, so that it refuses documents and questions.
+
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: the collection is the default collection.
+        """
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
@@ -125,7 +140,11 @@ class Collections:
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Remove a collection from the lists of all partitions without its documents; return whether that is all."""
+        """Remove the name of a collection from the lists of all partitions, after its documents were deleted.
+
+        A partition whose index still has documents of the collection does not remove the name. Return true if all
+        partitions have removed it.
+        """
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)

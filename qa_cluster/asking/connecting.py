@@ -30,7 +30,10 @@ class Target:
 
 
 def target_of(settings: Settings) -> Target:
-    """Return the target of the settings."""
+    """Return the target of the settings.
+
+    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``; ConfigError if it is invalid.
+    """
     place = address_of(settings)
     return Target(place.seeds, place.login, _engine_options(settings))
 

@@ -1,7 +1,8 @@
 """Reads the metadata fields of a collection (names, types and values), and checks that a filter's fields exist.
 
-Each index counts its fields when documents are written, so a list of fields needs no scan. The values of a field are
-counted page by page, and this process adds up the pages of all partitions.
+The index of a partition counts its fields when documents are written, so a list of fields needs no scan. The values of
+a field are counted page by page: in each step, the index aggregates some thousands of documents. This process adds up
+the pages of all partitions.
 """
 
 from __future__ import annotations
@@ -96,11 +97,13 @@ class DocumentFields:
         chosen: Filter | None = None,
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the `limit` most frequent values of a field in the indexed documents that satisfy the filter `chosen`.
+        """Return the `limit` most frequent values of a field, each with its number of documents.
+
+        Only indexed documents that satisfy the filter `chosen` are counted.
 
         Raises:
             NotFound: the collection does not exist.
-            InvalidInput: no document of the collection has the field, or a field of the filter.
+            InvalidInput: no document of the collection has the field, or a field of the filter; or `limit` is invalid.
         """
         if not 1 <= limit <= MAX_SHOWN_VALUES:
             raise InvalidInput(f"limit must be from 1 to {MAX_SHOWN_VALUES}, got {limit}", place="limit")
@@ -133,8 +136,11 @@ class DocumentFields:
     async def check(self, chosen: Filter | None, collection: str) -> None:
         """Raise InvalidInput if a filter names a field that no document of the collection has.
 
-        Nothing is raised if the collection has no documents, if documents are pending, or if a shard does not reply
-        within `CHECK_SECONDS`.
+        The shards are asked only about fields that this process does not know yet. The check raises nothing if:
+
+        - the collection has no documents
+        - documents are pending
+        - a shard is down or does not reply within `CHECK_SECONDS`
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
@@ -179,7 +185,10 @@ class DocumentFields:
     async def _unknown(
         self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
     ) -> tuple[str, list[str]] | None:
-        """Return the first name that is certainly not a field of any document, and the names of all fields; or None."""
+        """Return the first name in `names` that is certainly not a field of any document, and the names of all fields.
+
+        Return None if there is no such name, or if this is not certain (for example, while documents are pending).
+        """
         tags = partition_tags(self.partitions)
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(
@@ -258,7 +267,10 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """Return a field inside the object `name`, or else the most similar name; empty if no name is similar."""
+    """Return a field inside the object that `name` refers to, or else the name most similar to `name`.
+
+    The result is empty if no name is similar.
+    """
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")
@@ -278,7 +290,13 @@ class _Tally:
         self._times: list[tuple[int, int]] = []
 
     def add(self, chosen: int, with_field: int, pairs: list[Any]) -> None:
-        """Add a page of `chosen` documents, of which `with_field` have the field, with each value and its count."""
+        """Add a page.
+
+        Args:
+            chosen: the number of selected documents in the page.
+            with_field: the number of these documents that have the field.
+            pairs: each value, followed by its number of documents.
+        """
         with self._lock:
             self._chosen += chosen
             self._with_field += with_field

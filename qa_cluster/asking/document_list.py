@@ -62,20 +62,30 @@ _FIELDS = ("title", "version", "length", "sentences", "tokenized", "failed", "fa
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where a listing continues: the partition that is listed next, and the cursor of its index."""
+    """Where a listing continues.
+
+    Attributes:
+        partitions: the number of partitions of the cluster.
+        partition: the number of the partition that is listed next.
+        position: the cursor of that partition's index.
+    """
 
     partitions: int
     partition: int = 0
     position: int = 0
 
     def cursor(self, choice: DocumentChoice) -> str:
-        """Return the position as an opaque text, valid only for the same selection."""
+        """Return the position as an opaque text, which is valid only for listings of the same selection."""
         packed = _PACKED.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
-        """Parse a cursor (empty: the start); InvalidInput if it is malformed or of another selection or cluster."""
+        """Parse a cursor; an empty cursor is the start of the list.
+
+        InvalidInput if the cursor is malformed, or belongs to a different selection or a different number of
+        partitions.
+        """
         if not cursor:
             return cls(partitions)
         try:
@@ -97,7 +107,10 @@ class _Position:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Position | None:
-        """Return the position after the page for which the index returned `position`; None at the end of the list."""
+        """Return the position after this page; None if the list has ended.
+
+        `position` is the cursor that the index returned.
+        """
         if position:
             return _Position(self.partitions, self.partition, position)
         return _Position(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
@@ -141,9 +154,14 @@ class DocumentList:
         choice: DocumentChoice = EVERYTHING,
         checked: bool = True,
     ) -> DocumentPage:
-        """Return a page of up to `limit` selected documents. Only the last page has no `next_cursor`.
+        """Return a page of up to `limit` selected documents, starting at `cursor`; empty: the first page.
 
-        If the filter has an unknown field, the first page raises InvalidInput, unless `checked` is false.
+        Only the last page has no `next_cursor`.
+
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: `limit` or `cursor` is invalid, or no document has a field of the filter. The fields are
+                checked only for the first page, and only if `checked` is true.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
@@ -186,9 +204,14 @@ class DocumentList:
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
-        """Count the selected documents and their sentences; with `waiting`, also the pending documents.
+        """Count the selected documents and their sentences.
 
-        InvalidInput for a selection together with `waiting`, because no index can filter pending documents.
+        If `waiting` is true, the result also has the number of pending documents.
+
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: `waiting` is true and `choice` selects documents (no index can filter pending documents), or
+                no document has a field of the filter.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -229,7 +252,8 @@ class DocumentList:
     async def _failed_in(self, tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[str]]:
         """Return the next position (0: no more), and up to `count` ids of a partition's failed documents.
 
-        A position is a digest of a name. So a document that stays failed is listed exactly once.
+        The documents are sorted by a digest of their names, and a position is such a digest. So a document that stays
+        failed is listed exactly once.
         """
         key = failures_key(tag)
         names = await self._shards.execute(key, "HKEYS", key)

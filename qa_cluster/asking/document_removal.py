@@ -46,10 +46,15 @@ SCAN_KEYS = 1000
 
 
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
-    """Delete the selected documents for at most `seconds`; InvalidInput for a selection of all documents.
+    """Delete the selected documents for at most `seconds`.
 
-    Only listed versions are deleted, because the selection may not contain a new version. If a document changes
-    meanwhile, or the time is up, the result is not complete. A repeated call continues the removal.
+    A document is deleted only if it still has the listed version, because the selection may not contain a new version.
+    The result is not complete if a client changes or deletes a selected document during the removal, or if the time is
+    up. A repeated call continues the removal.
+
+    Raises:
+        InvalidInput: the selection has all documents, or no document has a field of the filter.
+        NotFound: the collection does not exist.
     """
     if not choice:
         raise InvalidInput(
@@ -108,9 +113,13 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Delete a collection for at most `seconds`. A repeated call continues the deletion.
+        """Delete a collection for at most `seconds`.
 
-        NotFound if it does not exist; InvalidInput for the default collection.
+        After the time limit or an error, a repeated call continues the deletion.
+
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: the collection is the default collection.
         """
         await self._collections.begin_removal(name)
         progress = _Progress(name)
@@ -123,7 +132,10 @@ class CollectionRemoval:
         return Removal(progress.deleted, True)
 
     async def _pass(self, progress: _Progress) -> bool:
-        """Scan all shards once and delete what is found. Return true if that was nothing but the collection's name."""
+        """Scan all shards once and delete what is found.
+
+        Return true if the scan found no key and the collection's name was deleted.
+        """
         # A scan would miss a key that migrates from an unscanned shard to a shard that was already scanned.
         before = await self._wait_for_slots(progress.name)
         found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))

@@ -100,13 +100,16 @@ class DocumentStore:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
-            vectors: the vectors of the document's passages; they require `wait`. The result says if they are unused.
+            vectors: the vectors of the document's passages; they require `wait`. Vectors that do not match are
+                discarded, and the result says why.
             source: where the document comes from, for example a folder.
-            if_version: the version that the document must have; ``""``: it must not exist.
+            if_version: the version that the document must have; ``""``: it must not exist; None: any version.
+            timeout: the time limit in seconds.
 
         Raises:
             VersionConflict: the document does not have the version `if_version`.
             NotFound: the collection does not exist.
+            InvalidInput, InputTooLong: an argument is invalid or exceeds its limit.
             DocumentFailed: the document is stored, but its text cannot be indexed.
             DeadlineExceeded: the time limit was reached; the document may still be stored.
         """
@@ -173,7 +176,13 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Delete a document and return its last version. Errors are those of `put`; NotFound if it does not exist."""
+        """Delete a document and return its last version.
+
+        Raises:
+            VersionConflict: the document does not have the version `if_version`.
+            NotFound: the document or the collection does not exist.
+            DeadlineExceeded: the time limit was reached.
+        """
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         async with deadline(timeout, f"document {document_id[:100]!r} was not deleted in {timeout:g} s"):
@@ -194,9 +203,16 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Change only the metadata of a document, which gets a new version. Errors are as in `delete`.
+        """Change only the metadata of a document. Its text is not indexed again.
 
-        Filters and answers use the new metadata at once. That of a pending document is indexed together with its text.
+        The document gets a new version, because the version covers the metadata. Filters and answers use the new
+        metadata at once. The metadata of a pending document is indexed together with its text.
+
+        Raises:
+            VersionConflict: the document does not have the version `if_version`.
+            NotFound: the document or the collection does not exist.
+            InvalidInput, InputTooLong: the changed metadata is invalid or too large.
+            DeadlineExceeded: the time limit was reached.
         """
         name, tag = await self._place(document_id, collection)
         late = (
@@ -237,14 +253,19 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Delete all keys of a document, even of a collection that is being deleted. Return whether it existed."""
+        """Delete all keys of a document, even while its collection is being deleted. Return whether it existed.
+
+        This call has no time limit: the caller sets one.
+        """
         reply, _ = await self._run(stored.delete_document(document, tag), inf)
         return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document; NotFound if it, or its collection, does not exist.
+        """Return the stored document.
 
-        DeadlineExceeded if it changed during each of `READ_ATTEMPTS` reads.
+        Raises:
+            NotFound: the document or the collection does not exist.
+            DeadlineExceeded: the document changed during each of `READ_ATTEMPTS` reads.
         """
         name, tag = await self._place(document_id, collection)
         key, text_key = document_key(name, tag), paragraphs_key(name, tag)
@@ -270,7 +291,8 @@ class DocumentStore:
     async def caught_up(self, document_id: str, timeout: float) -> None:
         """Wait while the partition of this document has more than `MAX_PENDING_BYTES` of pending texts.
 
-        DeadlineExceeded if the worker indexes nothing for `timeout` seconds.
+        A writer of many documents calls it after each document to keep the backlog short. DeadlineExceeded if the
+        worker indexes nothing for `timeout` seconds.
         """
         tag = self.tag_of(document_id)
         key, pause = pending_key(tag), FIRST_POLL_SECONDS
@@ -291,7 +313,9 @@ class DocumentStore:
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until this version is indexed; return False if the document has a different version or was deleted.
 
-        DocumentFailed if the worker has given up.
+        Raises:
+            DocumentFailed: the worker has given up indexing this version.
+            DeadlineExceeded: the version was not indexed within `timeout` seconds.
         """
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
@@ -318,7 +342,10 @@ class DocumentStore:
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
-        """Run a call, and wait for one more reply of the shard. Return its reply, and how often the call was sent."""
+        """Run a call, and then wait for one more reply of the shard.
+
+        Return the reply to the call, and the number of times that the call was sent. Redirections are not counted.
+        """
         attempts = 0
 
         async def attempt() -> Any:

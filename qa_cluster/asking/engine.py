@@ -1,7 +1,8 @@
 """Combines what one process needs to ask and write: connections, freshness, caches, manifests of readers, documents.
 
-The REST service and the cluster client each hold one engine. When a shard reports a change, the engine reads the number
-of partitions and the manifest of the default reader again.
+The REST service and the cluster client each hold one engine. When an engine opens, it reads the topology, the number of
+partitions and the manifest of the default reader. When a shard reports a change, the engine reads the number of
+partitions and the manifest again.
 """
 
 from __future__ import annotations
@@ -70,12 +71,17 @@ class EngineOptions:
 
     Attributes:
         near_cache_entries: the maximum number of answers in the near cache; 0 turns it off.
+        near_cache_ttl_seconds, whole_answer_ttl_seconds: the time after which answers expire in this process and on the
+            shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
+        plan: the stages of the reading plan.
         connections_per_shard: the maximum number of this process's connections to one shard.
         max_waiting_per_shard: the maximum number of questions that wait for a connection to one shard.
-        pipeline_max_requests: the maximum number of concurrent `qa.pipeline` requests.
+        pipeline_max_requests: the maximum number of concurrent `qa.pipeline` requests, which contain their own
+            contexts.
         shard_patience_seconds: the longest time that a request with ``coverage=partial`` waits for a shard whose server
             or worker is gone or stopped.
+        feedback: the limits for feedback and unanswered questions.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -157,9 +163,11 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect to the cluster; ClusterError if it cannot be reached or is not set up.
+        """Connect to the cluster. An engine without a loaded reader also opens, but its questions fail.
 
-        If no reader is loaded, only questions fail.
+        Raises:
+            ClusterError: the cluster cannot be reached or is not set up.
+            ModelError: the manifest of the default reader is unusable.
         """
         options = options or EngineOptions()
         shards = Shards(

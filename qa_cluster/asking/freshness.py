@@ -100,10 +100,14 @@ class PendingAnswer:
 
 
 class Freshness:
-    """Tracks the changes that the shards report. A counter increases when such a change may have happened.
+    """Tracks the changes that the shards report.
 
     Attributes:
-        generation: counts the changes that invalidate all cached answers of this process.
+        generation: increases when all cached answers of this process become invalid.
+        writes: increases with every write of documents.
+        manifest_changes: increases when readers or the number of partitions may have changed.
+        key_changes: increases when API keys may have changed.
+        guidance_changes: increases when pins or synonyms may have changed.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
         on_dropped: called with the digest of each answer that a write has invalidated.
@@ -164,13 +168,14 @@ class Freshness:
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:
-        """Return the same as `drained` for the shards that are not known to be down."""
+        """Return the same as `drained`, but ignore the shards that are known to be down."""
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
         """Let the event loop read the subscriptions until they have no unread bytes.
 
-        Return False if a subscription is missing or unconfirmed, or still has unread bytes after `DRAIN_ROUNDS` rounds.
+        Return False if a subscription is missing, was not confirmed in time, or still has unread bytes after
+        `DRAIN_ROUNDS` rounds. If `without_down` is true, ignore the shards that are down.
         """
         drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):
@@ -305,6 +310,8 @@ class Freshness:
         """Keep a subscription to a shard, and check it every `CHECK_SECONDS`.
 
         The shard is down if it has had no connection for `GRACE_SECONDS`, or has sent no reply for `SILENCE_SECONDS`.
+        `Shards` then sends nothing to it. Cached answers stay valid for questions that leave the shard out. When the
+        shard is up again, `generation` increases.
         """
         failing_since: float | None = None
         while True:
@@ -335,7 +342,7 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _log_problem_once(self, of: str, problem: str) -> None:
-        """Log a problem once, not ten times a second; an empty text ends it."""
+        """Log a problem once, not ten times a second. An empty text says that the problem is over."""
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
         self._complaints[of] = problem
@@ -406,10 +413,14 @@ class Freshness:
     async def _replies(
         self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]], pid: int = 0
     ) -> list[Any]:
-        """Send commands and return their replies; NoReply if one is missing after `SILENCE_SECONDS`.
+        """Send commands and return their replies. If a reply is missing after `SILENCE_SECONDS`, close the connection.
 
-        Time in which this process's event loop is late is not counted, because replies may be unread. `pid` is the
-        process id of the server if it runs on this machine, else 0.
+        Time in which this process's event loop is late is not counted as silence, because replies may be unread.
+
+        `pid` is the process id of the server if it runs on this machine, else 0.
+
+        Raises:
+            NoReply: a reply is missing.
         """
         futures = connection.send_many(commands)
         silent, begun = 0.0, monotonic()
@@ -429,8 +440,9 @@ class Freshness:
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
         """Return why a server that has been silent for `silent` seconds is treated as hung; empty if it is not.
 
-        It is hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
-        (`silent_server`).
+        Requests that may leave out shards continue without a hung server (`qa_cluster.routing.readiness`). A server is
+        treated as hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
+        (`qa_cluster.routing.silent_server`).
         """
         readiness, sock = self._shards.readiness, connection.socket
         if silent >= HUNG_SECONDS:
@@ -445,7 +457,13 @@ class Freshness:
 
 @dataclass(slots=True)
 class _Link:
-    """A subscription to a shard: the descriptor to poll, and the start of the last successful check."""
+    """A subscription to a shard.
+
+    Attributes:
+        descriptor: the file descriptor to poll.
+        pid: the process id of the server; 0 if it is on another machine.
+        confirmed: when the last successful check started.
+    """
 
     connection: Connection
     descriptor: int

@@ -1,7 +1,8 @@
 """Finds the readers that the shards have loaded: the default reader, and other readers by name.
 
-A question is sent to the shards with the full name of its reader. So all shards read it with the same reader, even
-while the default reader is being replaced.
+The manifest of the default reader is read when the engine opens, and again whenever a shard reports that a manifest has
+changed. Other manifests are read when a request or a plan names their reader. A question is sent to the shards with the
+full name of its reader. So all shards read it with the same reader, even while the default reader is being replaced.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ class LoadedReaders:
     async def find(self, model: str, ask_again_seconds: float = ASK_AGAIN_SECONDS) -> Manifest:
         """Return the manifest of the reader that `model` names: an id or ``id@revision``; empty for the default reader.
 
-        Of several revisions, the default reader has priority, then the one that was exported last. The shards are asked
-        about an unknown name at most once in `ask_again_seconds`.
+        If an id has several revisions, the default reader has priority, then the revision that was exported last. The
+        shards are asked about an unknown name at most once in `ask_again_seconds`.
 
         Raises:
             NotFound: no such reader is loaded; the error lists the loaded readers.
             InvalidInput: `model` names an encoder.
+            ModelError: `model` is empty, and no shard has a default reader.
         """
         if not model:
             return self.default
@@ -83,7 +85,10 @@ class LoadedReaders:
         return found
 
     async def reread(self) -> None:
-        """Read the default manifest now, and the other manifests at their next use."""
+        """Read the default manifest now, and the other manifests at their next use.
+
+        Call it if a shard lacks the chosen reader.
+        """
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
         self._asked_at = -STAGE_ASK_AGAIN_SECONDS
@@ -102,7 +107,12 @@ class LoadedReaders:
 
 
 async def read_manifest(shards: Shards) -> Manifest | None:
-    """Return the manifest of the default reader; None if no shard has one, ShardDown if all shards are down."""
+    """Return the manifest of the default reader; None if no shard has one.
+
+    Raises:
+        ModelError: the manifest is unusable.
+        ShardDown: all shards are down.
+    """
     for shard in shards.up:
         try:
             raw = await shard_manifest(shards, shard)
@@ -130,13 +140,22 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 
 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
-    """Return the manifest of the reader that a shard's worker uses now. Its keys may already have moved."""
+    """Return the manifest of the reader that a shard's worker uses now; None if it has no reader or the call fails.
+
+    While slots migrate, the reader's keys may already be on another shard.
+    """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
 
 
 async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[EncoderManifest]]:
-    """Return the manifests of all readers by name, and the manifests of the encoders, from one shard."""
+    """Return the manifests of all readers by name, with the default reader, and the manifests of the encoders.
+
+    The first shard that answers provides them. Shards whose workers are known to be unable to answer are asked last.
+
+    Raises:
+        ClusterError: no shard answers.
+    """
     for shard in sorted(shards.up, key=lambda shard: shard.address in shards.readiness.workers):
         entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
@@ -166,7 +185,10 @@ def _is_encoder(entry: Mapping[str, Any]) -> bool:
 
 
 async def list_models(shards: Shards) -> list[LoadedModel]:
-    """Return the readers and encoders on all shards that answer within `SHARD_TIMEOUT_SECONDS`, the default first."""
+    """Return the readers and encoders on all shards, the default reader first.
+
+    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` is treated as a shard without models.
+    """
     replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for entries in replies:
@@ -210,7 +232,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """Return the one-line reply of a shard's trigger; None if it sends no such reply."""
+    """Return the one-line reply of a shard's trigger; None if the shard fails, or sends a reply in a different form."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

@@ -31,10 +31,17 @@ async def update_all(
     cursor: str = "",
     seconds: float,
 ) -> MetadataUpdate:
-    """Change the metadata of the selected documents for at most `seconds`; InvalidInput for a selection of all.
+    """Change the metadata of the selected documents for at most `seconds`.
 
-    Only listed versions are changed, because the selection may not contain a new version. A changed document keeps its
-    position in the list, so each document is listed once.
+    A document is changed only if it still has the listed version, because the selection may not contain a new version.
+    A changed document keeps its position in the list. So each document is listed once, even if it is still selected.
+
+    Args:
+        cursor: the `next_cursor` of an update that reached its time limit; empty: start at the first document.
+
+    Raises:
+        InvalidInput: the selection has all documents, or no document has a field of the filter.
+        NotFound: the collection does not exist.
     """
     if not choice:
         raise InvalidInput(

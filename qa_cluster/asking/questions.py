@@ -1,4 +1,7 @@
-"""Checks questions and searches before they are sent, and names cached answers. The module does no I/O."""
+"""Checks and normalises questions and searches before they are sent, and computes the names of cached answers.
+
+The module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,9 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return the normalised question in lower case and without closing punctuation, which identifies it.
+    """Return a normalised question in lower case and without closing punctuation.
+
+    Questions with equal results are the same question.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'

@@ -29,7 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class RemoteEncoder:
-    """Gets vectors from the shards. `encoder` is None if the shards have none, or if it is not known yet."""
+    """Gets vectors of questions from the shards of one cluster.
+
+    Attributes:
+        encoder: the manifest of the encoder; None if the shards have none, or if it is not known yet.
+    """
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -41,7 +45,7 @@ class RemoteEncoder:
 
     @property
     def ranking(self) -> tuple[object, ...]:
-        """As `QuestionVector.identity`; empty if no encoder is known."""
+        """Identifies the ranking by meaning, as `QuestionVector.identity` does; empty if no encoder is known."""
         found = self.encoder
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
@@ -55,7 +59,11 @@ class RemoteEncoder:
             _log.warning("the encoder's manifest cannot be read: %r", error)
 
     def retriever(self, wanted: str) -> str:
-        """Return the retriever to use. Without an encoder, ``both`` becomes ``words``; ModelError for ``meaning``."""
+        """Return the retriever to use now in place of `wanted`. If no encoder is known, ``both`` becomes ``words``.
+
+        Raises:
+            ModelError: `wanted` is ``meaning``, and no encoder is known.
+        """
         if wanted == WORDS or self.encoder is not None:
             return wanted
         if monotonic() - self._asked_at > ASK_AGAIN_SECONDS and (self._asking is None or self._asking.done()):
@@ -68,7 +76,7 @@ class RemoteEncoder:
         return WORDS
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
-        """Return the vector of a question; None if no shard, except those in `without`, can compute it now."""
+        """Return the vector of a question; None if no shard can compute it now. Shards in `without` are not asked."""
         shards = [shard for shard in self._shards.up if shard not in without]
         self._turn += 1
         problem: Exception | None = None

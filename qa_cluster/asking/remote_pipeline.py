@@ -37,7 +37,9 @@ _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 
 
 class RemotePipeline:
-    """Reads contexts on the shards of one cluster, for at most `most` requests at the same time.
+    """Reads contexts on the shards of one cluster.
+
+    At most `most` requests are in flight. One more request raises QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -52,7 +54,13 @@ class RemotePipeline:
     async def read(self, model: str, request: PipelineRequest, *, timeout_seconds: float) -> tuple[str, list[Any]]:
         """Read the pairs of a request; return the name of the reader, and one result for each pair.
 
-        `model` is an id or ``id@revision``; empty: the default model. NotFound if no shard has it.
+        Args:
+            model: an id or ``id@revision``; empty: the default model.
+
+        Raises:
+            NotFound: no shard has the model.
+            QueueFull: `most` requests are already in flight, or the shards are busy.
+            DeadlineExceeded: the time limit was reached; the shard stops reading.
         """
         if self._in_flight >= self._most:
             raise QueueFull(
@@ -68,7 +76,10 @@ class RemotePipeline:
             self._in_flight -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """Ask the shards in turn; raise the error of the first shard that could be reached if all fail."""
+        """Ask the shards one after the other, and return the first reply.
+
+        If all shards fail, raise the error of the first shard that could be reached.
+        """
         shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)
         self._turn += 1

@@ -1,10 +1,15 @@
 """Finds the sentences that match a query best, and fetches them from their documents.
 
-A document may change between ranking and fetching. A fetched sentence is shown only if the epoch of its partition is
-unchanged, or if its text still has the ranked weights. Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES`
-rankings, changed sentences are left out.
+A document may change between ranking and fetching. So a fetched sentence is shown only if one of these conditions
+holds:
 
-Several collections are ranked with the statistics of all collections together, so their scores are comparable.
+- the epoch of its partition is unchanged
+- its text still has the weights with which it was ranked
+
+Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, changed sentences are left out.
+
+A search may use several collections. Each is ranked with the statistics of all collections together, which makes their
+scores comparable. Then the best sentences of all collections are merged.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ FETCHED_SCRIPTS = 32
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """A result without the id of its request. `size` is its approximate size as JSON, in bytes."""
+    """The result of a search without the id of its request. `size` is the approximate size of its JSON in bytes."""
 
     found: SearchResult
     size: int
@@ -191,7 +196,10 @@ class Searcher:
     async def _fetched(
         self, rankings: Sequence[Ranking], best: Sequence[Candidate], around: int
     ) -> tuple[dict[str, Hit], int]:
-        """Return the hits of the best candidates by sentence key, and their approximate size as JSON in bytes."""
+        """Return the hits of the best candidates by sentence key, and their approximate size as JSON in bytes.
+
+        `around` is the number of neighbours on each side.
+        """
         shown = {candidate.sentence for candidate in best}
         hits: dict[str, Hit] = {}
         size = 0
@@ -204,9 +212,12 @@ class Searcher:
         return hits, size
 
     async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
-        """Fetch the candidates and create hits; InputTooLong if all hits exceed the limit of a response.
+        """Fetch the candidates from their documents and create hits, `FETCHED_SCRIPTS` scripts at a time.
 
         `size` is the approximate size of the hits of other collections, in bytes.
+
+        Raises:
+            InputTooLong: the hits of all collections exceed the limit of a response; the rest is not fetched.
         """
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in ranking.candidates:

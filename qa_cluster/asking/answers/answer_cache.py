@@ -45,7 +45,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer from the cache: the JSON of its constant part, and the names of the shards with its documents."""
+    """An answer from the cache.
+
+    Attributes:
+        body: the constant part of the answer (`answer_body`), as JSON.
+        shards: the names of the shards that hold the documents that the answer shows.
+    """
 
     body: bytes
     age_seconds: float
@@ -90,7 +95,10 @@ class Watches:
     ) -> Mapping[str, int] | None:
         """Let all partitions watch a question. Return a token per partition; None if the answer must not be cached.
 
-        `digest` is the name of the answer, `ranking` the ranking on which it is based.
+        Args:
+            ranking: the ranking on which the answer is based.
+            digest: the name of the answer.
+            asked, chosen, collection: see `watch_commands`.
         """
         commands = watch_commands(
             ranking, asked, chosen, collection, name=digest, ttl_ms=self._ttl_ms, drift=self._drift
@@ -131,7 +139,10 @@ class AnswerCache:
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """Return the answer with this name; None if it is missing, expired, or may have been changed by a write."""
+        """Return the answer with this name.
+
+        The result is None if the answer is missing, if it has expired, or if a later write may have changed it.
+        """
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(

@@ -2,7 +2,8 @@
 
 If a cited document has changed since it was read, or if all ranked sentences are gone, the question is ranked and read
 again. After `MAX_VERSION_TRIES` tries, answers from changed documents are left out. If slots move or a primary fails,
-the whole question is retried within its deadline.
+the whole question is retried within its deadline. While shards are down, the other shards answer a question with
+``coverage=partial``.
 """
 
 from __future__ import annotations
@@ -132,7 +133,10 @@ class StageReading:
         return bool(self.candidates) and not self.readings
 
     def best(self) -> list[Candidate]:
-        """Return the candidates that were read, but not only as neighbours, sorted by their best spans."""
+        """Return the candidates that were read, sorted by their best spans.
+
+        Candidates that were only read as neighbours are left out.
+        """
         found = {str(reading.sentence): -inf for reading in self.readings}
         for item in self.spans:
             name = str(item.reading.sentence)
@@ -165,8 +169,14 @@ class Answering:
         """Compute the answer to a question.
 
         Args:
-            digest: the name of the answer, which the partitions start to watch; empty: the answer will not be cached.
+            digest: the name under which the partitions start to watch the question, and under which the answer will be
+                cached; empty: the answer will not be cached.
             seconds: the time until the question's deadline, in seconds.
+
+        Raises:
+            ShardDown: the question needs a shard that is down.
+            QueueFull: too many questions wait, or this question would not be answered before its deadline.
+            InputTooLong: the answers with their metadata are larger than the limit `answer_max_bytes`.
         """
         coverage = question.options.coverage
         # If shards are missing, this raises an error before the question waits for its turn.
@@ -280,7 +290,7 @@ class Answering:
     ) -> None:
         """Read the candidates of a stage in waves, until its reader is sure enough.
 
-        A sentence that was read as a neighbour is not read again.
+        A sentence that an earlier wave has read as a neighbour is not read again.
         """
         stage, done = reading.stage, 0
         for until in wave_ends(stage.waves, len(reading.candidates)):
@@ -324,7 +334,10 @@ class Answering:
             raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
-        """Call `qa.read` on a shard and return its replies. A traced call also gets the shard's times."""
+        """Call `qa.read` on a shard and return its replies, one per sentence.
+
+        If the call is traced, the shard also sends its times, which are added to the trace.
+        """
         with step(READ_TRIGGER, is_call=True) as call:
             if call is None:
                 return await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences)
@@ -385,7 +398,11 @@ def milliseconds(seconds: float) -> float:
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
-    """Return the shards that a request with this coverage leaves out now; ShardDown if it needs one that is down."""
+    """Return the shards that a request with this coverage leaves out now.
+
+    Raises:
+        ShardDown: the request needs a shard that is down. With ``coverage=partial``: all shards are down.
+    """
     down, not_ready = shards.down, shards.not_ready
     if coverage != PARTIAL:
         if lost := shards.lost():
@@ -400,8 +417,11 @@ def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
     """Call `Shards.retrying` with an attempt that gets the set of shards to leave out.
 
-    With the coverage ``partial``, the next attempt leaves out shards that have gone down, cannot answer, or cannot
-    write (and so run no functions).
+    If `coverage` is ``partial``, the next attempt leaves out a shard that:
+
+    - has gone down
+    - cannot answer
+    - runs no functions, because it cannot write
     """
     unable: set[Shard] = set()
 

@@ -73,13 +73,19 @@ class MergedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswers:
-    """The answers, the most probable first, and the probability `none` of "no answer". Their sum is 1."""
+    """The answers, the most probable first, and the probability `none` of "no answer".
+
+    All probabilities add up to 1.
+    """
 
     choices: tuple[MergedAnswer, ...]
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
-        """Return whether the first answer's odds against "no answer" are at least those of a span with this `order`."""
+        """Return whether the first answer is at least as probable as a single span with this `order`.
+
+        The odds against "no answer" are compared. The result is false if there are no answers.
+        """
         if not self.choices:
             return False
         wanted = exp(_bounded(calibration.a * order + calibration.b)) * self.none
@@ -107,10 +113,14 @@ def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], wei
 
 
 def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], weight: float) -> list[ScoredSpan]:
-    """Return the spans of a stage with `weight` times their `order` in the previous stage added to their `order`.
+    """Return the spans of a stage with new values of `order`, which include the previous stage's values.
 
-    The `order` in the previous stage is the highest among those of the same span, and of each overlapping span minus
-    `OVERLAPPING`. If no span overlaps, it is `NOT_FOUND`.
+    The new `order` is the span's own `order` plus `weight` times its previous `order`. The previous `order` is the
+    highest of these values:
+
+    - the `order` of the same span in the previous stage
+    - the `order` of each overlapping span of the previous stage, minus `OVERLAPPING`
+    - `NOT_FOUND`, only if the previous stage has no such span
     """
     if not weight:
         return list(spans)
@@ -184,7 +194,7 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
 def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
     """Return the spans, the best first, without spans that overlap a better span of the same document.
 
-    Equal spans are sorted by sentence names, so the same readings always give the same answers.
+    Spans with an equal `order` are sorted by sentence names, so the same readings always give the same answers.
     """
     kept: list[ScoredSpan] = []
     taken: dict[str, list[tuple[int, int]]] = {}
@@ -206,7 +216,12 @@ def _bounded(utility: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """A document that an answer cites, read after its sentences. `metadata` does not contain the source map."""
+    """A document that an answer cites, read after its sentences. All answers from the document share this object.
+
+    Attributes:
+        metadata: the metadata without the source map, because answers show the source of a span separately.
+        metadata_bytes: the size of the stored metadata, in bytes.
+    """
 
     version: str
     title: str
@@ -235,7 +250,8 @@ def assemble(
     """Return the answers of a question. `stage` is the last stage that has read; its thresholds apply.
 
     `records` has the documents of `cited` by id. A span is left out if its document was deleted or changed after it was
-    read. If the best answer does not reach the no-answer threshold and `no_answer` is true, there are no answers.
+    read. An answer is left out if no span of it is left, or if its probability is below `min_score`. If the best answer
+    does not reach the no-answer threshold and `no_answer` is true, there are no answers.
     """
     answers: list[Answer] = []
     answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)

@@ -43,9 +43,13 @@ class CacheMiss(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class SharedOutcome:
-    """An answer that all callers of the same question share. `body` is its constant part as JSON.
+    """An answer, cached or computed, that all callers of the same question share.
 
-    `score` and `unsure` are those of a computed answer, as in `ComputedAnswer`.
+    Attributes:
+        body: the constant part of the answer as JSON.
+        cache: the cache that the answer comes from.
+        score: the score of the best answer; None if there is no answer, or if the outcome comes from a cache.
+        unsure: whether there is no answer, or the best answer is unsure; false if the outcome comes from a cache.
     """
 
     body: bytes
@@ -59,7 +63,7 @@ class SharedOutcome:
 
 
 class CachedAnswers:
-    """Returns answers from the caches, or lets the shards compute them and caches them."""
+    """Returns answers from the caches; if an answer is not cached, lets the shards compute it and caches it."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, near: NearCache, answers: AnswerCache, answering: Answering
@@ -90,8 +94,13 @@ class CachedAnswers:
 
         Args:
             digest: the name of the answer.
-            generation: `Freshness.generation` before the digest was computed, which may belong to an earlier pin.
-            last_try: whether to accept an answer of readers that the plan does not name; otherwise, ModelError.
+            generation: `Freshness.generation` before the digest was computed. If it has changed since, the near cache
+                never returns this answer, because the digest may belong to an earlier pin.
+            last_try: whether to accept an answer of readers that the plan does not name.
+
+        Raises:
+            CacheMiss: the question has the option ``cache=only``, and its answer is not cached.
+            ModelError: `last_try` is false, and readers that the plan does not name computed the answer.
         """
         begun = perf_counter()
         clock = Clock()
@@ -129,7 +138,10 @@ class CachedAnswers:
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, *best)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
-        """Return the answer from the answer cache; None if it is missing, or if ``partial`` cannot wait for a shard."""
+        """Return the answer from the answer cache; None if it is missing.
+
+        For a question with ``coverage=partial``, the result is also None if a shard is not ready.
+        """
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
             stored, reading = None, self._answers.get(digest, options.collection)
             if options.coverage == PARTIAL:

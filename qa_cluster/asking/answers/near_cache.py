@@ -1,7 +1,8 @@
 """The near cache: answers in the memory of this process, limited in number, bytes and time.
 
-It evicts the least recently used entry. `freshness` discards the answers that a write invalidates. An entry is returned
-only while its *generation* (`Freshness.generation`) is the current one.
+It evicts the least recently used entry. An answer is discarded when `freshness` reports a write that invalidates it. An
+entry also belongs to a *generation* (`Freshness.generation`), which changes, for example, with the shards and readers.
+An entry is returned only while its generation is the current one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ ENTRY_OVERHEAD_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class NearEntry:
-    """A cached answer. `made` is when the shards computed it. Both times use the cache's clock."""
+    """An answer in the near cache. All times are in seconds of the cache's clock.
+
+    Attributes:
+        generation: the value of `Freshness.generation` for which the answer is valid.
+        made: when the shards computed the answer.
+        expires: when the entry expires.
+    """
 
     answer: StoredAnswer
     etag: str
@@ -61,7 +68,10 @@ class NearCache:
         return entry
 
     def put(self, digest: str, answer: StoredAnswer, *, etag: str, generation: int) -> None:
-        """Cache an answer until it expires. An answer larger than the cache is ignored."""
+        """Cache an answer until it expires, but at most for the `ttl_seconds` of this cache.
+
+        An answer larger than the cache is ignored.
+        """
         size = len(answer.body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
             return

@@ -31,10 +31,11 @@ class Submission:
     """The state of a submission when a process reads it.
 
     Attributes:
-        state: `MISSING`, `DONE`, `RUNNING`, `CLAIMED` (this process is now its holder) or `LOST` (this process is its
-            holder, but must not try the question again).
+        state: one of the constants `MISSING`, `DONE`, `RUNNING`, `CLAIMED` and `LOST`. `CLAIMED`: this process is now
+            its holder. `LOST`: this process is its holder, but must not try the question again.
         seconds_left: the time until the submission expires, in seconds.
-        question, request_id: the question as it was submitted, and the id of its request, for `CLAIMED` and `LOST`.
+        question: the question as it was submitted, for `CLAIMED` and `LOST`.
+        request_id: the id of the request that submitted it, for `CLAIMED` and `LOST`.
         detail: the last error, for `RUNNING`.
         response: the status, the headers and the body of the response, for `DONE`.
     """
@@ -64,9 +65,13 @@ class SubmittedQuestions:
     async def submit(
         self, owner: str, question: bytes, request_id: str, *, keep_seconds: float, most: int
     ) -> tuple[str, float]:
-        """Store a question, with this process as its holder; LimitReached if its owner already has `most`.
+        """Store a question, with this process as its holder.
 
-        Return its id, and the time when it expires, in seconds since 1970.
+        Returns:
+            the id of the submission, and the time when it expires, in seconds since 1970.
+
+        Raises:
+            LimitReached: the owner already has `most` submitted questions and results.
         """
         name = secrets.token_hex(16)
         arguments = (name, ceil(keep_seconds * 1000), most, question, request_id, self._holder, self._lease_ms)
@@ -101,9 +106,9 @@ class SubmittedQuestions:
         return await self._settle(owner, name, "renew", self._holder, self._lease_ms)
 
     async def release(self, owner: str, name: str, reason: str) -> bool:
-        """Give up the lease; the try does not count. Return false if this process is no longer the holder.
+        """Give up the lease, so that any process can become the holder. The try does not count.
 
-        `reason` is shown to clients that wait for the result.
+        `reason` is shown to clients that wait for the result. Return false if this process is no longer the holder.
         """
         return await self._settle(owner, name, "release", self._holder, reason)
 

@@ -48,8 +48,10 @@ class FeedbackLimits:
 
     Attributes:
         feedback_entries: the maximum number of feedback entries; 0: feedback is refused.
-        feedback_days: the maximum age of feedback, when other feedback is added.
-        unanswered_entries: the maximum number of entries for unanswered questions; 0: they are not stored.
+        feedback_days: when feedback is added, entries that are more than this number of days old are deleted. All
+            feedback is deleted if none is added for this time.
+        unanswered_entries: the maximum number of entries for questions without an answer or with an unsure answer; 0:
+            these questions are not stored.
     """
 
     feedback_entries: int = 10_000
@@ -140,7 +142,7 @@ class UnansweredLog:
     def note(self, question: str, collection: str, score: float | None) -> None:
         """Count a question. `score` is the score of its unsure answer; None if it has no answer.
 
-        This never blocks and never raises. More than `MAX_PENDING` questions are not counted.
+        This never blocks and never raises. While `MAX_PENDING` questions are pending, other questions are not counted.
         """
         if not self._entries:
             return
@@ -158,7 +160,10 @@ class UnansweredLog:
         await self.flush()
 
     async def flush(self) -> None:
-        """Store the counted questions. If a write fails, the error is logged, and the rest is discarded."""
+        """Store the questions that were counted since the last call.
+
+        If a write fails, the error is logged, and the rest of these questions is discarded.
+        """
         pending, self._pending = self._pending, {}
         try:
             for name, found in pending.items():

@@ -48,7 +48,8 @@ class Guide:
     Attributes:
         pins: the pins by the normalised question.
         groups: for each group of synonyms, the terms of each word or phrase.
-        digest: identifies the synonyms of one collection; empty if it has none.
+        weight: the weight of a synonym, relative to the weight of the question's own term.
+        digest: identifies the synonyms of a collection; empty if the collection has no synonyms, and in a merged guide.
     """
 
     pins: dict[str, Pin] = field(default_factory=dict)
@@ -108,8 +109,10 @@ class Guidance:
     async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
         """Return the pins and synonyms of a collection.
 
-        They are empty if they are unknown here and their shard is down or in `without`, or if the user may not read
-        them.
+        The result is empty in these cases:
+
+        - This process has not read the pins and synonyms yet, and their shard is down or in `without`.
+        - The cluster's user may not read the keys of pins and synonyms.
         """
         fresh = await self._freshness.drain(without_down=True)
         changes = self._freshness.guidance_changes
@@ -218,7 +221,7 @@ def words_of(group: str) -> list[str]:
 
 
 def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Return, for each word or phrase of each group of synonyms, its terms."""
+    """Return each group of synonyms as a tuple: for each word or phrase of the group, it has the tuple of its terms."""
     return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
 
 
