@@ -14,7 +14,15 @@ import pytest
 
 from qa_cluster import client as public
 from qa_cluster.asking.document_store import MAX_PENDING_BYTES
-from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
+from qa_cluster.client import (
+    AsyncClusterClient,
+    ClusterClient,
+    Document,
+    DocumentCounts,
+    InvalidInput,
+    NotFound,
+    VersionConflict,
+)
 from qa_cluster.clients import client_thread
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded
 from qa_cluster.keys import partition_of, pending_key
@@ -66,6 +74,8 @@ async def test_many_documents_with_progress_until_a_bad_document(cluster: Script
         assert await client.put_documents(documents(), concurrency=4, on_progress=seen.append, wait=True) == 40
         assert seen == list(range(1, 41))
         assert (await client.ask("Who wrote book17?")).answers[0].answer == "Person17"
+        assert sorted([entry.id async for entry in client.list_documents()]) == sorted(f"doc {n}" for n in range(40))
+        assert await client.count_documents(waiting=True) == DocumentCounts(40, 40, 0)
         with pytest.raises(InvalidInput, match="document id"):
             await client.put_documents([Document("a", "x."), Document("", "y.")], concurrency=1)
         assert (await client.get_document("a")).text == "x."

@@ -53,3 +53,7 @@ async def test_both_lifetimes_reach_the_caches(cluster: ScriptedCluster) -> None
         assert (await ask(engine, QUESTION)).cache.ttl_s == 900
         kept = (await ask(engine, QUESTION)).cache
         assert kept.tier == "near" and 0 < kept.ttl_s <= 50
+    async with opened(cluster, near_cache_ttl_seconds=900, whole_answer_ttl_seconds=50) as engine:
+        await ask(engine, QUESTION, cache="refresh")
+        kept = (await ask(engine, QUESTION)).cache
+        assert kept.tier == "near" and 0 < kept.ttl_s <= 50, "no answer lives longer than on its shard"

@@ -16,10 +16,13 @@ from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.chance_texts import QUESTIONS, text
 
 STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "400"))
+ALL: tuple[str, ...] = ()
+SELECTED = (ALL, ALL, tuple(f"doc {number}" for number in range(0, 80, 8)))
 
 
-async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:
-    result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False)
+async def answers(engine: Engine, question: str, cache: str, doc_id: tuple[str, ...] = ()) -> tuple[Any, str]:
+    result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, doc_id=doc_id)
+    assert not doc_id or {answer.document_id for answer in result.answers} <= set(doc_id)
     found = [(answer.answer, answer.document_id, answer.document_version, answer.start) for answer in result.answers]
     return (found, result.no_answer_score), result.cache.tier
 
@@ -29,7 +32,7 @@ async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: 
     """`QA_TEST_INTERLEAVINGS` is the number of writes, removals and questions."""
     chance = random.Random(1)
     async with opened(cluster, answer_drift=0.0) as a, opened(cluster, answer_drift=0.0) as b:
-        hits = {"near": 0, "shard": 0, "none": 0}
+        hits, filtered = {"near": 0, "shard": 0, "none": 0}, 0
         for number in range(60):
             await a.documents.put(f"doc {number}", text(chance), wait=number == 59)
         for step in range(STEPS):
@@ -41,14 +44,16 @@ async def test_without_drift_every_cached_answer_equals_a_fresh_answer(cluster: 
                 with suppress(NotFound):
                     await engine.documents.delete(name)
             else:
-                question = chance.choice(QUESTIONS)
-                kept, tier = await answers(engine, question, "use")
+                question, doc_id = chance.choice(QUESTIONS), chance.choice(SELECTED)
+                kept, tier = await answers(engine, question, "use", doc_id)
                 hits[tier] += 1
+                filtered += bool(doc_id) and tier != "none"
                 if tier == "none":
                     continue
-                fresh, _ = await answers(chance.choice((a, b)), question, "off")
-                assert kept == fresh, f"step {step}: {question} from {tier}"
+                fresh, _ = await answers(chance.choice((a, b)), question, "off", doc_id)
+                assert kept == fresh, f"step {step}: {question} in {doc_id} from {tier}"
         assert hits["near"] > STEPS / 10
+        assert filtered > STEPS / 100
         assert hits["none"] > STEPS / 100
 
 

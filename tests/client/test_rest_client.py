@@ -17,6 +17,7 @@ from qa_cluster.errors import (
     InvalidInput,
     NotFound,
     ProtocolError,
+    QAError,
     QueueFull,
     VersionConflict,
 )
@@ -99,7 +100,7 @@ async def test_the_timeout_of_a_client_applies_to_each_call() -> None:
     assert set(sent) == {"50", "63", 30}
 
 
-@pytest.mark.parametrize("timeout", [0, float("inf"), "5"])
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5"])
 def test_a_wrong_timeout_is_refused(timeout: Any) -> None:
     with pytest.raises(InvalidInput, match="timeout must be a positive number of seconds"):
         Client("http://localhost", timeout=timeout)
@@ -120,19 +121,22 @@ def test_503_ends_with_the_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "error"),
+    ("status", "code", "error", "retryable"),
     [
-        (504, "DEADLINE", DeadlineExceeded),
-        (404, "NOTFOUND", NotFound),
-        (422, "VALIDATION", InvalidInput),
-        (418, "X", InvalidInput),
-        (500, "INTERNAL", ClusterError),
+        (504, "DEADLINE", DeadlineExceeded, True),
+        (404, "NOTFOUND", NotFound, False),
+        (412, "CONFLICT", VersionConflict, False),
+        (422, "VALIDATION", InvalidInput, False),
+        (418, "X", InvalidInput, False),
+        (500, "INTERNAL", ClusterError, True),
     ],
 )
-def test_problems_become_exceptions(status: int, code: str, error: type[Exception]) -> None:
+def test_problems_become_exceptions(status: int, code: str, error: type[QAError], retryable: bool) -> None:
     problem = httpx.Response(status, content=orjson.dumps({"code": code, "detail": "because"}))
-    with Client("http://localhost", transport=busy(0, problem)) as client, pytest.raises(error, match="because"):
-        client.get_document("a")
+    with Client("http://localhost", transport=busy(0, problem)) as client:
+        with pytest.raises(error, match="because") as raised:
+            client.get_document("a")
+        assert raised.value.retryable is retryable
 
 
 def test_a_response_of_another_server_is_an_error() -> None:

@@ -39,16 +39,17 @@ async def assert_places(engine: Engine, result: SearchResult) -> None:
 
 
 async def test_hits_have_their_offsets_and_the_matched_words(engine: Engine) -> None:
+    name = "a {b}:\U0001f600 % c"
     text = "Nothing here. \U0001f600 Zoë wrote programs in Köln.\nThe end."
-    await engine.documents.put("zoe", text, title="Zoë", metadata={"year": 1843})
+    await engine.documents.put(name, text, title="Zoë", metadata={"year": 1843})
     await write(engine, "Bob sang.", "Programs run.")
     result = await search(engine, "  Who WROTE programs\nin Koln? ")
-    assert [hit.document_id for hit in result.hits] == ["zoe", "doc 1"]
+    assert [hit.document_id for hit in result.hits] == [name, "doc 1"]
     await assert_places(engine, result)
     best = result.hits[0]
     assert [text[span.start : span.end] for span in best.highlights] == ["wrote", "programs", "Köln"]
     assert best.passage is None
-    assert best.passage_id == "zoe:1"
+    assert best.passage_id == f"{name}:1"
     assert (result.query, result.terms) == ("Who WROTE programs in Koln?", ("wrote", "program", "koln"))
     assert (result.sentences >= 5, result.index.shards_answered) == (True, 3)
     assert result.timings_ms.total >= result.timings_ms.rank > 0 < result.timings_ms.fetch
@@ -96,8 +97,13 @@ async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, eng
     [
         ("", {}, InvalidInput, "query must contain a letter or a digit"),
         (5, {}, InvalidInput, "query must be a string, got int"),
+        ("?!", {}, InvalidInput, "letter or a digit"),
+        ("Ada\x00", {}, InvalidInput, "query contains a control character"),
+        ("Ada\ud800", {}, InvalidInput, "surrogate"),
         ("x" * 1001, {}, InputTooLong, "query has 1001 characters"),
         ("Ada", {"top_k": 0}, InvalidInput, "top_k must be from 1 to 1000"),
+        ("Ada", {"top_k": 1001}, InvalidInput, "top_k must be from 1 to 1000"),
+        ("Ada", {"context": -1}, InvalidInput, "context must be from 0 to 16"),
         ("Ada", {"context": 17}, InvalidInput, "context must be from 0 to 16"),
         ("Ada", {"doc_id": ("",)}, InvalidInput, "doc_id"),
         ("Ada", {"timeout": 0}, InvalidInput, "timeout"),

@@ -60,8 +60,11 @@ def test_a_document_is_three_words(twins: Twins) -> None:
         (("", b"", GOOD), "its id has 0 bytes, it must have 1 to 65536"),
         (("x" * 65537, b"", GOOD), "its id has 65537 bytes, it must have 1 to 65536"),
         (("d", b"\1", GOOD), "its fields are not valid"),
+        (("d", b"\1\0\1y\1\0n\0\0\0\0\0\0\xf0\x7f", GOOD), "its fields are not valid"),  # infinite
         (("d", b"\0\0" + b"x" * 65535, GOOD), "its fields are not valid"),
         (("d", b"", GOOD[:-1]), "a term extends beyond the end, at byte 7 of its sentences"),
+        (("d", b"", GOOD + b"\1\1\0\1c"), "a frequency must be between 1 and 65535, at byte 10 of its sentences"),
+        (("d", b"", GOOD + b"\1\1\1\0"), "a term must have 1 to 256 bytes, at byte 11 of its sentences"),
         (("d", b"", GOOD + b"\2\2\1\1b\1\1b"), "the terms of a sentence must ascend, at byte 15 of its sentences"),
     ],
 )
@@ -79,6 +82,7 @@ TOO_MANY = [word for number in range(33) for word in (f"t{number}", 0)]
 @pytest.mark.parametrize(
     ("words", "error"),
     [
+        (["RANK", "k", -1, 0, "TERMS", 0], "k must be between 0 and 1000"),
         (["RANK", "k", 1001, 0, "TERMS", 0], "k must be between 0 and 1000"),
         (["RANK", "k", 1, 2**48, "TERMS", 0], "number of sentences must be between 0 and 281474976710655"),
         (["RANK", "k", 1, 0, "FILTER", "?", "TERMS", 0], "filter is not valid"),
@@ -91,12 +95,15 @@ TOO_MANY = [word for number in range(33) for word in (f"t{number}", 0)]
         (["STATS", "k", "TERMS", 2, "a"], "number of terms does not match the arguments"),
         (["STATS", "k", "TERMS", 2, "a", "a"], "a term comes twice"),
         (["STATS", "k", "a", "TERMS"], "syntax error: TERMS is missing, or in the wrong place"),
+        (["LIST", "k", -1, 1], "invalid cursor"),
         (["LIST", "k", "x", 1], "invalid cursor"),
+        (["LIST", "k", 0, 0], "count must be between 1 and 1000"),
         (["LIST", "k", 0, 1001], "count must be between 1 and 1000"),
         (["LIST", "k", 0, 1, "FILTER"], "FILTER must be followed by a filter"),
         (["LIST", "k", 0, 1, "FILTER", "!"], "filter is not valid"),
         (["LIST", "k", 0, 1, "more"], "syntax error: only FILTER may follow"),
         (["LOAD", "k", 0, "x"], "Target key name already exists."),
+        (["LOAD", "new", -1, "x"], "offset must be a number that is not negative"),
         (["LOAD", "new", "x", "x"], "offset must be a number that is not negative"),
         (["LOAD", "new", 1, "x"], "offset is 1, the next part begins at 0"),
         (["LOAD", "new", 0, "x" * 65537], "a part has 65537 bytes, it must have 65536 at most"),

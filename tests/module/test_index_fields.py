@@ -193,9 +193,11 @@ def test_a_question_with_a_filter_is_dropped_when_it_admits_more(shared_ai: redi
     [
         (("FIELDS", KEY, "ALL", "x"), "SCAN or NAMES"),
         (("FIELDS", KEY, "SCAN", "x", "1"), "invalid cursor"),
+        (("FIELDS", KEY, "SCAN", "0", "0"), "between 1 and 1000"),
         (("FIELDS", KEY, "SCAN", "0", "1001"), "between 1 and 1000"),
         (("FIELDS", KEY, "SCAN", "0", "1", "x"), "nothing may follow"),
         (("VALUES", KEY, "x", "y"), "invalid cursor"),
+        (("VALUES", KEY, "0", ""), "1 to 255 bytes"),
         (("VALUES", KEY, "0", "x" * 256), "1 to 255 bytes"),
         (("VALUES", KEY, "0", "x", "y"), "only FILTER"),
         (("VALUES", KEY, "0", "x", "FILTER"), "must be followed"),

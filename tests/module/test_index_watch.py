@@ -236,8 +236,10 @@ GOOD = {"name": "n", "ttl": 1, "identity": 0, "next": 0, "score": 1, "sentences"
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
+        ({"name": ""}, "must have 1 to 256 bytes"),
         ({"name": "n" * 257}, "must have 1 to 256 bytes"),
         ({"ttl": 0}, "between 1 and 31622400000 ms"),
+        ({"ttl": 31622400001}, "between 1 and 31622400000 ms"),
         ({"identity": -1}, "must come from a reply to QA.INDEX.RANK"),
         ({"next": "x"}, "must come from a reply to QA.INDEX.RANK"),
         ({"score": "nan"}, "score must be a number"),
