@@ -125,7 +125,8 @@ class ClusterClient(ClientThread):
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call; documents that were stored before stay stored.
+        `timeout` seconds. The first error ends the call and cancels the writes
+        in flight; documents that were stored before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
@@ -185,7 +186,10 @@ class ClusterClient(ClientThread):
         if_version: str | None = None,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Set and remove fields of the metadata of a document; NotFound if it does not exist."""
+        """Set and remove fields of the metadata of a document; its text is not indexed again.
+
+        NotFound if the document does not exist.
+        """
         return self._run(
             self._client.update_document(
                 id, metadata, remove=remove, collection=collection, if_version=if_version, timeout=timeout

@@ -93,7 +93,7 @@ class Client:
     Args:
         api_key: the key, if the service requires one.
         tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service; by default, the
-            authorities that the system trusts.
+            authorities that the system trusts. ConfigError if the file cannot be used.
         timeout: the default timeout of calls, in seconds.
         retry: when a call is retried; ``RetryPolicy(attempts=1)`` never retries.
         transport: a transport of httpx, for tests and proxies.
@@ -197,7 +197,7 @@ class Client:
         """Find answers in given contexts, as `POST /models/{id}` does; `qa_cluster.pipeline` describes the parameters.
 
         `inputs` is a dictionary with question and context, or a list of them. The result of one is ``{"score", "start",
-        "end", "answer"}``, or a list of up to `top_k` such dictionaries.
+        "end", "answer"}``, or a list of up to `top_k` such dictionaries. A list of inputs has a list of such results.
         """
         return parsed(self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 
@@ -256,7 +256,10 @@ class Client:
         collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
     ) -> WriteResult:
-        """Set and remove fields of the metadata of a document; NotFound if it does not exist."""
+        """Set and remove fields of the metadata of a document; its text is not indexed again.
+
+        NotFound if the document does not exist.
+        """
         call = update_call(id, metadata, remove, collection, if_version)
         return WriteResult.from_dict(parsed_object(self._send(call)))
 
@@ -382,6 +385,6 @@ class Client:
         return parsed_models(self._send(RestCall("GET", "/models")))
 
     def ready(self) -> Mapping[str, Any]:
-        """Return the service's report on whether every shard can answer."""
+        """Return the service's report on whether every shard can answer. A shard that is not ready raises no error."""
         response = self._http.get("/readyz", timeout=self._timeout)
         return parsed_object(response.content)
