@@ -150,7 +150,16 @@ def new_key(
 ) -> tuple[ApiKey, str]:
     """Create a key: return its record and its text. The text cannot be recovered from the record.
 
-    The other arguments and errors are those of `record_of`. A key without `expires_in_seconds` does not expire.
+    Args:
+        name: the name for people, 1 to 100 characters.
+        scopes: the rights of the key, one or more of `SCOPES`.
+        collections: the collections that the key may use. If it is empty, the key may use all collections.
+        limits: the limits of the key; None means no limits.
+        expires_in_seconds: the lifetime; None means that the key does not expire.
+        now: the time of creation, in seconds since 1970.
+
+    Raises:
+        InvalidInput: a value is invalid.
     """
     text = f"{PREFIX}_{secrets.token_hex(6)}_{secrets.token_urlsafe(SECRET_BYTES)}"
     if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
@@ -169,9 +178,13 @@ def record_of(
     expires: int | None = None,
     now: float,
 ) -> ApiKey:
-    """Return the record of a key with this text; `now` is its time of creation.
+    """Return the record of a key with this text.
 
-    Times are seconds since 1970. The other arguments are the fields of `ApiKey`.
+    Args:
+        text: the text of the key.
+        name, scopes, collections, limits: as in `new_key`.
+        expires: the time from which the key is invalid, in seconds since 1970; None means that the key does not expire.
+        now: the time of creation, in seconds since 1970.
 
     Raises:
         InvalidInput: a value is invalid. The error does not repeat the text.

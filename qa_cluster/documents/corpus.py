@@ -85,7 +85,19 @@ _Attempt = tuple[str, Callable[[], Document]]
 def read_documents(
     paths: Iterable[Path], *, max_bytes: int = 8 * 1024 * 1024, extractor: FileExtractor | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of files and folders, in the order of `paths`. The first error is raised."""
+    """Yield the documents of files and folders, in the order of `paths`.
+
+    Each document is checked against the limits.
+
+    Args:
+        paths: the files and folders.
+        max_bytes: the size limit of a document's text, and of a file that is read without the extractor.
+        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
+
+    Raises:
+        InvalidInput: a document cannot be read, or repeats an id (`RepeatedId`).
+        InputTooLong: a file or a document exceeds a limit.
+    """
     return (document for _, document in read_from(paths, max_bytes=max_bytes, extractor=extractor))
 
 
@@ -106,9 +118,17 @@ def read_from(
     Args:
         paths: the files and folders, in the order of reading.
         on_error: ``stop`` raises the first error; ``skip`` reports each error to `observer` and continues.
-        max_bytes: the size limit of a file and of a document's text.
+        observer: receives the events of reading; None means that events are ignored.
+        max_bytes: the size limit of a document's text, and of a file that is read without the extractor.
         id_prefix: precedes every id.
         extractor: reads all files except JSON. If it is None, only text files and JSON are read.
+        reading: which files of folders are read, and which metadata they get; None means the defaults of
+            `FolderReading`.
+
+    Raises:
+        InvalidInput: `on_error` is invalid; or, with ``stop``, a document cannot be read or repeats an id
+            (`RepeatedId`).
+        InputTooLong: with ``stop``, a file or a document exceeds a limit.
     """
     seen = observer if observer is not None else ReadingObserver()
     chosen = reading if reading is not None else FolderReading()

@@ -29,7 +29,9 @@ class Candidate:
         sentence: the key of the sentence, ``<doc>:{tag}:<i>``.
         score: the score with the frequencies of the whole corpus, including the part by meaning.
         weights: the weight of each term in the sentence.
-        place: the position of the document's version in the partition's index.
+        place: the position of the document in the partition's index; every version of a document has a different
+            position.
+        by_meaning: the part of the score that comes from the meaning of the sentence's passage.
     """
 
     sentence: str
@@ -44,7 +46,8 @@ class RankedPartition:
     """The state of a partition's index when it was ranked.
 
     Attributes:
-        frequencies: for each term, the number of sentences that contain it.
+        sentences: the number of sentences in the index.
+        frequencies: for each term, the number of these sentences that contain it.
         identity: identifies the index; a new index under the same key has a different identity.
         next_id: the id that the index gives to the next document.
     """
@@ -57,18 +60,22 @@ class RankedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best sentences of the corpus, the best first, and the state of the indexes that found them.
+    """The best sentences of the corpus, and the state of the indexes that found them.
 
     Attributes:
+        candidates: the best sentences, the best first.
         epochs: the epoch of each partition.
         sentences: the number of sentences in the corpus.
-        frequencies: for each term of the question, the number of sentences that contain it.
-        weighed: the frequencies that determine the terms' weights, if an expansion has changed them; otherwise empty.
+        terms: the terms of the question, with the terms that an expansion adds.
+        frequencies: for each term, the number of sentences in the corpus that contain it.
+        weighed: for each term, the frequency that determines its weight. An expansion changes the frequencies of the
+            terms that it adds. Empty if no frequency has changed.
         parts: the state of each partition's index.
-        reindexing: whether another version of the analyzer computed the terms of some partitions. Such a ranking may
-            miss sentences, and no answer from it is cached.
+        reindexing: whether a different version of the analyzer computed the terms of some partitions. Such a ranking
+            may miss sentences, and no answer from it is cached.
         vector: the vector of the question; None: the ranking uses words only.
-        left_out: the shards whose sentences are no candidates, because their workers cannot read now.
+        left_out: the shards that were ranked, but whose sentences are not candidates, because the workers of these
+            shards cannot read now.
     """
 
     candidates: list[Candidate]
@@ -92,7 +99,8 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the score of each row of `weights` [sentences, terms]: BM25 plus edges.
 
-    The sum of sqrt(a * b) over all pairs of terms is ((sum of sqrt(a)) ** 2 - sum of a) / 2.
+    The edges of a row are `EDGE_WEIGHT` times the sum of sqrt(a * b) over all pairs of terms. This sum is equal to
+    ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -104,7 +112,8 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     """Return the sort key of a sentence among sentences with equal scores. `place` is its document's position.
 
-    Indexes sort their own sentences in the same way, so the result does not depend on the number of indexes.
+    Partitions are sorted by their tags. Within a partition, the sentence that was written first comes first. An index
+    sorts its own sentences in the same way, so the result does not depend on the number of indexes.
 
     >>> written_order("news/1:{5L5}:12", 7)
     ('5L5}', 7, 12)
@@ -114,7 +123,15 @@ def written_order(sentence: str, place: int) -> tuple[str, int, int]:
 
 
 def best_of(found: Sequence[Candidate], sentences: int, frequencies: Sequence[int], count: int) -> list[Candidate]:
-    """Return the `count` best of the found sentences, scored by the statistics of the whole corpus."""
+    """Return the `count` best of the found sentences, scored with the statistics of the whole corpus.
+
+    Args:
+        found: the sentences from all indexes.
+        sentences: the number of sentences in the corpus.
+        frequencies: for each term, the frequency that determines its weight. If it is empty, only the part by meaning
+            counts.
+        count: the maximum number of returned sentences.
+    """
     if not found:
         return []
     values = np.asarray([item.by_meaning for item in found], dtype=np.float64)

@@ -1,7 +1,7 @@
 """Adds terms to a query: completions of its last word, and synonyms.
 
-The weight of a term follows from the number of sentences that contain it (`bm25.idf`). An expansion sets the weight of
-an added term by replacing this number, so indexes and clients compute the same scores. The functions are pure.
+The weight of a term follows from the number of sentences that contain it (`bm25.idf`). To set the weight of an added
+term, an expansion replaces this number. Indexes and clients then compute the same scores. The functions are pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Expansion:
         terms: all terms, the query's own terms first.
         completions: the terms that may complete the last word. Each has the weight of one term that occurs in the
             sentences of all completions, so a rare completion does not outrank a frequent completion.
-        exact: the completion that equals the last word as typed; it has its own weight.
+        exact: the term of the last word exactly as typed. If it is one of the completions, it has its own weight.
         weights: for each term of a synonym, the factor by which its weight is multiplied.
     """
 
@@ -70,7 +70,12 @@ def _weighed(sentences: int, frequency: int, weight: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A query that is being typed: the terms of its complete words, and the last word if it may be incomplete."""
+    """A query that is being typed.
+
+    Attributes:
+        terms: the terms of its complete words.
+        prefix: the last word if it may be incomplete; empty if it is complete.
+    """
 
     terms: tuple[str, ...]
     prefix: str
@@ -101,7 +106,9 @@ class Typed:
 
 @lru_cache(maxsize=1000)
 def stems_of_prefix(prefix: str) -> tuple[str, ...]:
-    """Return the stems of the words that the prefix and a common ending, or its rest, form. Few are real words.
+    """Return the stem of the prefix, and the stems of the words that the prefix forms with common endings.
+
+    The prefix may already contain the first letters of an ending. Most of these words are not real words.
 
     >>> "run" in stems_of_prefix("runni"), "relat" in stems_of_prefix("relatio"), "run" in stems_of_prefix("rub")
     (True, True, False)
@@ -117,10 +124,14 @@ def stems_of_prefix(prefix: str) -> tuple[str, ...]:
 def added_by_synonyms(
     terms: Sequence[str], groups: Iterable[Sequence[Sequence[str]]], weight: float, limit: int
 ) -> Expansion:
-    """Return the terms of a query with up to `limit` terms of its synonyms.
+    """Return the terms of a query with the terms of its synonyms.
 
-    `groups` has, for each word or phrase of a group, its terms. If the query has all terms of one of them, the terms of
-    the whole group are added. Their weights are multiplied by `weight`.
+    Args:
+        terms: the terms of the query.
+        groups: groups of synonyms. A group has, for each word or phrase, a list of its terms. If the query has all
+            terms of a word or phrase, the terms of the whole group are added.
+        weight: the factor by which the weight of each added term is multiplied.
+        limit: the maximum number of added terms.
     """
     known, added = set(terms), list[str]()
     for group in groups:

@@ -64,7 +64,8 @@ _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 class Filter:
     """A checked filter: its binary form for the index, and its canonical form for the names of answers.
 
-    `place` is the field of the request that contains it.
+    `place` is the field of the request that contains the filter: ``filters`` if the long form is used, otherwise
+    ``filter``.
     """
 
     packed: bytes
@@ -72,9 +73,10 @@ class Filter:
     place: str = "filters"
 
     def fields(self) -> dict[str, bool]:
-        """Map each field of the filter to whether the filter only requires that the field exists.
+        """Return the fields that the filter uses, each with a flag.
 
-        Documents may lack a field that the filter compares with null by ``==``, so it is left out.
+        The flag is true if the filter only requires that the field exists. A field that the filter compares with null
+        by ``==`` is left out, because documents may lack this field.
 
         >>> chosen_by(short=["year>2020", "lang=null,en", "tags!=null"]).fields()
         {'year': False, 'tags': True}
@@ -96,7 +98,14 @@ class Filter:
 def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
     """Combine the options of a request into one filter; None if no option is given.
 
-    `filters` has the long form. `short` has conditions in the short form; all must hold.
+    Args:
+        filters: a filter in the long form.
+        short: conditions in the short form; all must hold.
+        document_ids: the documents that the filter selects; empty: all documents.
+
+    Raises:
+        InvalidInput: an option is invalid. The error names the field and what is wrong.
+        InputTooLong: the filter exceeds a limit, which the error names.
 
     >>> chosen_by(short=["year>=2020"]).canonical
     ['>=', 'year', 2020]
@@ -170,8 +179,9 @@ def _number(value: float) -> float:
 def moment_of(text: str) -> tuple[int, int] | None:
     """Return a time as seconds since 1970 and nanoseconds within the second; None if the text is not a time.
 
-    The forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without hyphens
-    and colons. A date of eight digits needs a time of day, because alone it could be any number.
+    The accepted forms are from ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
+    hyphens and colons. A time without a time zone is in UTC. Digits of a fraction after the ninth are ignored. A date
+    of eight digits needs a time of day, because alone it could be any number.
 
     >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
     ((86400, 0), (0, 250000000), None, None)
@@ -328,7 +338,10 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """Return the error for a filter. In the short form, its `place` is the whole filter."""
+    """Return the error for an invalid filter.
+
+    Its `place` is the invalid part of a filter in the long form, or the whole filter in the short form.
+    """
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)
 
@@ -339,7 +352,8 @@ def _invalid(where: str, said: str) -> InvalidInput:
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """Parse ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value in double quotes is text and may contain commas. Other values may be numbers, true, false or null.
+    A value in double quotes is text and may contain commas. A value without quotes becomes a number, true, false or
+    null if it looks like one of these. All other values are text.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""
@@ -373,7 +387,9 @@ def _split(text: str) -> list[str]:
 
 
 def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse metadata from texts ``name=value``, with values as in short filters. Several values form an array.
+    """Parse metadata from texts of the form ``name=value``. Values are parsed as in short filters.
+
+    Several values form an array. InvalidInput if a text is invalid.
 
     >>> metadata_of(["year=2020", "tags=a,b", 'version="10"'])
     {'year': 2020, 'tags': ['a', 'b'], 'version': '10'}

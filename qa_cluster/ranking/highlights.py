@@ -56,7 +56,11 @@ def _folded(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the pieces of a text that can be normalised separately: a letter with its marks, or a Korean syllable."""
+    """Yield the start and end of each piece of a text that can be normalised separately.
+
+    A piece is a letter with the marks that follow it, or a Korean syllable, even if several characters encode the
+    syllable.
+    """
     start, before = 0, ""
     for place, character in enumerate(text):
         own = character if character.isascii() else unaccented(character)

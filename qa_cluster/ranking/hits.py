@@ -60,6 +60,7 @@ class HitMaker:
 
     Attributes:
         candidates: the ranked sentences by their keys.
+        terms, epochs, with_passage: see `hit_of`.
         most_bytes: the maximum size of all hits as JSON, in bytes.
         hits: the hits by the keys of their sentences, without sentences that have changed since the ranking.
         bytes: the approximate size of the hits as JSON.
@@ -77,8 +78,8 @@ class HitMaker:
     def add(self, asked: Sequence[Sequence[SentenceRef]], replies: Sequence[Any]) -> None:
         """Build the hits of some replies; InputTooLong if all hits together exceed the limit.
 
-        `asked` has the sentences of each reply. The first reply of a document has its metadata, and its other replies
-        follow.
+        `asked` has the sentences of each reply. The replies of one document are consecutive; the first has the
+        metadata.
         """
         for sentences, reply in zip(asked, replies, strict=True):
             found = parse_hits(reply)
@@ -100,7 +101,7 @@ class HitMaker:
                     self._count(hit, document)
 
     def _document(self, sentence: SentenceRef, found: FoundDocument | None) -> ShownDocument | None:
-        """Return the document of a reply; None if it is gone, or has changed since its first reply."""
+        """Return the document of a reply; None if the document is missing or has changed since its first reply."""
         name = (sentence.document, sentence.tag)
         if name != self._last[0]:
             self._last = (name, None if found is None else ShownDocument.of(found))
@@ -139,10 +140,13 @@ def hit_of(
     *,
     with_passage: bool,
 ) -> Hit | None:
-    """Return the candidate with its current text and offsets; None if the sentence has changed since the ranking.
+    """Return the candidate as a hit with its current text and offsets.
+
+    The result is None if the document does not exist, or if the sentence has changed since the ranking.
 
     Args:
-        document: its document; None if it does not exist.
+        candidate: the ranked sentence.
+        document: the document of the sentence; None if it does not exist.
         around: the sentence and, if requested, its neighbours, in order.
         terms: the terms of the query, for the highlights.
         epochs: the epoch of each partition at the time of the ranking.
@@ -179,7 +183,10 @@ def hit_of(
 def has_weights(
     text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None
 ) -> bool:
-    """Return whether a sentence has these weights for the terms, within the precision of an index."""
+    """Return whether a sentence has these weights for the terms, within the precision of an index.
+
+    `fields` are the terms of its title, file and section (`field_terms`).
+    """
     exact = weights_of(text, fields or {})
     return len(terms) == len(weights) and all(
         not weight if term not in exact else abs(weight / max(exact[term], LIGHTEST_WEIGHT) - 1) <= WEIGHT_ERROR
@@ -188,7 +195,10 @@ def has_weights(
 
 
 def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
-    """Return a sentence with its neighbours, up to a gap of more than `MAX_GAP` characters. Gaps become spaces.
+    """Return a sentence with its neighbours.
+
+    The passage ends before a gap of more than `MAX_GAP` characters. Each white-space character between sentences
+    becomes a space.
 
     >>> one, two = LocatedSentence(0, "A cat.", 3), LocatedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

@@ -21,7 +21,8 @@ class QuestionVector:
         digest: identifies the encoder (8 bytes); vectors of other encoders are treated as missing.
         packed: the vector in the form of the indexes: its scale (float32), then its values (int8).
         weight: the value that a cosine of 1 adds to the score of a sentence.
-        missing: the cosine of a sentence without a vector, such as one of a document that was just stored.
+        missing: the value that replaces the cosine of a sentence without a vector. For example, a document that was
+            just stored has no vectors yet.
     """
 
     digest: bytes
@@ -31,7 +32,7 @@ class QuestionVector:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Two vectors of a question with the same identity give the same ranking."""
+        """The encoder and the weights. Two vectors of the same question with equal identities give the same ranking."""
         return (self.digest, self.weight, self.missing)
 
     @property

@@ -35,7 +35,8 @@ def weight(frequency: int, length: int) -> float:
 def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> tuple[int, Counter[str]]:
     """Return the length of a sentence, and its terms with their frequencies, for the index.
 
-    With `fields` (`field_terms`), both are scaled: frequencies are in quarters of an occurrence.
+    With `fields` (`field_terms`), the frequencies are in quarters of an occurrence, and the length is scaled
+    accordingly (`scaled_length`).
 
     >>> counts_of("A cat sees a cat."), counts_of("A cat.", {"cat": 2, "pet": 2})
     ((3, Counter({'cat': 2, 'see': 1})), (19, Counter({'cat': 6, 'pet': 2})))
@@ -57,7 +58,9 @@ def weights_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) 
 
 
 def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> bytes:
-    """Pack sentences, each with the terms of its fields, for ``QA.INDEX.PUT`` (``docs/inverted-index.md``).
+    """Pack sentences for ``QA.INDEX.PUT`` (``docs/inverted-index.md``).
+
+    `fields` has, for each sentence, the terms of its fields (`field_terms`). None means that no sentence has fields.
 
     >>> pack_sentences(["A cat sees a cat.", "!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
@@ -68,7 +71,10 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
 def pack_parts(
     sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None, size: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of sentences and the bytes of each part. A part ends when it has at least `size` bytes.
+    """Pack sentences in parts: yield the number of sentences and the bytes of each part.
+
+    A part ends when it has at least `size` bytes. If `size` is None, there is one part. `fields` is as in
+    `pack_sentences`.
 
     >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]
@@ -94,7 +100,7 @@ def pack_parts(
 
 @lru_cache(maxsize=50_000)
 def _entry(term: str) -> tuple[bytes, bytes]:
-    """Return the bytes of a term, by which terms are sorted, and the entry of the term with the frequency 1."""
+    """Return the bytes of a term, and its entry for the frequency 1. The bytes determine the order of terms."""
     data = term.encode()
     packed = bytearray(b"\x01")
     _append(packed, len(data))

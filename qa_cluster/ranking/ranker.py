@@ -1,14 +1,17 @@
 """Ranks the sentences of the corpus for a question with the indexes of all partitions.
 
-The ranker asks all indexes twice, with one pipeline to each shard:
+Each partition has its own index. The ranker asks all indexes twice, with one pipeline to each shard:
 
-1. How many sentences contain each term of the question (`statistics_commands`)? If needed, a shard also computes the
-   vector of the question.
+1. How many sentences contain each term of the question (`statistics_commands`)?
 2. Which are the best sentences, by the statistics of the whole corpus (`rank_commands`)?
 
-A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies. An
-answer from it is cached only if the indexes are still in the recorded state (`RankedPartition.next_id`). If a partition
-moves between the pipelines, the second pipeline is refused, and the caller ranks again.
+For a ranking by meaning, a shard computes the vector of the question during the first pipeline, and the second pipeline
+contains this vector.
+
+A write may come between the two pipelines. The ranking then scores the new sentences with the old frequencies, and
+records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
+are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second pipeline is
+refused, and the caller ranks again.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ class Ranker:
             without: the shards that are not asked; the rankings lack their documents.
             unreadable: called after the shards have ranked; returns the shards whose workers cannot read now. If one of
                 their sentences is among the best, all their sentences are left out (`Ranking.left_out`).
-            retriever: how sentences are ranked (`RETRIEVERS`); by words only while no shard can compute the vector.
+            retriever: how sentences are ranked (`RETRIEVERS`). While no shard can compute the vector, ``both`` ranks by
+                words only.
             distinct: whether a ranking by meaning has only the best sentence of each passage.
             expansion: the terms of the ranking by words; None: the terms of the text.
 
@@ -161,7 +165,11 @@ class Ranker:
     async def completions(
         self, prefix: str, count: int, collections: Sequence[str], without: Collection[Shard] = ()
     ) -> list[str]:
-        """Return the terms that may complete a word, the most frequent first. Errors are as in `rank_each`."""
+        """Return the terms of the collections that may complete a word, the most frequent first.
+
+        The terms start with the prefix, or belong to words that start with the prefix (`stems_of_prefix`). Errors are
+        as in `rank_each`.
+        """
         with step("complete"):
             on_shard, own = self._asked(without), stems_of_prefix(prefix)
             asked: dict[Address, list[Command]] = {address: [] for address in on_shard}
@@ -187,7 +195,10 @@ class Ranker:
         corpus: Corpus,
         away: frozenset[Shard],
     ) -> Ranking:
-        """Call `ranking_of`; if a shard in `away` has a candidate, leave out the sentences of all shards in `away`."""
+        """Return the result of `ranking_of`, without sentences that cannot be read now.
+
+        If a shard in `away` has a candidate, the sentences of all shards in `away` are left out.
+        """
         ranking = ranking_of(statistics, replies, count, vector, corpus)
         if not away:
             return ranking
@@ -224,7 +235,10 @@ class Ranker:
         return [reply for each in replies for reply in each]
 
     def _warn_if_reindexing(self, statistics: Statistics) -> None:
-        """Log once, until this state ends, that partitions have terms of a different analyzer version."""
+        """Log once that partitions have terms of a different analyzer version.
+
+        If this state ends and returns, the method logs it again.
+        """
         stale = statistics.stale
         warning = ""
         if stale:
@@ -255,7 +269,7 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """A context that raises ClusterError for replies in an unknown form."""
+    """A context that raises ClusterError for replies in an unknown form, for example of a different module version."""
     try:
         yield
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -267,7 +281,9 @@ class Statistics:
     """How often the terms of a question occur in a collection.
 
     Attributes:
-        tags: the partitions. The other tuples have one element per partition, in the same order.
+        tags: the partitions. `epochs`, `sentences`, `frequencies` and `analyzers` have one element per partition, in
+            the same order.
+        sentences: the number of sentences.
         frequencies: for each term, the number of sentences that contain it.
         analyzers: the version of the analyzer that computed the terms; None until the first sweep has ended.
     """
@@ -287,7 +303,7 @@ class Statistics:
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The partitions with terms of a different analyzer version, each with a text that names this version."""
+        """The tags of partitions with terms of a different analyzer version. A text for each tag names the version."""
         return [
             (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)
@@ -299,8 +315,10 @@ class Statistics:
 class Corpus:
     """The statistics that determine the scores of a ranking.
 
-    For each term, `frequencies` has the number of sentences that contain it, and `weighed` the number that determines
-    its weight.
+    Attributes:
+        sentences: the number of sentences.
+        frequencies: for each term, the number of sentences that contain it.
+        weighed: for each term, the frequency that determines its weight.
     """
 
     sentences: int
@@ -337,9 +355,11 @@ def _by_collection(
 
 
 def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) -> list[str]:
-    """Return the most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and ``QA.INDEX.STATS`` (for `own`).
+    """Return the `count` most frequent terms.
 
-    An index counts only its own most frequent completions, so the sums over all indexes may be too small.
+    Replies of ``QA.INDEX.COMPLETE`` alternate with replies of ``QA.INDEX.STATS`` for the terms `own`. The number of
+    sentences with a term is a sum over all indexes. An index counts only its own most frequent completions, so the sum
+    for a completion may be too small.
     """
     counts: dict[str, int] = {}
     for _, found in replies[::2]:
@@ -391,8 +411,13 @@ def rank_commands(
 ) -> list[Command]:
     """Return the commands of the second pipeline, one for each partition.
 
-    `count` is the number of sentences that each index returns. `corpus` has the statistics for the scores; by default,
-    those of the collection.
+    Args:
+        statistics: the statistics of the collection.
+        count: the number of sentences that each index returns.
+        packed_filter: a filter in its binary form; empty: no filter.
+        vector: the vector of the question; None: rank by words only.
+        distinct: whether an index with a vector returns only the best sentence of each passage.
+        corpus: the statistics for the scores; None: those of the collection.
     """
     corpus = corpus or Corpus.of([statistics])
     options: Command = (
@@ -417,7 +442,10 @@ def ranking_of(
     *,
     left_out: Collection[str] = (),
 ) -> Ranking:
-    """Build a ranking from the replies to `rank_commands`, without the sentences of the partitions in `left_out`."""
+    """Build a ranking from the replies to `rank_commands` with the same corpus.
+
+    Sentences of the partitions with the tags in `left_out` are not candidates.
+    """
     corpus = corpus or Corpus.of([statistics])
     parts: dict[str, RankedPartition] = {}
     hits: list[tuple[float, float, str, Any, int]] = []

@@ -96,7 +96,8 @@ _local = threading.local()
 def _word() -> re.Pattern[str]:
     """Return the pattern of a word in a text that is not ASCII.
 
-    ``re`` does not treat combining marks as letters. The search for all marks takes long, so the first use pays for it.
+    Combining marks are parts of words, but ``re`` does not treat them as letters. The pattern is created at its first
+    use, because the search for all marks takes longer than most imports.
     """
     marks: list[list[int]] = []
     for code in range(0x300, 0x20000):
@@ -131,7 +132,10 @@ def _ordinary(text: str) -> list[str]:
 
 
 def _is_apart(text: str, start: int, end: int) -> bool:
-    """Return whether a word is not part of a longer word, which accents and invisible characters do not end."""
+    """Return whether the word from `start` to `end` is not part of a longer word.
+
+    An apostrophe before the word, an accent or an invisible character does not end a word.
+    """
     if after := _REMOVED.match(text, end):
         end = after.end()
     while start and _REMOVED.match(text[start - 1]):
@@ -142,7 +146,11 @@ def _is_apart(text: str, start: int, end: int) -> bool:
 
 
 class RareWord(NamedTuple):
-    """A word that is no ordinary term. `is_name` is true if it is probably a name in any text: ``WHO``, ``C++``."""
+    """A word that is not an ordinary term, with its start and end in the text.
+
+    Attributes:
+        is_name: whether it is probably a name in any text: ``WHO``, ``C++``.
+    """
 
     term: str
     start: int
@@ -153,7 +161,8 @@ class RareWord(NamedTuple):
 def rare_words(text: str, *, alone: bool) -> Iterator[RareWord]:
     """Yield the words of a text that may be names although they are stop words or single letters.
 
-    If a text has no ordinary terms (`alone`) and no rare words, all its words are yielded.
+    `alone` tells whether the text has no ordinary terms. If such a text has no rare words either, all its words are
+    yielded.
 
     >>> [word.term for word in rare_words("IT, the Who and C++ of R", alone=False)]
     ['it', 'who', 'c++', 'r']
@@ -193,7 +202,8 @@ def _term(word: str) -> str:
 def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
     """Return the first ``limit`` distinct terms of a question. Names such as ``WHO`` and ``C++`` come last.
 
-    Without other terms, single letters and capitalised stop words are used; without these, all words.
+    Single letters, and stop words with only a capital first letter, are used only if the question has no other terms.
+    If it has no such words either, all its words are used.
 
     >>> question_terms("What is the WHO?"), question_terms("What is vitamin B?"), question_terms("What is B?")
     (['who'], ['vitamin'], ['b'])
@@ -205,7 +215,9 @@ def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
 
 
 def unaccented(text: str) -> str:
-    """Return the text without accents, strokes, ligatures and invisible characters.
+    """Return the text without accents and invisible characters, and with plain letters.
+
+    Plain letters replace letters with strokes, ligatures and variants of letters.
 
     >>> unaccented("Troms\u00f8, \u0141\u00f3d\u017a, light\u00adhouse")
     'Tromso, Lodz, lighthouse'

@@ -39,8 +39,11 @@ def watch_commands(
     """Return the command ``QA.INDEX.WATCH`` for the index of each partition, by tag.
 
     Args:
+        ranking: the ranking on which the answer is based.
         asked: the number of requested sentences. If the ranking has fewer sentences, every new sentence with a term of
             the question may change the answer. In a ranking by meaning, every new sentence may change it.
+        chosen: the filter of the ranking; None means no filter.
+        collection: the collection of the ranking.
         name: the name of the answer.
         ttl_ms: how long the indexes watch, in milliseconds.
         drift: the relative change of a term's idf that the answer tolerates.
@@ -87,7 +90,10 @@ def _idf(sentences: int, frequency: int) -> float:
 
 
 def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
-    """Return by how much a number may fall and rise on one partition. All falls change its logarithm by `limit`."""
+    """Return the allowed decrease and increase of a number on one partition.
+
+    The changes on all partitions together may change the logarithm of the number by `limit`.
+    """
     return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 

@@ -37,7 +37,7 @@ SPARE_TURNS = 8
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A queued question."""
+    """A queued question: its asker, its deadline on the clock of `Admission`, and the future that wakes it."""
 
     asker: str
     until: float
@@ -46,6 +46,8 @@ class _Waiting:
 
 class Admission:
     """Counts the running questions of one process and queues the other questions.
+
+    A new value of `at_once` applies from the next question that starts or ends.
 
     >>> admission = Admission(64, 256)
     >>> async with admission.turn(seconds=10.0):
@@ -80,7 +82,12 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn; QueueFull if the queues are full, or if the question would end later than in `seconds`."""
+        """Wait for a turn. The question counts as running until the block ends.
+
+        Raises:
+            QueueFull: the queues are full, or the question is expected to end later than `seconds` from now. A question
+                that already waits can get this error, too.
+        """
         mine = asker()
         if self._may_begin(mine):
             self._working[mine] += 1
@@ -115,7 +122,10 @@ class Admission:
             raise
 
     def _make_place(self, mine: str) -> None:
-        """Refuse the newest question of the asker with the most queued questions; QueueFull if that is the new one."""
+        """Refuse the newest question of the asker with the most queued questions.
+
+        The new question counts as queued. If it is the question to refuse, raise QueueFull.
+        """
         full = f"{self.working} questions are being answered and {self.waiting} are queued, which is the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)
@@ -168,7 +178,10 @@ class Admission:
                     yield queue[place]
 
     def _refuse_late(self) -> None:
-        """Refuse the queued questions that would end after their deadlines, if questions end in their order."""
+        """Refuse the queued questions that would end after their deadlines.
+
+        A question is assumed to end after all running questions and all questions before it.
+        """
         pace, now, working = self.pace, self._clock(), self.working
         if not pace:
             return

@@ -32,8 +32,12 @@ def credentials_of(settings: Settings) -> tuple[str, str]:
 
 
 def address_of(settings: Settings) -> ClusterAddress:
-    """Return the servers of the setting `cluster_url` (``redis[s]://[user:password@]host:port[,host:port..]``) and
-    the login.
+    """Return the servers that the setting `cluster_url` names, and the login for them.
+
+    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``.
+
+    Raises:
+        ConfigError: `cluster_url` has a different form, or a TLS file cannot be used.
     """
     scheme, servers = split_cluster_url(settings.cluster_url)
     hosts = servers.rpartition("@")[2]

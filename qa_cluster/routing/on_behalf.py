@@ -1,7 +1,8 @@
 """Records which user a task works for, so that shards and services can share their capacity fairly.
 
-All connections of a service have the same ACL user. So the shards distinguish its users by the names of connections
-(`CLIENT SETNAME`). A name that starts with ``bulk:`` marks bulk work, which the shards queue separately.
+A service works for many holders of API keys, but all its connections have the same ACL user. So the shards distinguish
+its users by the names of connections (`CLIENT SETNAME`). While a connection works for a user, it has the user's name. A
+name that starts with ``bulk:`` marks bulk work, which the shards queue separately.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _bulk: ContextVar[bool] = ContextVar("bulk", default=False)
 
 
 def work_for(asker: str) -> None:
-    """Let this task and the tasks that it starts work for the API key with the id `asker`; empty: for no user."""
+    """Let this task, and the tasks that it starts, work for `asker`, the id of an API key.
+
+    An empty `asker` means no particular user.
+    """
     _asker.set(asker)
 
 

@@ -64,6 +64,7 @@ class ReadyShards:
     """Tracks which shards of one cluster can answer now.
 
     Attributes:
+        patience_seconds: the longest time that a request waits for a shard that is gone or stopped.
         hung_seconds: the time after which a stopped process counts as hung.
         servers: the reasons why servers cannot answer, by their addresses.
         workers: the reasons why workers cannot answer, by the addresses of their servers.
@@ -85,7 +86,7 @@ class ReadyShards:
     async def patiently(
         self, work: Coroutine[Any, Any, _Result], shards: Collection[Address], *, workers: bool = False
     ) -> _Result:
-        """Return the result of `work`. If a shard cannot answer, cancel `work` and raise ShardNotReady.
+        """Return the result of `work`. If one of the shards cannot answer, cancel `work` and raise ShardNotReady.
 
         With `workers`, a shard can answer only if its worker is also ready.
         """
@@ -122,7 +123,11 @@ class ReadyShards:
                 raise ShardNotReady(address, why)
 
     def mark_hung(self, address: Address, why: str, since: float) -> None:
-        """Mark a server as hung, unless it has replied to a probe after `since` (on the clock of the event loop)."""
+        """Mark a server as hung, unless it has replied to a probe after `since`.
+
+        `since` is the time of the server's last reply, on the clock of the event loop. `why` is the reason for
+        messages.
+        """
         if address not in self.servers and self._responded.get(address, -1.0) < since:
             self._mark(self.servers, address, why)
             self._begin_following()
@@ -134,7 +139,10 @@ class ReadyShards:
             self._begin_following()
 
     def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
-        """Set or delete the reason why a server or worker cannot answer, and wake the requests that wait."""
+        """Record why a server or worker cannot answer. If `why` is empty, delete the recorded reason.
+
+        A new reason wakes the requests that wait.
+        """
         if not why:
             known.pop(address, None)
             return
@@ -196,7 +204,10 @@ class ReadyShards:
         self._begin_following()
 
     async def _ask(self, address: Address) -> tuple[str, _Worker] | None:
-        """Return why the server cannot answer (empty if it can) and the state of its worker; None without a reply."""
+        """Return why the server cannot answer, and the state of its worker; None if no reply arrives in time.
+
+        The reason is empty if the server can answer.
+        """
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 connection = await self._connect(address)
@@ -256,7 +267,7 @@ class _Worker:
         return self.state == "ready" and self.silence < _BEAT_SECONDS
 
     def why_not_ready(self, hung_seconds: float) -> str:
-        """Return why the worker cannot answer; empty if it can."""
+        """Return why the worker cannot answer; empty if it can. `hung_seconds` is the limit for an inactive worker."""
         if self.state != "ready":
             return f"its worker is {self.state}"
         limit = HUNG_WORKER_MS / 1000

@@ -53,7 +53,10 @@ def passes(error: ReplyError) -> bool:
 
 
 class ShardDown(ClusterError):
-    """A shard is down. `address` is its address; None if no other server will replace it."""
+    """A shard is down, so its documents are unavailable.
+
+    `address` is the address of the shard; None if no other server will replace it.
+    """
 
     def __init__(self, text: str, address: Address | None = None) -> None:
         super().__init__(text)
@@ -135,14 +138,23 @@ class ShardPool:
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:
-        """Run a command that may block, as `execute_pipeline` does, and raise its error."""
+        """Run a command that may block, on a connection of the pool.
+
+        Raises:
+            ReplyError: the reply is an error.
+            QueueFull: too many commands wait for a connection.
+            ClusterError: the shard is down (`ShardDown`), or the connection cannot be opened or is lost.
+        """
         (reply,) = await self.execute_pipeline([command])
         if isinstance(reply, ReplyError | ConnectionLost):
             raise reply
         return reply
 
     async def _run(self, connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands on a connection, which first gets the name of the asker. Shards take turns between askers."""
+        """Run commands on a connection.
+
+        The connection first gets the name of the asker, so that the shard can take turns between askers.
+        """
         name = connection_name()
         naming = connection.name != name and self._may_name
         if naming:
@@ -156,9 +168,14 @@ class ShardPool:
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
-        """Run commands on a connection of the pool; QueueFull if too many commands wait for a connection.
+        """Run commands one after the other on a connection of the pool.
 
-        An error is returned in place of its reply. `admitted` work, which continues an earlier pipeline, always waits.
+        An error reply or `ConnectionLost` is returned in place of the reply. `admitted` is for work that was admitted
+        with earlier commands: it waits for a connection regardless of the number of waiting commands.
+
+        Raises:
+            QueueFull: too many commands wait for a connection.
+            ClusterError: the shard is down (`ShardDown`), or the connection cannot be opened.
         """
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
@@ -267,13 +284,16 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not known to be down; those that are not ready only if no other primary is up."""
+        """The primaries that are not known to be down.
+
+        Primaries that are not ready are included only if no other primary is up.
+        """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
 
     @property
     def not_ready(self) -> frozenset[Shard]:
-        """The primaries that cannot answer now, and may not have been detected as down yet."""
+        """The primaries that cannot answer now. They may not have been detected as down yet."""
         return frozenset(shard for shard in self.all if shard.address in self.readiness.servers)
 
     @property
@@ -397,7 +417,11 @@ class Shards:
         return await self.execute_once(call.keys[0], *call.command())
 
     async def run(self, call: Call, seconds: float = RETRY_SECONDS) -> Any:
-        """Run a call; follow redirections and retry during failovers, for at most `seconds`."""
+        """Run a call on the shard of its first key.
+
+        The method follows redirections and retries during failovers, for at most `seconds`. Errors are as in
+        `retrying`.
+        """
         return await self.retrying(lambda: self.run_once(call), seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
@@ -407,8 +431,13 @@ class Shards:
     async def call_function(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
         """Call a function on a shard and return its results.
 
-        A shard that has just joined gets its functions from other shards, so the call is retried for
+        A shard that has just joined gets its functions from the other shards. Until then, the call is retried for up to
         `REGISTERED_WITHIN_SECONDS`.
+
+        Raises:
+            ReplyError: the function or the shard refused the call.
+            ClusterError: the function is not registered, the shard cannot be reached, or the reply is not a list.
+            QueueFull: too many commands wait for a connection.
         """
         until = monotonic() + REGISTERED_WITHIN_SECONDS
         while True:
@@ -430,8 +459,11 @@ class Shards:
     ) -> list[list[Any]]:
         """Run commands once on each server, pipelined on a connection of the pool. All servers run at the same time.
 
-        The replies are in the order of the servers. An error reply is returned in place of its reply; a lost connection
-        is raised.
+        The replies are in the order of the servers. An error reply or a redirection is returned in place of a reply.
+
+        Raises:
+            QueueFull: too many commands of a server wait for a connection. Work that is `admitted` always waits.
+            ClusterError: a shard is down (`ShardDown`), or a connection cannot be opened or is lost.
         """
         replies = await asyncio.gather(
             *(self._pipeline(address, wanted, admitted=admitted) for address, wanted in commands.items())
@@ -476,7 +508,10 @@ class Shards:
         return reply
 
     async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Run (key, command) pairs, pipelined per shard; run a command that fails again with `execute`."""
+        """Run (key, command) pairs, pipelined per shard, and return their replies in the order of the pairs.
+
+        A command that fails is run again with `execute`, and the error of the second run is raised.
+        """
         wanted = list(commands)
         by_address: dict[Address, list[int]] = {}
         for index, (key, _) in enumerate(wanted):
@@ -504,7 +539,11 @@ class Shards:
     async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
         """Await `attempt()` until it succeeds, or fails for a reason that a new topology or a pause does not resolve.
 
-        It gives up after `seconds`. A caller with its own deadline uses `asyncio.timeout`.
+        The method gives up after `seconds`. A caller with its own deadline wraps the call in `asyncio.timeout`.
+
+        Raises:
+            ClusterError: `seconds` have passed, or a shard is down and no other server will replace it (`ShardDown`).
+            QAError: the error of a reply that a retry does not resolve (`from_reply`), or another error of `attempt()`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

@@ -27,8 +27,11 @@ _UNACKED_AT = 24
 def process_of(sock: TransportSocket, info: bytes) -> int:
     """Return the process id of the server at the other end of a connection; 0 if unknown or on another machine.
 
-    It may read many small files, so call it in a thread. The id in the reply `info` to ``INFO server`` may belong to
-    another machine or container, so it is used only if its process listens at the port of the connection.
+    Call the function in a thread, because it may read many small files.
+
+    Args:
+        info: the server's reply to ``INFO server``. Its process id may belong to another machine or container. So the
+            id is used only if its process listens at the port of the connection.
     """
     found = _PROCESS_ID.search(info)
     if found is None or not sys.platform.startswith("linux"):

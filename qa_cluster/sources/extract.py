@@ -35,6 +35,10 @@ def recognize(data: bytes, name: str, forced: str = "") -> tuple[str, bytes]:
     """Return the format of a file and its unpacked contents.
 
     `forced` is the format, one of `formats.FORMATS`. If it is empty, the format is detected.
+
+    Raises:
+        InvalidInput: `forced` is unknown, or the file is damaged or is not text.
+        InputTooLong: the file unpacks to more than `decoding.MAX_TEXT_BYTES`.
     """
     if forced and forced not in formats.FORMATS:
         raise InvalidInput(f"format is {forced!r}, must be one of {', '.join(formats.FORMATS)}")
