@@ -41,7 +41,9 @@ _Line = dict[str, Any]
 
 @dataclass(slots=True)
 class RestoredDocuments:
-    """Numbers of restored documents; the names of refused ones, and of those with a new version."""
+    """The number of restored documents, the names of refused documents, and the names of documents with a new
+    version.
+    """
 
     new: int = 0
     replaced: int = 0
@@ -106,7 +108,9 @@ class DocumentRestoring:
         return self.restored
 
     async def _store(self, line: _Line, version: str, policy: str) -> None:
-        """Store a document. `version` is its current version in the cluster; empty if the cluster lacks it."""
+        """Store a document. `version` is the document's current version in the cluster, or empty if the cluster does
+        not have it.
+        """
         restored, documents = self.restored, self._engine.documents
         for _ in range(_TRIES):
             if version == line["version"]:
@@ -147,7 +151,9 @@ class DocumentRestoring:
         return [NO_VERSION if reply is None else reply.decode() for reply in replies]
 
     async def _batches(self) -> AsyncIterator[list[_Line]]:
-        """Yield the documents in batches. Successive batches come from different files."""
+        """Yield the documents of all files in batches. Up to `_FILES` files are open; successive batches come from
+        different files.
+        """
         with ExitStack() as stack:
             left = iter(self._files)
             opened: deque[Generator[_Line, None, None]] = deque()

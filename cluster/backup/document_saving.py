@@ -168,7 +168,7 @@ class DocumentSaving:
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
         """Return the names of the documents of a shard, by partition.
 
-        This scans all keys, because some documents are neither indexed nor pending.
+        This scans all keys of the shard, because some documents are neither indexed nor pending.
         """
         wanted = frozenset(tags)
 
@@ -199,7 +199,10 @@ class DocumentSaving:
         return result
 
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
-        """Read differences until the partitions are a consistent snapshot; False if the time runs out."""
+        """Read differences until the partitions are a consistent snapshot.
+
+        Return False if `patience` and `hold_seconds` run out before that.
+        """
         until = monotonic() + self._patience
         held: Shard | None = None
         try:

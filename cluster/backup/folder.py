@@ -237,7 +237,10 @@ def _sync(folder: Path) -> None:
 
 
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
-    """Compare every file with its entry; DamagedBackup names the first file that differs."""
+    """Compare every file with its entry.
+
+    DamagedBackup names the first file that differs. `on_progress` receives the number of verified bytes.
+    """
     done = 0
     for name, entry in sorted(manifest.files.items()):
         path = folder / name

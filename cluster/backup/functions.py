@@ -83,9 +83,10 @@ def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[s
 
 
 def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> str:
-    """Run the script of a session under its id; return the problem, or an empty text.
+    """Run the script of a session under its id. With `upgrade`, replace the session with this id in the cluster.
 
-    With `upgrade`, replace the session with this id in the cluster.
+    Returns:
+        The problem, or an empty string if the session is restored.
     """
     words: list[str] = [stored.source, "NO_RUN", "ID", stored.id, *(["UPGRADE"] if upgrade else [])]
     words += ["DESCRIPTION", stored.description] if stored.description else []
@@ -108,7 +109,10 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
 
 
 def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
-    """Pause the registrations of `present`, whose ids are `ids`, that are paused only in the backup."""
+    """Pause the registrations of `present` that are paused in the backup but not in the cluster.
+
+    `ids` are the ids of all registrations of `present`.
+    """
     # If some registrations were unregistered since the backup, the others cannot be matched.
     if len(ids) != len(stored.paused):
         return

@@ -85,7 +85,10 @@ async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Coll
 async def restore(
     engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None, *, replace: bool
 ) -> list[str]:
-    """Restore pins, synonyms and streams; return the names of the pins and synonyms that the cluster keeps."""
+    """Restore pins, synonyms and streams.
+
+    Return the names of the pins and synonyms that stay unchanged because the cluster has other values.
+    """
     kept: list[str] = []
     streams: dict[str, dict[str, bytes]] = {}
     for each in _of(saved, chosen):
@@ -104,7 +107,9 @@ async def restore(
 
 
 async def _kept(engine: Engine, each: SavedGuidance) -> bool:
-    """Return whether the cluster has a different pin for the question, or different synonyms."""
+    """Return whether the cluster has a pin for the same question, or synonyms of the same collection, that differ from
+    the saved values.
+    """
     if each.kind == PIN:
         pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}
         return bool(pins.get(fold(each.value.question), each.value) != each.value)

@@ -122,7 +122,9 @@ class BackupManifest:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the manifest of a folder. NoBackup if it has none, DamagedBackup if it is invalid."""
+        """Read the manifest of a folder. Raises NoBackup if there is no manifest of a backup, DamagedBackup if it is
+        invalid.
+        """
         path = folder / MANIFEST_FILE
         try:
             with path.open("rb") as file:

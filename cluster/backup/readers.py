@@ -42,7 +42,10 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
 
 
 def _folder_of(reader: ReaderFiles) -> str:
-    """Return the folder name: a digest of the manifest, which has the digests of the other two files."""
+    """Return the folder name, which is a digest of the manifest.
+
+    The manifest has the digests of the other two files.
+    """
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 
 

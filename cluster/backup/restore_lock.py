@@ -54,7 +54,9 @@ class OtherRestore(RequestError):
 
 
 class RestoreLock:
-    """A context manager that holds the lease; OtherRestore names the process that holds it instead."""
+    """A context manager that holds the lease. Entering raises OtherRestore if a different process holds it; the error
+    names that process.
+    """
 
     def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
         self._settings = settings
@@ -141,7 +143,9 @@ def _this_process() -> dict[str, Any]:
 
 
 def _system() -> str:
-    """Return a text for a set of process ids: the boot of this machine, and the pid namespace."""
+    """Return a text that identifies a set of process ids: the boot of this machine, and the pid namespace of a
+    container.
+    """
     try:
         return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:

@@ -285,5 +285,7 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Return whether a key needs no restore: it is the same, or was revoked after the backup."""
+    """Return whether an API key needs no restore: `present` equals the key of the backup, or it was revoked after the
+    backup, and a restore must not undo this.
+    """
     return present == key or (present.revoked is not None and key.revoked is None)

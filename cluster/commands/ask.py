@@ -129,7 +129,9 @@ def notice_partial(index: Index) -> None:
 
 
 def where(found: Answer | Hit) -> str:
-    """Return the section, the line or page, and the address of an answer or hit: ``OPTIONS > -f, line 120``."""
+    """Return the section, the line or page, and the address of an answer or hit: ``OPTIONS > -f, line 120``. Return an
+    empty text if all are unknown.
+    """
     position = ""
     if found.source is not None and found.source.line:
         position = f"line {found.source.line}"

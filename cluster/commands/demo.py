@@ -140,7 +140,9 @@ def _wait_idle(loaded: LoadedSettings, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
-    """Yield the data folder that the user has given, or else a temporary one."""
+    """Yield the data folder that the user has given. Without such a folder, yield a temporary one, and remove it at the
+    end.
+    """
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

@@ -103,7 +103,10 @@ def search(  # noqa: PLR0917 - one parameter is one option
 
 
 def show(result: SearchResult, *, filtered: bool = False) -> None:
-    """Print each hit as two lines: its document and score, then its text with the matching words in bold."""
+    """Print each hit as two lines: its document and score, then its text with the matching words in bold.
+
+    `filtered` says that the search was limited to some documents.
+    """
     notice_partial(result.index)
     if not result.terms and not result.hits:
         console.say("nothing to search for: these words are too common or too short for a search")

@@ -109,7 +109,9 @@ def _row(shard: ShardReport) -> dict[str, object]:
 
 
 def _worker(info: Mapping[str, Any]) -> str:
-    """Return the state of a shard's worker, its refused models, and its inference workers."""
+    """Return the state of a shard's worker, its refused models and, if it has inference workers, their
+    number and memory.
+    """
     state, workers = str(info.get("qa_worker_state", "")), int(info.get("qa_inference_workers", 0))
     if refused := int(info.get("qa_models_refused", 0)):
         shown = [str(value) for name, value in info.items() if name.startswith("qa_model_refused_")]

@@ -82,7 +82,9 @@ def ask_all(
     advance: Advance,
     top_k: int = 1,
 ) -> list[AskResult | RequestError]:
-    """Ask every question without the answer caches; return the results, or the errors of refused questions, in order.
+    """Ask every question without the answer caches; return the results in order.
+
+    If a question is refused, return its error.
 
     Each result has the best spans, even if they are improbable, and says whether the question is answerable.
     """
@@ -150,7 +152,10 @@ def check_documents(settings: Settings, questions: QuestionSet, file: str, colle
 async def _in_parallel(
     settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
 ) -> None:
-    """Run the jobs with one client, as bulk work. The first error ends all jobs, and is raised on its own."""
+    """Run the jobs with one client, as bulk work, which has a lower priority than the questions of users.
+
+    The first error ends all jobs, and is raised without its exception group.
+    """
     async with AsyncClusterClient(settings) as client:
         with bulk_work():
             await run_together(job(client) for job in jobs)

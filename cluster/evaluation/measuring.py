@@ -125,7 +125,10 @@ def _on_a_cluster(
 
 @contextmanager
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
-    """Yield the settings of a cluster that has the contexts, and the context budget of its reader."""
+    """Yield the settings with the address of a cluster that has the contexts, and the context budget of its reader.
+
+    The cluster is the running cluster, or a temporary cluster that is stopped at the end of the `with` block.
+    """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
         context_tokens = check_reader(settings, plan.reader, plan.folder)

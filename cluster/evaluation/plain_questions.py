@@ -168,7 +168,10 @@ def _documents(settings: Settings, collection: str) -> int:
 
 
 def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
-    """Return the number of documents that questions name and the cluster lacks."""
+    """Return the number of documents that questions name and the cluster lacks.
+
+    Answers to these questions cannot be right.
+    """
     named = {question.document for question in plan.questions if question.document}
     if not named:
         return 0

@@ -23,7 +23,12 @@ from ..terminal import console
 
 @contextmanager
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
-    """Run a new cluster with this reader and the other models of the settings; yield the settings with its address."""
+    """Start a new cluster with this reader and no documents; yield the settings with its address.
+
+    The cluster is stopped at the end of the `with` block.
+
+    The cluster also has the encoder and the second reader of the settings.
+    """
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
         settings = with_local_password(settings)

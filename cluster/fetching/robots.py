@@ -26,7 +26,10 @@ class Robots:
     delay: float = 0.0
 
     def allows(self, path: str) -> bool:
-        """Return whether a path with its query may be fetched: the longest pattern decides, else `Allow`."""
+        """Return whether a path with its query may be fetched.
+
+        The longest matching pattern decides. For patterns of equal length, `Allow` wins.
+        """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]
 
@@ -73,7 +76,9 @@ def _seconds(value: str) -> float:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Return whether a pattern matches the start of a path: ``*`` is any text, a final ``$`` the end."""
+    """Return whether a pattern matches the start of a path; ``*`` matches any characters, and a final ``$`` matches the
+    end.
+    """
     is_whole = pattern.endswith("$")
     first, *others = pattern.removesuffix("$").split("*")
     if not path.startswith(first):

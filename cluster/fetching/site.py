@@ -252,7 +252,9 @@ def name_of_page(url: str, *, with_host: bool) -> str:
 
 
 def file_of(page: FetchedPage, name: str) -> GivenFile:
-    """Return a page as a file with its address as metadata, and text in a named encoding as UTF-8."""
+    """Return a page as a file with its address as metadata. If the response names an encoding other than UTF-8, convert
+    the text of the page to UTF-8.
+    """
     data = page.data
     if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):
         text = decoding.decode_as(data, page.charset) if page.charset.lower() not in ("utf-8", "utf8") else None

@@ -15,14 +15,20 @@ MAX_URL_CHARS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """The addresses in a sitemap, and whether it lists other sitemaps instead of pages."""
+    """The addresses in a sitemap.
+
+    Attributes:
+        is_index: whether the sitemap lists other sitemaps instead of pages.
+    """
 
     urls: list[str]
     is_index: bool
 
 
 def parse_sitemap(data: bytes, where: str) -> Sitemap:
-    """Return the addresses of a sitemap, which may be gzipped; InvalidInput for other data."""
+    """Return the addresses of a sitemap, which may be gzipped, without addresses of more than `MAX_URL_CHARS`
+    characters. Raises InvalidInput if `data` is not a sitemap.
+    """
     if decoding.is_gzip(data):
         data = decoding.gunzip(data, MAX_SITEMAP_BYTES)
     try:

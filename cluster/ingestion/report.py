@@ -95,7 +95,11 @@ class IngestReport:
         }
 
     def say_stored(self, json: bool) -> None:
-        """Print the counts (without `json`), and what was replaced, left out, not stored or not indexed."""
+        """Print what was replaced or left out, and a table of the files that were not stored or not indexed, or whose
+        text should be checked.
+
+        Without `json`, print the counts first.
+        """
         stored, skips, extractor = self.stored, self.source.skips, self.source.extractor
         if not json:
             console.say(

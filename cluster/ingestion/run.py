@@ -46,7 +46,10 @@ class IngestRun:
         return IngestReport(stored, self.source)
 
     def remove(self, report: IngestReport, *, json: bool) -> bool:
-        """Delete the documents whose files no longer exist; False if they stay, because they may still exist."""
+        """Delete the documents whose files no longer exist.
+
+        Return False if the documents stay, because the folder cannot be listed or the deletion is not confirmed.
+        """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)
         if uncertain.everything:

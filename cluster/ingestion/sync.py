@@ -55,7 +55,10 @@ class Gone:
 
     @property
     def is_large(self) -> bool:
-        """Whether more than a tenth of the collection is gone; moved documents are not lost."""
+        """Whether more than a tenth of the collection is gone.
+
+        Moved documents do not count, because they are not lost.
+        """
         return len(self.documents) * LARGE_PART > self.total
 
 
@@ -123,10 +126,11 @@ def _adopted(  # noqa: PLR0917 - one step of one command
     folder: Path,
     stored: Collection[str],
 ) -> Iterator[tuple[DocumentEntry, str]]:
-    """Yield the documents that were stored from the folder without a prefix, each with its new id.
+    """Yield the documents that were stored from the folder without a prefix, each with its new id, which has the
+    prefix.
 
-    The record of a document has its source: the folder, or a path in it. A document without a source is included if the
-    folder has a file with its name.
+    The record of a document has its source: the folder, or a path in the folder. A document without a source is
+    included if the folder has a file with the name of the document.
     """
     root = name_of(folder.resolve())
 

@@ -39,7 +39,10 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A failure that a worker reports, and retries by itself. `until_all` waits some time for a success."""
+    """A failure that a worker reports. The worker retries by itself.
+
+    `until_all` waits `_GIVE_UP_SECONDS` for a success.
+    """
 
     __slots__ = ()
 
@@ -97,7 +100,10 @@ def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
 def at_once(
     shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
 ) -> list[Result]:
-    """Do `work` on these shards in parallel; return the results in order, or raise an error after all has ended."""
+    """Do `work` on these shards in parallel; return the results in order.
+
+    An error is raised after all work has ended.
+    """
     with ThreadPoolExecutor(max_workers=max(1, min(len(shards), _THREADS))) as pool:
         running = [pool.submit(work, node, client) for node, client in shards]
         try:

@@ -24,7 +24,9 @@ _COST = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
 
 
 def replication_rule(password: str) -> tuple[str, ...]:
-    """Return the rights of the replication user, as words of ACL SETUSER."""
+    """Return the rights of the replication user, as words of ACL SETUSER or of a `user` line in a configuration
+    file.
+    """
     return ("reset", "on", "#" + hashlib.sha256(password.encode()).hexdigest(), *_RIGHTS)
 
 
@@ -55,7 +57,9 @@ def write_derived_key(settings: Settings, folder: Path) -> Path | None:
 
 
 def allow_replication(client: redis.Redis, password: str) -> None:
-    """Create the replication user on a running server, which an earlier version may have started."""
+    """Create the replication user on a running server, because a server of an earlier version does not have this
+    user.
+    """
     command(client, "ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
 
 

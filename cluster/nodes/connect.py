@@ -87,7 +87,9 @@ class _GuardedConnection(redis.Connection):
 
 
 def login(settings: Settings, url: str) -> dict[str, Any]:
-    """Return redis-py arguments for the servers at `url`. They contain the password: never log them."""
+    """Return redis-py arguments for the servers of the cluster at `url`. Never log them, because they contain the
+    password.
+    """
     place = _place(settings, url)
     options: dict[str, Any] = {
         "username": place.login.username,

@@ -40,7 +40,9 @@ class Node:
 
     @property
     def met(self) -> bool:
-        """Whether the handshake is complete. Before that, the id is random, and commands with it fail."""
+        """Whether the handshake with the node is complete. Before that, its id is random, and commands with this id
+        fail.
+        """
         return "handshake" not in self.flags
 
     @property

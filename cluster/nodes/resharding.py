@@ -67,7 +67,9 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; return the number of moved slots."""
+    """Give every primary its share; return the number of moved slots. `on_move` receives the number of moved slots and
+    the total.
+    """
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
     nodes = [_without(node, moves) for node, _ in shards]

@@ -119,7 +119,9 @@ def _program(settings: Settings) -> str:
 
 
 def _environment(settings: Settings) -> str:
-    """Check that the worker's Python can import the worker, in the version of this command."""
+    """Check that the worker's Python can import the worker, and that its qa-cluster has the same version as this
+    command.
+    """
     python = settings.worker_python or sys.executable
     try:
         done = subprocess.run(

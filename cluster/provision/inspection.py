@@ -206,7 +206,9 @@ def missing_commands(client: redis.Redis) -> list[str]:
 
 
 def reader_in_use(client: redis.Redis) -> str:
-    """Return ``<id>@<revision>`` of the reader that a shard uses now, wherever its keys are; empty without one."""
+    """Return ``<id>@<revision>`` of the reader that a shard uses now, even if the keys of the reader are on another
+    shard. Return an empty text if the shard uses no reader.
+    """
     try:
         (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
@@ -337,7 +339,10 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 
 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
-    """Yield the failed documents of partitions with the reasons, without those that were written again."""
+    """Yield the failed documents of partitions with the reasons.
+
+    Documents that were written again are left out.
+    """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hkeys(keys.failures_key(tag))
@@ -384,7 +389,9 @@ def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """Return the partitions of which a shard has documents; some may be missing, because the scan is short."""
+    """Return the partitions of which a shard has documents. Some may be missing, because the scan of the keys ends
+    after `_SCAN_SECONDS`.
+    """
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1

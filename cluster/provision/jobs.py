@@ -108,7 +108,10 @@ def _admits(spec: ServerSpec) -> bool:
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Return why a server refuses the login of the client, without redis-py's retries; None if it accepts."""
+    """Return why a server refuses the login of the client; None if it accepts the login.
+
+    Retries are off, because redis-py retries a refused login for seconds.
+    """
     retry = client.get_retry()
     client.set_retry(Retry(NoBackoff(), 0))
     try:

@@ -12,7 +12,10 @@ WRITE_REFUSED = "cannot write: "
 
 
 def write_refusal(client: redis.Redis) -> str:
-    """Return why a server refuses writes, and what to do; empty if it accepts writes."""
+    """Return why a server refuses writes, and what to do; empty if it accepts writes.
+
+    The reply to PING says whether the server can write its data set to disk.
+    """
     try:
         client.ping()
     except redis.exceptions.ResponseError as error:
@@ -33,7 +36,9 @@ def cannot_write(reason: str) -> str:
 
 
 def _can_evict(client: redis.Redis, policy: str) -> bool:
-    """Return whether the server can evict a key. `volatile-..` policies evict only keys with a TTL."""
+    """Return whether the server can evict a key to make a write possible. `volatile-..` policies evict only keys with a
+    TTL.
+    """
     if policy.startswith("volatile-"):
         return any(int(database["expires"]) for database in client.info("keyspace").values())
     return policy != "noeviction"

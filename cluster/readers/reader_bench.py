@@ -42,7 +42,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """The figures of a shard; `reading` is the time for a question, or None without documents."""
+    """The figures of a shard.
+
+    `reading` is the time for a question with `sentences` sentences; None if the shard has no documents.
+    """
 
     shard: str
     runs: list[Timing]

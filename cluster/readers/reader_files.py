@@ -121,7 +121,9 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """Return the inputs and outputs of a model with their shapes (None: any), as a worker's runtime reads them."""
+    """Return the inputs and outputs of a model by name, with their shapes (None: any), as a worker's runtime reads
+    them.
+    """
     from qa_cluster.reading.lean_openvino import openvino
 
     try:

@@ -42,9 +42,12 @@ _TRIAL = json.dumps(
 def load(
     operation: ClusterOperation, reader: ReaderFiles, *, make_default: bool = True, keep_old: bool = False
 ) -> list[str]:
-    """Load a reader on every shard; return the names of the removed models.
+    """Load a reader on every shard. By default, also make it the default and remove the previous default.
 
-    By default, also make it the default and remove the previous default. An encoder replaces the previous encoders.
+    For an encoder, instead remove the previous encoders.
+
+    Returns:
+        The names of the removed models.
     """
     name = reader.tag
     before = listing(operation)
@@ -200,7 +203,10 @@ def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _undo(operation: ClusterOperation, name: str) -> None:
-    """Remove a reader after a failed load, unless another command has made it the default (ClusterError)."""
+    """Remove a reader after a failed load from the shards that can be reached, and report the other shards.
+
+    ClusterError if another command has made it the default meanwhile.
+    """
     operation.on_step(f"removing {name} again; the other readers are unchanged")
     limit = time.monotonic() + _UNDO_SECONDS
 

@@ -54,7 +54,9 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """Return the readers of a shard's worker, the default first; ResponseError if the worker does not answer."""
+    """Return the readers of a shard's worker, the default reader first; redis' ResponseError if the worker
+    does not answer.
+    """
     (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
@@ -65,7 +67,9 @@ def default_on(node: Node, client: redis.Redis) -> str:
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the name in the stored manifest of a reader, by default of the default reader; empty without one."""
+    """Return the name in the stored manifest of the reader `name`; empty if there is no manifest. An empty `name` means
+    the default reader.
+    """
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
 
@@ -102,7 +106,9 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
-    """Store tokenizer and manifest atomically, if they differ: a write makes the shard reload the reader."""
+    """Store tokenizer and manifest atomically. A key is written only if its value differs, because a write makes the
+    shard reload the reader.
+    """
     texts = {
         keys.tokenizer_key(node.tag, name): reader.tokenizer,
         keys.manifest_key(node.tag, name): reader.manifest_text.encode(),
@@ -195,7 +201,11 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def retry_while_starting(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat an attempt while its shard, or a worker of any shard, is starting; return its result."""
+    """Repeat an attempt while its shard, the worker of its shard, or a worker of another shard is starting; return its
+    result.
+
+    On a busy machine, the servers of a new cluster may lose contact for a moment.
+    """
     while True:
         try:
             return attempt()

@@ -116,7 +116,9 @@ def _make_authority(program: str, folder: Path) -> None:
 
 
 def _make_signed(program: str, folder: Path, name: str) -> None:
-    """Create a key and a certificate signed by the authority. `name` is its section of openssl.cnf."""
+    """Create a key and a certificate signed by the authority; `name` is also the section of openssl.cnf with the
+    extensions.
+    """
     request = f"{name}.csr"
     _run(
         folder,

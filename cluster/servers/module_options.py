@@ -60,7 +60,9 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def model_cache_default(settings: Settings, data_dir: Path) -> tuple[tuple[str, str], ...]:
-    """Return the line for the folder of compiled models in `data_dir`, unless the settings name a folder."""
+    """Return the configuration line for the folder of compiled models in `data_dir`; no line if the settings name a
+    folder.
+    """
     return () if settings.model_cache_dir else ((MODEL_CACHE_SETTING, str(data_dir / _MODEL_CACHE_FOLDER)),)
 
 

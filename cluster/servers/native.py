@@ -23,7 +23,9 @@ def checkout_source() -> Path | None:
 
 
 def find_module(module_path: str = "") -> Path:
-    """Return the module of the setting, else of the package, else of the checkout, which is built first."""
+    """Return the module to load: `module_path` if given, else the packaged module, else the module of the checkout,
+    which is built first.
+    """
     if module_path:
         path = Path(module_path).expanduser().resolve()
         if not path.is_file():

@@ -46,7 +46,9 @@ def is_free_for_node(port: int) -> bool:
 
 
 def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
-    """Return `count` free ports for nodes. No port or bus port conflicts with another, or with `avoid`."""
+    """Return `count` free ports for cluster nodes. No port or bus port conflicts with another or with a port in
+    `avoid`.
+    """
     taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -63,7 +65,9 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 def node_ports_near(used: Collection[int], count: int) -> list[int]:
-    """Return `count` free ports for additional nodes: the next ports above those in use, then below."""
+    """Return `count` free ports for additional nodes of a cluster: first the next ports above the ports in use, then
+    the ports below.
+    """
     taken = {port for each in used for port in (each, each + BUS_OFFSET)}
     found: list[int] = []
     for port in (*range(max(used) + 1, HIGHEST + 1), *range(min(used) - 1, _LOWEST_NEAR - 1, -1)):

@@ -86,7 +86,9 @@ def python_module(module: str, *arguments: str, python: str = sys.executable) ->
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """Return the command line of a program that, on Linux, receives signal `number` when this process dies."""
+    """Return the command line that starts the program `argv`. On Linux, the program receives signal `number` when this
+    process dies.
+    """
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
 

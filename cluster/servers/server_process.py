@@ -128,7 +128,9 @@ def find_program(server: str) -> str:
 
 
 def need_tls(program: str) -> None:
-    """Raise ConfigError if this program has no TLS: start it with a missing certificate, and read its error."""
+    """Raise ConfigError if this server program has no TLS. The check starts the program with a missing certificate and
+    reads the error.
+    """
     missing = "/nonexistent.pem"
     options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
     options |= {"tls-cert-file": missing, "tls-key-file": missing}

@@ -117,7 +117,10 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
 
 
 def resolved(announce: str) -> str:
-    """Return the IP address of a name, because servers announce only addresses; ConfigError without one."""
+    """Return the IP address of the name `announce`, because servers announce only addresses.
+
+    ConfigError if this host cannot resolve the name.
+    """
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:

@@ -38,7 +38,9 @@ class LazyCommand:
 
 
 class _LoadedCommands(Mapping[str, Any]):
-    """The subcommands of a group by name, each imported when it is first read from this mapping."""
+    """The subcommands of a group by name, in the order of `table`. A subcommand is imported when it is first read from
+    this mapping.
+    """
 
     def __init__(self, table: Mapping[str, LazyCommand]) -> None:
         self._table = table

@@ -77,7 +77,8 @@ class OwnTrigger:
 
 @dataclass(frozen=True, slots=True)
 class OwnKeyFunction:
-    """A function for events of matching keys. With `commands`, its result replaces the reply of these commands.
+    """A function for events of keys that match `name`. With `commands`, its result replaces the reply of these
+    commands.
 
     Attributes:
         checks_all: whether the worker checks the whole shard after events of this function were dropped.

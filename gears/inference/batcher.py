@@ -179,7 +179,8 @@ class Batcher:
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
     async def run_in_background(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a token model after all foreground items, all rows in one batch.
+        """Run a token model after all foreground items (see the module). All rows run in one batch, so pass only a few
+        rows.
 
         Raises:
             InvalidInput, InferenceFailed, CancelledError: as `run`.

@@ -117,8 +117,7 @@ class ModelStore:
     async def reader(self, ref: int) -> ServedModel:
         """Return the compiled model of a reader.
 
-        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed or
-        the file is bundled with the package.
+        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:
@@ -255,7 +254,8 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """Return the shapes (rows, tokens) in which a token model runs once before it serves; empty for others.
+        """Return the shapes (rows, tokens) in which a token model runs once before it serves questions; return an empty
+        list for other models.
 
         Shapes of several rows that exceed the token limit of a batch are left out.
         """

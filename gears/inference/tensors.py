@@ -55,7 +55,9 @@ def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
 
 
 def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Array:
-    """Return what `AI.TENSORSET key dtype dim.. VALUES value..` stores; without values, zeros or empty texts."""
+    """Return the array that `AI.TENSORSET key dtype dim.. VALUES value..` stores; if there are no values, zeros or
+    empty strings.
+    """
     if not dims or any(not dim.isdigit() or int(dim) == 0 for dim in dims):
         raise GearsError("ERR invalid or negative value found in tensor shape")
     shape = tuple(int(dim) for dim in dims)

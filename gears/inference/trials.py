@@ -20,7 +20,7 @@ class Trial:
 
 
 class ModuleTrials:
-    """The trials of models by reference. Any thread may call it.
+    """The trials of models by reference.
 
     Files without a key have negative references. Their trials are only in this worker.
     """

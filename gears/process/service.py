@@ -55,7 +55,9 @@ def _is_local(host: str, own: set[str]) -> bool:
 
 
 def model_threads(setting: int, topology: Topology | None, shard_id: str, cores: int) -> int:
-    """Return the threads of the model runtime: `qa.worker-threads`, or the shard's share of the host's cores."""
+    """Return the number of threads of the model runtime: `qa.worker-threads`, or this shard's share of the cores of its
+    host.
+    """
     if setting > 0:
         return setting
     if topology is None:
@@ -123,7 +125,9 @@ class WorkerService:
             models.isolated.stop()
 
     async def _cluster_up(self, host: Host) -> None:
-        """Wait until the cluster is up if it starts together with the shard, so that keys can be read."""
+        """If the shard starts together with its cluster, wait until the cluster is up. Before that, the shard cannot
+        read keys or models.
+        """
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
         while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):
             if self._loop.time() > deadline:

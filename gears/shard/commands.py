@@ -49,9 +49,11 @@ class ShardCommands:
         return decode_reply(self._host.execute(*_packed(command, args)))
 
     def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
-        """Run commands in one round trip; return their replies. Then raise the first error.
+        """Run commands in one round trip; return their replies.
 
-        With `keep_errors`, each error is a `GearsError` in the list instead.
+        If commands fail, raise the first error after all commands have run.
+
+        With `keep_errors`, raise no error. A failed command's item in the list is then a `GearsError`.
         """
         replies = self._host.execute_many([_packed(command, args) for command, *args in commands])
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
@@ -62,9 +64,11 @@ class ShardCommands:
     def indexing(
         self, batch: int, documents: Iterable[tuple[str, str]], commands: Sequence[Sequence[object]] = ()
     ) -> list[Any]:
-        """Send the names and tags of the documents that are being indexed (``QA.INDEXING``), then run commands.
+        """Send the module the documents that are being indexed (``QA.INDEXING``), and run commands in the same round
+        trip.
 
-        Both take one round trip. Return the replies like `execute_many` with `keep_errors`.
+        Each document is a pair of its name in keys and its tag. Return the replies like `execute_many` with
+        `keep_errors`.
         """
         named = ("QA.INDEXING", str(batch), *(word for document in documents for word in document))
         replies = self._host.execute_many([named, *(_packed(command, args) for command, *args in commands)])
@@ -176,7 +180,9 @@ class ShardCommands:
         return await self._peers.ask(node, kind, body, timeout_seconds, resend_seconds)
 
     def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
-        """Handle other shards' requests of a kind with `handler(sender, body)`, which may be a coroutine function."""
+        """Set the handler for other shards' requests of a kind: a function or coroutine function `handler(sender,
+        body)`.
+        """
         self._peers.on(kind, handler)
 
 
@@ -195,7 +201,10 @@ def is_unknown_script(reply: Any) -> bool:
 
 
 def is_wrong_type(reply: Any) -> bool:
-    """Return whether the reply is the error for a value of the wrong type, which stays until a client changes it."""
+    """Return whether the reply is the error for a value of the wrong type.
+
+    A retry does not help until a client changes the key.
+    """
     return isinstance(reply, GearsError) and "WRONGTYPE" in str(reply)
 
 

@@ -37,7 +37,8 @@ class LoopWatch:
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """Return for how long code without a job has blocked the loop beyond its limit; otherwise None.
+        """Return the seconds for which code without a job has blocked the loop. Return None if they are within the
+        limit, or while a job with a time limit runs.
 
         Call this on another thread.
         """

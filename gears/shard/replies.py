@@ -68,7 +68,9 @@ def encode_data(value: object) -> bytes:
 
 
 def decode_reply(reply: Any) -> Any:
-    """Convert a reply to the types of `execute`: str, or bytearray if not UTF-8; errors in arrays are text."""
+    """Convert a reply to the types of `execute`: str, or bytearray for text that is not UTF-8; errors in arrays as
+    text.
+    """
     if isinstance(reply, bytes):
         try:
             return reply.decode()

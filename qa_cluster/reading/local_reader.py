@@ -58,7 +58,8 @@ class LocalReader:
             self._run = open_runner(files / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
-        """Return the start and end logits of each window, including padding."""
+        """Return the start and end logits of each window, including padding. Up to `batch_size` windows run
+        together."""
         logits: list[Logits | None] = [None] * len(windows)
         most = batch_size * self.manifest.max_tokens
         for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):
@@ -91,7 +92,10 @@ def read_tokenizer(path: Path, manifest: ModelFiles) -> bytes:
 
 
 def check_model(path: Path, manifest: ModelFiles) -> None:
-    """Raise ModelError if the hash of the file, which may be larger than the memory, differs from the manifest."""
+    """Raise ModelError if the hash of the file differs from the hash in the manifest.
+
+    The file is read in parts, because a model may be larger than the free memory.
+    """
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -105,7 +109,11 @@ def check_model(path: Path, manifest: ModelFiles) -> None:
 
 
 def installed_runtime(device: str, precision: str) -> str:
-    """Return the installed runtime that suits a device, a precision and this processor; ModelError without one."""
+    """Return the runtime for a device and a precision: ``onnxruntime`` for a GPU.
+
+    For the CPU, it is the installed runtime that suits the precision and this processor. ModelError if no runtime is
+    installed.
+    """
     if device != "cpu":
         return "onnxruntime"
     for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):

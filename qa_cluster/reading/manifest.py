@@ -85,7 +85,7 @@ class PairLayout:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match, F1 and no-answer accuracy, from 0 to 1. Without unanswerable questions, the accuracy is None."""
+    """Exact match, F1 and no-answer accuracy, from 0 to 1. The accuracy is None if every question has an answer."""
 
     exact_match: float
     f1: float
@@ -104,7 +104,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """The fit of the wave threshold on held-out questions, in a corpus of only the sentences of their contexts.
+    """The result of fitting the wave threshold on held-out questions. The corpus had only the sentences of these
+    questions' contexts.
 
     Attributes:
         threshold: the score over null at which reading stops.
@@ -174,7 +175,9 @@ class Manifest(ModelFiles):
 
     @cached_property
     def reading_revision(self) -> str:
-        """Identifies everything that a sentence answer depends on: weights, tokenizer and limits."""
+        """Identifies everything that a sentence answer depends on: the weights, and a digest of the settings of
+        reading.
+        """
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
         how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
         how += (self.context_tokens,)
@@ -193,7 +196,9 @@ class Manifest(ModelFiles):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parse a manifest; ModelError names the first field that is missing, unknown, invalid or out of range."""
+        """Parse a manifest; ModelError names the first field that is missing, unknown, out of range or of a
+        wrong type.
+        """
         reader = parse_object(text)
         if reader.is_encoder:
             raise ModelError("manifest belongs to an encoder, which computes vectors and cannot answer questions")

@@ -36,7 +36,8 @@ class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
-        start: the offset of `text` in the document, in code points.
+        text: the text of the sentences. Each white-space character between two sentences is a space.
+        start: the offset of the text in the document, in code points.
         tokens: the tokens of all sentences, with their offsets in `text`.
         first: the number of its first sentence in the document.
         begins: the offset of each sentence in `text`.
@@ -63,9 +64,13 @@ class ReadingPassage:
 def around(
     own: PassageSentence, left: Sequence[PassageSentence], right: Sequence[PassageSentence], *, index: int, budget: int
 ) -> ReadingPassage:
-    """Build the passage that is read for a sentence. `left` and `right` have its neighbours, the nearest first.
+    """Build the passage that is read for a sentence.
 
-    `index` is the number of the sentence in the document. A sentence of more than `budget` tokens is read alone.
+    Args:
+        own: the sentence.
+        left, right: its neighbours, the nearest first; neighbours that do not fit are ignored.
+        index: the number of the sentence in the document.
+        budget: the maximum number of tokens in the passage; a longer sentence is read alone.
     """
     before, after = reach(
         len(own.tokens.ids),
@@ -77,7 +82,12 @@ def around(
 
 
 def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> tuple[int, int]:
-    """Return how many neighbours on each side are read with the sentence, from the numbers of their tokens.
+    """Return how many neighbours on each side are read with the sentence.
+
+    Args:
+        own: the number of tokens of the sentence.
+        left, right: the numbers of tokens of its neighbours, the nearest first.
+        budget: the maximum number of tokens.
 
     >>> reach(10, [10, 10], [10, 50, 10], 40)
     (2, 1)

@@ -30,6 +30,7 @@ class ReadingStage:
     """One stage of a reading plan: a reader, its limits and its thresholds.
 
     Attributes:
+        reader: the manifest of the reader.
         waves: the total number of sentences read by the end of each wave; empty: all are read in one wave.
         candidates: the maximum number of sentences that the stage reads.
         wave_threshold: if the certainty reaches it, the stage reads no more waves.
@@ -37,7 +38,7 @@ class ReadingStage:
         rank_weight: the weight of a sentence's ranking score in the `order` of its spans (`answers/assembly.py`).
         calibration: converts the `order` of a span to a probability.
         no_answer_threshold: the `order` that the first answer must reach.
-        earlier_weight: the weight of a span's `order` in the previous stage.
+        earlier_weight: the weight with which a span's `order` in the previous stage is added to its `order`.
     """
 
     reader: Manifest
@@ -52,7 +53,10 @@ class ReadingStage:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Everything in the stage that an answer depends on, including the fitted numbers."""
+        """Everything in the stage that an answer depends on.
+
+        The fitted numbers are included, because a new fit changes them while the weights stay the same.
+        """
         limits = (self.waves, self.candidates, self.wave_threshold, self.final_threshold)
         numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold, self.earlier_weight)
         return (self.reader.model_id, self.reader.reading_revision, *limits, *numbers)
@@ -60,9 +64,12 @@ class ReadingStage:
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How one question is read: the stages in their order, and the retriever (`ranking/meaning.py`).
+    """How one question is read.
 
-    `ranking` has everything about the ranking by meaning that an answer depends on; empty if it uses words only.
+    Attributes:
+        stages: one or more stages, in their order.
+        retriever: how the sentences are ranked: by ``words``, ``meaning`` or ``both``.
+        ranking: everything about the ranking by meaning that an answer depends on; empty if it uses words only.
     """
 
     stages: tuple[ReadingStage, ...]
@@ -71,7 +78,8 @@ class ReadingPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the plan in the names of cached answers."""
+        """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of a different
+        plan."""
         identity = ([stage.identity for stage in self.stages], self.retriever, *self.ranking)
         return blake2b(repr(identity).encode(), digest_size=16).hexdigest()
 
@@ -82,8 +90,10 @@ class StageOptions:
 
     Attributes:
         model: the reader, an id or ``id@revision``; empty: the default reader.
-        candidates: None: the `retriever_k` of the question.
-        final_threshold: by default, later stages always read.
+        waves: as in `ReadingStage`.
+        candidates: as in `ReadingStage`; None: the `retriever_k` of the question.
+        final_threshold: as in `ReadingStage`; by default, later stages always read.
+        earlier_weight: as in `ReadingStage`.
         fitted: the calibration and the no-answer threshold of the stage; None: the values of its reader.
     """
 
@@ -141,10 +151,18 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
 
 
 def certainty(orders: Iterable[float]) -> float:
-    """Return how sure the reader is: the highest `order` of all spans that the stage has read."""
+    """Return how sure the reader is: the highest `order` of all spans that the stage has read.
+
+    >>> certainty([-2.5, 7.0, 1.0]), certainty([])
+    (7.0, -inf)
+    """
     return max(orders, default=-inf)
 
 
 def is_sure(certainty: float, threshold: float) -> bool:
-    """Return whether the certainty reaches the threshold, so that reading stops."""
+    """Return whether the certainty reaches the threshold, so that reading stops.
+
+    >>> is_sure(7.0, 7.0), is_sure(6.9, 7.0)
+    (True, False)
+    """
     return certainty >= threshold

@@ -30,7 +30,8 @@ _TAIL_BYTES = 1 << 16  # the metadata follows the graph
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
     """Return OpenVINO's settings for a file of this precision; None: the file does not name a precision.
 
-    float32 is requested explicitly, because OpenVINO computes in bf16 on newer processors.
+    float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer processors, so answers would differ
+    between hosts.
 
     >>> openvino_settings("bfloat16")
     {'INFERENCE_PRECISION_HINT': 'bf16'}
@@ -56,7 +57,10 @@ def is_int8_file(path: str | Path) -> bool:
 
 
 def _entry(precision: str) -> bytes:
-    """Encode the precision as an entry of `metadata_props`, field 14 of ONNX's `ModelProto`."""
+    """Encode the precision as an entry of `metadata_props`.
+
+    The entry is field 14 of ONNX's `ModelProto`. Fields 1 and 2 of the entry are its key and its value.
+    """
     key, value = METADATA_KEY.encode(), precision.encode()
     entry = bytes((0x0A, len(key))) + key + bytes((0x12, len(value))) + value
     return bytes((0x72, len(entry))) + entry
@@ -66,7 +70,8 @@ def _entry(precision: str) -> bytes:
 def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
     """Return whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
 
-    x86 processors have had them since Cascade Lake, Alder Lake and Zen 4. Other processors are assumed to have them.
+    x86 processors have had them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. On systems other than Linux
+    on x86, the result is True.
     """
     if platform.machine() not in _X86:
         return True
@@ -81,7 +86,7 @@ def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
 def suits_openvino(precision: str) -> bool:
     """Return whether OpenVINO is the right runtime for a file of this precision on this processor.
 
-    Without 8-bit instructions, OpenVINO computes an int8 model slowly in float32, and an answer could depend on the
-    other texts in its batch.
+    Without the 8-bit instructions, OpenVINO computes an int8 model in float32, which is slower than ONNX Runtime in
+    int8. The rounding of a value, and so an answer, would then depend on the other texts in its batch.
     """
     return precision not in INT8_PRECISIONS or has_int8_products()

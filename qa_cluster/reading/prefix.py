@@ -14,12 +14,14 @@ END = "|"
 
 
 def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int]]) -> list[int]:
-    """Return the token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty without title and section.
+    """Return the token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty if there is no title and no
+    section.
 
-    A path that is too long loses its outermost sections. The title and the innermost section remain, because they are
-    the most informative parts. If they are too long together, the end is cut off.
+    If the path is too long, its sections are removed, the outermost first. The title and the innermost section remain,
+    because they are the most informative parts. If they are too long together, the end is cut off.
 
     Args:
+        title: the title of the document.
         section: the path of headings, the outermost first, joined by ` > `.
         tokens_of: returns the ids of a text, without special tokens.
     """
@@ -37,6 +39,7 @@ def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int
 
 
 def _parts(text: str) -> list[str]:
-    """Return a list with the text in single spaces; an empty list for a blank text."""
+    """Return a list with the text, in which single spaces replace all white space. The list of a blank text is
+    empty."""
     found = " ".join(text.split())
     return [found] if found else []

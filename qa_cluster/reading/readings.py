@@ -48,10 +48,12 @@ class SentenceReading:
 
     Attributes:
         spans: the spans, the best first.
-        context, context_start: the text that was read, and its offset in the document.
+        context: the text that was read: the sentence, or the sentence with its neighbours.
+        context_start: the offset of `context` in the document.
         read: the numbers of all sentences in `context`.
         model: the manifest's `reading_revision`.
-        truncated: whether the end of the question was not read, because the question was too long.
+        windows: the number of windows in which the text was read.
+        truncated: whether the question was too long, so that its end was not read.
     """
 
     sentence: SentenceRef
@@ -78,7 +80,7 @@ class SentenceReading:
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence that the shard has read."""
+    """A sentence that the shard has read: its record, its passage, the decoded spans, and how it was read."""
 
     sentence: SentenceRef
     record: SentenceRecord
@@ -126,7 +128,11 @@ def sentence_answer(
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
-    """Parse a shard's replies for these sentences; None for a missing sentence. Any other error is raised."""
+    """Parse the replies of a shard for these sentences; None for a sentence that does not exist.
+
+    If a sentence is on another shard or migrating, the redirection is raised. Any other error of a sentence is raised,
+    too.
+    """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
     return [_parse(parse_sentence(name), reply, shard) for name, reply in zip(sentences, replies, strict=True)]
@@ -171,7 +177,10 @@ def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
 
 
 def _numbers(first: int, last: int) -> range:
-    """Return the sentence numbers from `first` to `last`, at most as many as the largest passage has."""
+    """Return the sentence numbers from `first` to `last`, but at most as many as the largest passage has sentences.
+
+    The largest passage has one sentence with `MAX_NEIGHBOURS` neighbours on each side.
+    """
     return range(first, min(last, first + 2 * MAX_NEIGHBOURS) + 1)
 
 
@@ -187,7 +196,9 @@ _NEEDED = frozenset(
 
 
 def valid_answer(value: str | bytes | bytearray, version: str, revision: str) -> dict[str, Any] | None:
-    """Return a cached answer if it is complete and has this version and reading revision; otherwise None."""
+    """Return a cached answer if it is complete and has this document version and this reading revision;
+    otherwise None.
+    """
     try:
         answer: dict[str, Any] = orjson.loads(value)
         valid = answer["document_version"] == version and answer["reading_revision"] == revision

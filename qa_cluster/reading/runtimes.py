@@ -30,7 +30,12 @@ _CUDA = re.compile(r"cuda(?::(\d{1,4}))?\Z")
 
 
 def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu") -> Runner:
-    """Load an ONNX file and return its runner. A GPU needs the runtime ``onnxruntime`` from onnxruntime-gpu."""
+    """Load an ONNX file into `runtime` and return its runner.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs the runtime ``onnxruntime`` from the package
+            onnxruntime-gpu.
+    """
     run = _opened(model, runtime, threads, device)
 
     def logits(arrays: Arrays) -> Logits:

@@ -36,7 +36,7 @@ class AnswerSpan:
     """A possible answer: code points ``start`` to ``end`` of a passage.
 
     Attributes:
-        score: the logit minus the null answer's logit; if positive, the reader prefers the span to "no answer".
+        score: the logit minus the null answer's logit. If it is positive, the reader prefers the span to "no answer".
         logit: the start logit plus the end logit.
     """
 
@@ -65,13 +65,19 @@ def best_spans(
     overlapping: bool = True,
     breaks: Sequence[int] = (),
 ) -> Reading:
-    """Return up to `n_best` distinct spans of a passage, from the logits of its windows.
+    """Return the best spans of a passage, from the logits of its windows.
 
     Args:
+        windows: the windows of the passage.
         logits: the start and end logits of each window, one value per input token. Position 0 is the null answer.
-        tokens, passage: the tokens and the text of the whole passage.
-        overlapping: whether spans may share words and may be any text. If false, every span can be an answer
-            (`words.can_answer`), overlaps no better span, and does not end with half a pair of brackets or quotes.
+            Padding at the end is ignored.
+        tokens: the tokens of the whole passage.
+        passage: the text of the passage, which is needed to complete words.
+        max_answer_tokens: the maximum number of tokens in a span.
+        n_best: the maximum number of spans; the spans are distinct.
+        overlapping: whether spans may share words and may be any text. If false, a span is left out if it overlaps a
+            better span or cannot be an answer (`words.can_answer`). No span then starts or ends with half a pair of
+            quotation marks or brackets.
         breaks: the numbers of the tokens that start a sentence. No span crosses the start of a sentence.
 
     Raises:
@@ -93,7 +99,11 @@ def best_spans(
 
 
 def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
-    """Merge the spans of several windows. Of equal or, if not `overlapping`, overlapping spans, the best stays."""
+    """Merge the spans of several windows into the best spans.
+
+    A span that two windows found is kept once, with its better score. If `overlapping` is false, a span that overlaps a
+    better span is left out.
+    """
     kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
         if overlapping:
@@ -110,8 +120,9 @@ def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> 
 class _WindowScores:
     """The scores of all spans of a window: row i, column k is the score of the span from token i to token i + k.
 
-    Memory grows with the number of tokens times `longest`. No span is widened across the `edges`, the ascending code
-    points at which sentences start.
+    Memory grows with the number of tokens times `longest`, not with the square of this number. A span is widened to
+    whole words, but never across one of the `edges`: the code points of the passage at which sentences start,
+    ascending.
     """
 
     def __init__(
@@ -219,7 +230,10 @@ class _WindowScores:
         return list(found.values())
 
     def _best_first(self, n_best: int) -> Iterator[int]:
-        """Yield all positions of the scores, the best first. Several positions may give the same words."""
+        """Yield positions of the scores, the best first.
+
+        All positions are yielded if needed, because several positions may give the same words.
+        """
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
         self._logit(best)  # argmax returns a NaN if there is one; the sort below would put it last
@@ -240,7 +254,10 @@ def _reaching(width: int) -> npt.NDArray[np.bool_]:
 
 
 def _largest(values: FloatArray, count: int) -> list[int]:
-    """Return the positions of the `count` largest values, the largest first."""
+    """Return the positions of the `count` largest values, the largest first.
+
+    Equal values are sorted by their positions.
+    """
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()
     return order

@@ -82,7 +82,9 @@ class ReaderTokenizer:
         return [_text_tokens(encoding) for encoding in self._encode(texts)]
 
     def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
-        """Return the tokens of a text, and for each token the number of its word or -1."""
+        """Return the tokens of a text, and for each token the number of its word; -1 if the tokenizer assigns no
+        word.
+        """
         (encoding,) = self._encode([text])
         words = [-1 if word is None else word for word in encoding.word_ids]
         return _text_tokens(encoding), np.asarray(words, dtype=np.int32)
@@ -134,13 +136,16 @@ def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
 
 
 def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
-    """Return the lengths of the tokens in code points; with `shifted`, of the tokens before them."""
+    """Return the lengths of the tokens in code points; with `shifted`, the length of the previous token, and 0 for the
+    first.
+    """
     lengths = tokens.ends - tokens.starts
     return np.concatenate([np.zeros(1, np.int32), lengths[:-1]])[: len(lengths)] if shifted else lengths
 
 
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
-    """Unpack a block into the tokens of each sentence; None if a different tokenizer has made it."""
+    """Unpack a block of `pack_tokens` into the tokens of each sentence; None if a different tokenizer created the
+    block."""
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
         if stamp != fingerprint:

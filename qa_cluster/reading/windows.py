@@ -45,12 +45,14 @@ class Window:
 class PairEncoder:
     """Cuts passages into windows within a manifest's limits, and pads windows into batches.
 
-    Arguments replace the values of the manifest; InvalidInput if they do not fit together.
-
     >>> encoder = PairEncoder(manifest)
     >>> windows = encoder.windows(tokenizer.encode_question("Who?", 64), tokenizer.encode_text(passage))
     >>> encoder.batch(windows)["input_ids"].shape
     (1, 48)
+
+    Args:
+        window_tokens, doc_stride: replace the manifest's values; InvalidInput if they do not fit together.
+        max_question_tokens: replaces the manifest's limit of question tokens.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class PairEncoder:
     def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
         """Return the windows of a passage, in order; empty if the passage has no token.
 
-        The prefix is left out if a window would have no more than `doc_stride` tokens of the passage.
+        Args:
+            prefix: the ids of the passage's prefix. It is left out if a window would then have no more than
+                `doc_stride` tokens of the passage.
         """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
@@ -117,7 +121,10 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` for texts. It caches the tokens of the last passage, which several questions often share."""
+    """A `PairEncoder` for texts.
+
+    It caches the tokens of the last passage, because several questions often share a passage.
+    """
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
         self.tokenizer = tokenizer
@@ -127,7 +134,9 @@ class TextPairEncoder:
     def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
         """Return the windows of `passage` for `question`. The end of a question that is too long is cut off.
 
-        Only readers that were trained with prefixes use the title and the section.
+        Args:
+            title, section: the document's title and the passage's section. Only readers that were trained with prefixes
+                use them.
         """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         prefix: list[int] = []
@@ -143,7 +152,9 @@ class TextPairEncoder:
 
 
 def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of windows with similar lengths, within the limits of a batch."""
+    """Yield groups of indices of `windows`. The windows of a group have similar lengths, and together they are within
+    the limits of a batch.
+    """
     order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
     group: list[int] = []
     for index in order:

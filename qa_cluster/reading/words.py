@@ -75,7 +75,10 @@ _OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
 
 
 def can_answer(text: str) -> bool:
-    """Return whether a text can be an answer: it has an own word, and ends with no opening mark.
+    """Return whether a text can be an answer.
+
+    An answer has a letter or digit, and at least one word that is not a function word. It does not end with an opening
+    quotation mark or bracket.
 
     >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO", 'raises the "')]
     [False, False, True, True, True, True, False]
@@ -90,7 +93,11 @@ def can_answer(text: str) -> bool:
 
 
 def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """Return the span without white space at its ends, widened to whole words, but not beyond `low` and `high`.
+    """Return the span without white space at its ends, widened to the whole words in which it starts and ends.
+
+    Args:
+        start, end: code points, half-open; an end beyond the text means the end of the text.
+        low, high: the limits for the start and the end of the result; by default, the start and the end of the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
@@ -151,7 +158,7 @@ def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None 
 def _begins_half(text: str, start: int, end: int) -> bool:
     """Return whether the mark at the start of a span has no closing mark in the span.
 
-    An apostrophe also needs a closing mark after the span.
+    If the mark is an apostrophe, there must also be a closing mark after the span.
     """
     mark, inside = text[start], text[start + 1 : end]
     closers = _CLOSERS.get(mark, "")
@@ -163,7 +170,7 @@ def _begins_half(text: str, start: int, end: int) -> bool:
 def _ends_half(text: str, start: int, last: int) -> bool:
     """Return whether the mark at the end of a span, at `last`, has no opening mark in the span.
 
-    An apostrophe also needs an opening mark before the span.
+    If the mark is an apostrophe, there must also be an opening mark before the span.
     """
     mark, inside = text[last], text[start:last]
     openers = _OPENERS.get(mark, "")
@@ -206,7 +213,11 @@ def _together(text: str, at: int) -> bool:
 
 
 def _within_word(text: str, at: int) -> bool:
-    """Return whether an apostrophe is part of a word (`O'Brien`, `don't`), not of `Ada's`, `l'été` or `re'text'`."""
+    """Return whether the apostrophe at `at` is part of a word, as in `O'Brien` and `don't`.
+
+    It is not part of a word in a possessive (`Ada's`), after an elided letter (`l'été`), or as a quotation mark
+    (`re'text'`).
+    """
     if not (0 < at < len(text) - 1 and text[at - 1].isalpha() and text[at + 1].isalpha()):
         return False
     if text[at - 1].islower() and (at == 1 or not text[at - 2].isalpha()):
@@ -219,7 +230,9 @@ def _within_word(text: str, at: int) -> bool:
 
 
 def _seen(text: str, at: int, step: int) -> int:
-    """Return the offset of the next visible character from `at` in direction `step`."""
+    """Return the offset of the next visible character from `at` in direction `step`, after skipping invisible
+    characters.
+    """
     for _ in range(_MOST_INVISIBLE):
         if text[at] in _INVISIBLE and 0 <= at + step < len(text):
             at += step
@@ -238,7 +251,10 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Return whether a character (letter, digit, vowel sign or accent) may continue in a letter of its word."""
+    """Return whether this character may be part of a word, and be followed by a letter or digit of the word.
+
+    The result is true for letters, digits, vowel signs and accents.
+    """
     if character.isalnum():
         return True
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"

@@ -55,7 +55,9 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The answer of a sentence as JSON (None: no such sentence), and the model runs that produced it."""
+    """The answer of a sentence as JSON (None if the sentence is missing), and the model runs that produced
+    the answer.
+    """
 
     value: bytes | None
     runs: Sequence[RunTimes] = ()
@@ -87,7 +89,9 @@ class SentenceAnswers:
         self._options_read_at = -OPTIONS_AGE_SECONDS
 
     async def on_missing_answer(self, key: Any) -> bytes | str | None:
-        """Return the reply to a GET of a missing answer: the answer, an error line, or None for nil."""
+        """Return the reply to a client's GET of a missing answer: the answer, an error line, or None for the server's
+        nil.
+        """
         try:
             sentence, question, model = parse_answer_key(key)
         except (InvalidInput, TypeError):
@@ -121,7 +125,8 @@ class SentenceAnswers:
             await asyncio.sleep(MIGRATION_POLL_SECONDS)
 
     async def on_read(self, call: TriggerCall) -> list[str]:
-        """Trigger ``qa.read model question sentence.. [traceparent]``: return each answer or error, as JSON.
+        """Trigger ``qa.read model question sentence.. [traceparent]``: return the answer or error of each sentence, as
+        JSON.
 
         `model` is an id or ``id@revision``; empty means the default reader. If the reader is missing, the whole trigger
         fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES` sentences in

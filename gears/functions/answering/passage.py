@@ -94,7 +94,9 @@ class _StoredTokens:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """Return a function from a position in `sentences` to the stored tokens of that sentence, or None."""
+        """Return a function that takes a position in `sentences` and returns the stored tokens of the sentence there,
+        or None.
+        """
         return lambda position: self._of(sentences[position])
 
     def _of(self, sentence: LocatedSentence) -> TextTokens | None:
@@ -174,7 +176,9 @@ class PassageReader:
         return PassageReading(reading, [run for _, run in outputs])
 
     async def run_window(self, reader: Reader, window: Window) -> tuple[tuple[Any, Any], RunTimes]:
-        """Run a window, batched with others; return its start and end logits, and the times of the run."""
+        """Run a window in a batch with other windows; return its start logits, its end logits, and the times of the
+        run.
+        """
         arrays = reader.pairs.batch([window], length_step=1)  # the device queue adds the padding of a batch
         if reader.model is None:
             raise ModelError(

@@ -47,7 +47,8 @@ class PipelineRequests:
         self._chars = 0
 
     async def on_pipeline(self, call: TriggerCall) -> str:
-        """Trigger ``qa.pipeline model request``: return the ``model`` and the ``results`` as JSON.
+        """Trigger ``qa.pipeline model request``: return a JSON object with ``model`` (the name of the reader) and
+        ``results`` (one for each pair).
 
         `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in `POST
         /models/{id}`.

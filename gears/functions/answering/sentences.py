@@ -14,7 +14,8 @@ from qa_cluster.shard_functions import MAX_SHOWN_SENTENCES, SENTENCES_TRIGGER
 
 
 async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:
-    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences in order.
+    """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences in order, starting with
+    number `first`.
 
     Returns no sentences if a ``SET`` has changed the text and the new text is not indexed yet.
     """

@@ -66,7 +66,9 @@ class BackgroundEmbedding:
         self._wake.set()
 
     def indexed(self, names: Sequence[Name]) -> None:
-        """Count newly indexed documents as documents without vectors, and embed them soon."""
+        """Handle newly indexed documents: end their quarantine, count them as documents without vectors, and wake the
+        task.
+        """
         self._quarantine.forget(names)
         if self._readers.encoder() is not None:
             self.waiting += len(names)
@@ -145,7 +147,9 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """Return the number of documents without vectors, in one collection or in all. Without an encoder it is 0."""
+        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. Return 0
+        if there is no encoder.
+        """
         encoder = self._readers.encoder()
         if encoder is None:
             return 0

@@ -171,7 +171,9 @@ class _Progress:
         self._show_often()
 
     async def show_regularly(self) -> None:
-        """Update the key even during long steps, because programs that watch it expect updates."""
+        """Update the key regularly, even during long steps, because a program that watches the progress expects
+        updates.
+        """
         while True:
             await asyncio.sleep(REGULAR_SECONDS)
             self._show()

@@ -38,7 +38,9 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running audit, and the partitions of the next audit (None: all): for documents, and for loose answers."""
+    """The running audit, and two sets of partitions for the next audit (None: all). In the first set, the audit
+    searches for changed documents; in the second set, for answers without a document.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class DocumentAudit:
         self._loose: set[str] | None = set()
 
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
-        """Request an audit scan of `unmarked`, and the deletion of loose answers in `swept` (partitions; None: all).
+        """Request an audit scan of the partitions `unmarked`, and the deletion of answers without a document in the
+        partitions `swept` (None: all).
 
         The running task handles a new request after its current work.
         """

@@ -385,12 +385,16 @@ def _is_version(record: DocumentRecord, text: Any) -> bool:
 
 
 def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """Return the script that removes an invalid text; for a document that was never stored, as `_settled`."""
+    """Return the script that removes a document with an invalid text from the index and from the pending documents. If
+    the document was never stored, return the script of `_settled`.
+    """
     return _settled(name, None, note) if record is None else [forget_version(*name, record.version, note)]
 
 
 def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """Return the script that deletes the change note of a document until its next change; empty without a note."""
+    """Return the script that deletes the change note of a document, so that the document is not indexed until its next
+    change. Return an empty list if there is no note.
+    """
     return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 
 
@@ -438,7 +442,9 @@ def _no_collection(name: Name) -> InvalidInput:
 
 
 def _as_stored(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """Return the document with the new text, and title and metadata of its record, as a plain SET leaves them."""
+    """Return the document with the new text, and the title and the metadata of its record, because a plain SET changes
+    only the text.
+    """
     name = document_name(document)
     if record is None:
         return check_document(name.id, text, collection=name.collection)

@@ -31,7 +31,8 @@ _FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """The entry of a document in `failures:{tag}`: how many workers it has ended, and the last reason.
+    """The entry of a document in `failures:{tag}`: the number of workers that ended while they indexed it, and the last
+    reason.
 
     Attributes:
         given_up: whether a worker has marked the document as failed.
@@ -87,14 +88,18 @@ class Failures:
         return sum(map(len, tuple(self._failed.values())))
 
     def commands_of(self, names: Sequence[Name]) -> tuple[list[str], list[tuple[str, ...]]]:
-        """Return the partitions of documents, and for each the command that reads their entries."""
+        """Return the partitions of documents, and for each partition the command that reads the entries of its
+        documents.
+        """
         by_tag: dict[str, list[str]] = {}
         for name, tag in names:
             by_tag.setdefault(tag, []).append(str(document_name(name)))
         return list(by_tag), [("HMGET", failures_key(tag), *found) for tag, found in by_tag.items()]
 
     def parse(self, names: Sequence[Name], tags: Sequence[str], replies: Sequence[Any]) -> dict[Name, Suspicion]:
-        """Return the existing entries by document, from the replies to `commands_of`. Skip failed commands."""
+        """Return the entries by document, from the replies to `commands_of`. Skip documents without an entry, and
+        failed commands.
+        """
         values = {
             tag: iter(() if isinstance(reply, GearsError) else reply) for tag, reply in zip(tags, replies, strict=True)
         }

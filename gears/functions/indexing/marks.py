@@ -52,7 +52,9 @@ class PartitionMarks:
         self._scanned = set() if tags is None else self._scanned - set(tags)
 
     def set_marks(self, tags: Collection[str]) -> list[str]:
-        """Mark the partitions that the running scan may mark and whose slots are stable; return their tags."""
+        """Mark the partitions that the running scan may mark, and whose slots are stable; return the tags of the marked
+        partitions.
+        """
         mark = self._mark()
         marked = []
         for tag, made in self._layouts(sorted(self._scanned & set(tags))):
@@ -61,14 +63,18 @@ class PartitionMarks:
         return marked
 
     def remove_marks(self, tags: Collection[str]) -> None:
-        """Remove the marks of partitions that may have changed without a note, so that a scan reads them."""
+        """Remove the marks of partitions that may have changed without a note, so that the partitions are scanned
+        again.
+        """
         self.give_up(tags)
         for tag, made in self._layouts(tags):
             if " " in made.get("layout", ""):
                 self._set(tag, LAYOUT["layout"])
 
     def remove_marks_of_leaving(self, view: View, tags: Iterable[str]) -> None:
-        """Remove the marks of partitions that migrate to another shard: not every change is noted then."""
+        """Remove the marks of partitions whose slots migrate to another shard, because the module cannot note every
+        change during a migration.
+        """
         leaving = [tag for tag in tags if slot(tag) in view.leaving]
         for tag in leaving:
             self._postponed.add(tag, moved=True)

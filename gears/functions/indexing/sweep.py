@@ -50,7 +50,8 @@ MAX_LOGGED = 5
 
 
 class Sweeps:
-    """The running sweep, and the requests for the next: its partitions (None: all), and a check of answers.
+    """The running sweep, and the requests for the next sweep: its partitions (None: all), and a check of cached
+    answers.
 
     For migrated partitions, the sweep requests an audit scan of all documents.
     """
@@ -133,7 +134,9 @@ class Sweeps:
             self._task = None
 
     async def _sweep(self, tags: Collection[str] | None) -> None:
-        """Check cached answers, index pending documents, and reindex old layouts in partitions (None: all)."""
+        """Check the cached answers, index the pending documents of partitions (None: all), and reindex partitions with
+        a different layout.
+        """
         view = self._slots.current(0)
         if not view.is_primary or not view.ranges:
             return

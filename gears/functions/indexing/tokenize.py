@@ -45,7 +45,10 @@ class SentenceTokens:
             await self._postponed.unless_migrating(found[1], self.forget_answers(*found))
 
     async def forget_answers(self, document_id: str, tag: str) -> bool:
-        """Delete the answers of changed sentences; return False if the sentences belong to a document."""
+        """Delete the answers of changed sentences without a document.
+
+        Return False if the sentences belong to a document.
+        """
         return bool(await asyncio.to_thread(self._commands.run_script, loose_sentences(document_id, tag)))
 
     async def tokenize(self, document_id: str, tag: str, *, force: bool = False) -> str:

@@ -115,7 +115,9 @@ class ReaderCopies:
             self._remove_surplus(view, view.tag)
 
     async def _load_into_memory(self, view: View) -> None:
-        """Load readers of other shards if this shard has no slot, or no default reader during a migration."""
+        """Load other shards' readers into memory if this shard has no slot, or lacks a default reader while slots
+        migrate.
+        """
         nodes = [node for node, _ in view.others]
         self._asked_at = time.monotonic()
         all_answered, origins = await self._ask(nodes)
@@ -272,7 +274,9 @@ class ReaderCopies:
         return has_written or any(reply is not None for reply in replies)
 
     def _drop_if_missing(self, reader: ShardModel) -> None:
-        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`. A shorter absence is normal."""
+        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`, because a reader may be missing only for a
+        moment.
+        """
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
             del self._missing_since[reader.name]
@@ -284,7 +288,9 @@ class ReaderCopies:
             self._readers.drop(reader)
 
     def _remove_surplus(self, view: View, tag: str) -> None:
-        """Remove copies that came with slots, and a second copy of the default reader."""
+        """Remove copies that came with slots, and a second copy of the default reader: the shard needs each reader
+        once.
+        """
         own = self._exchange.under(tag)
         have = {offer.manifest for offer in own}
         default = next((offer for offer in own if offer.is_default), None)

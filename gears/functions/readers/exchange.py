@@ -74,7 +74,9 @@ class ReaderExchange:
         return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 
     async def fetch(self, node: str, offer: ReaderOffer, part: str) -> bytes:
-        """Fetch a part of another shard's reader: ``tokenizer``, ``model``, or ``dump`` (of the model's key)."""
+        """Fetch a part of another shard's reader: ``tokenizer``, ``dump`` (of its model's key) or ``model`` (the
+        file).
+        """
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -87,7 +89,11 @@ class ReaderExchange:
                 return b"".join(pieces)
 
     async def _answer(self, _sender: str, asked: tuple[bytes, str, int] | None) -> Any:
-        """Answer with the readers on this server, own tag first, or with a piece of the requested part (None: gone)."""
+        """Answer a `REQUEST` of another shard with the list of readers on this server, or a piece of the requested
+        part.
+
+        The list starts with readers under the shard's own tag. The answer is None if the part is missing.
+        """
         view = self._slots.current()
         tags = [tag for tag in (view.tag, *self.other_tags(view)) if tag is not None]
         here = [(tag, offer) for tag in tags for offer in self.under(tag)]

@@ -116,7 +116,9 @@ class ShardReaders:
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
-        """Return the model's name in the keys of answers: empty if `model` is the full name of the default reader."""
+        """Return the model's name in the keys of answers. It is empty for the default reader, even if `model` is the
+        reader's full name.
+        """
         return "" if model == reader.name and self.is_default(reader) else model
 
     def _meant(self, model: str) -> Reader | None:
@@ -151,7 +153,9 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model, in place of a model with the same name, until the keys contain a different model."""
+        """Use this model until the shard's keys contain a different model. It replaces a loaded model with the same
+        name.
+        """
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()

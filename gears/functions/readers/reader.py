@@ -50,7 +50,10 @@ class Reader(ShardModel):
         return tokens
 
     def prefix(self, title: str, section: str = "") -> list[int]:
-        """Return the tokens before a passage: title and section path. Empty if the reader was trained without them."""
+        """Return the tokens before a passage: title and section path.
+
+        Return an empty list if the reader was trained without a prefix.
+        """
         if not self.manifest.passage_prefix:
             return []
         return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())

@@ -48,9 +48,10 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """Return the readers with complete keys under a tag. Only the default reader may lack its model.
+        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard,
+        or if the keys change during each of `MAX_TRIES` reads.
 
-        None: the tag's slot is not on this shard, or the keys have changed during `MAX_TRIES` reads.
+        A named reader must also have its model. The default reader may lack its model.
         """
         marks = self._seen.get(tag, {})
         for _ in range(MAX_TRIES):

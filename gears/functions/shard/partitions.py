@@ -96,7 +96,8 @@ class Partitions:
         return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
 
     async def _ask(self) -> None:
-        """Update the number from its key, or ask the shard that has the key. Without a reply, it stays."""
+        """Update the number from its key, or ask the shard that has the key. Without a reply, the number does not
+        change."""
         found = self._read()
         view = self._slots.current()
         owner = view.owner(slot(PARTITIONS_KEY))

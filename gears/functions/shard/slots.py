@@ -97,7 +97,9 @@ class Slots:
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Return whether this server cannot serve the slot now: it is elsewhere or migrating, or the cluster is down."""
+    """Return whether a command failed because this server does not serve its slot now: the slot is on another shard or
+    is migrating, or the cluster is down.
+    """
     return isinstance(error, GearsError) and any(word in str(error) for word in _REDIRECTS)
 
 

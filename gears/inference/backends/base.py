@@ -32,7 +32,9 @@ class OutOfMemory(InferenceFailed):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. `shape` has None for dynamic dimensions, and is None if the rank is not known."""
+    """An input or output. In `shape`, a dynamic dimension is None. `shape` itself is None if the rank is dynamic or
+    unknown.
+    """
 
     name: str
     dtype: np.dtype[np.generic] | None

@@ -42,7 +42,9 @@ class CompiledFiles:
         self._folder = Path(folder)
 
     def read(self, name: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return what `write` stored: the facts and the compiled model. None: no usable file."""
+        """Return the facts that `write` stored and the compiled model; None if there is no file that can be read and
+        trusted.
+        """
         path = self._path(name)
         try:
             if reason := objection(self._folder):

@@ -66,7 +66,9 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """Return a tensor as an array. 16-bit floats become FLOAT, because the wire format lacks them."""
+    """Return the values of a tensor as an array. 16-bit floats become FLOAT, because the wire format lacks 16-bit
+    floats.
+    """
     plain = tensor.detach()
     if plain.dtype in (torch.float16, torch.bfloat16):
         plain = plain.float()

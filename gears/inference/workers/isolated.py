@@ -323,7 +323,9 @@ class IsolatedModel:
         )
 
     def _check_refused(self) -> None:
-        """Raise Refused if the model has failed too often, before another model's process is ended for it."""
+        """Raise Refused if the model has failed too often. Call this before another model's process is ended for this
+        model.
+        """
         if self.process is None and (trial := self._processes.trials.of(self._ref)).failures >= REFUSED_AFTER:
             raise self._refused(trial)
 

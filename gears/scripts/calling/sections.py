@@ -22,7 +22,10 @@ _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Aborted(asyncio.CancelledError):
-    """Ends a function after an abort or at its time limit. `except Exception` does not catch it."""
+    """Raised inside a function after an abort of its execution, or at its time limit.
+
+    `except Exception` does not catch it.
+    """
 
 
 class CodeSection:
@@ -42,7 +45,11 @@ class CodeSection:
         self.interrupted = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function. Raise Aborted if it is interrupted. No interruption occurs after the return."""
+        """Run a function; return its result or raise its exception. No interruption occurs after the return.
+
+        Raises:
+            Aborted: the function was interrupted.
+        """
         outer = _local.section  # a finalizer may run another section in the middle of this section
         try:
             self._thread = threading.get_ident()

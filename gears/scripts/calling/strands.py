@@ -45,13 +45,18 @@ class Strand(asyncio.AbstractEventLoop):
 
     @classmethod
     def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
-        """Create a strand. (For type checkers, the class is abstract.)"""
+        """Create a strand on the threads of a pool. (Type checkers treat the class as abstract, so callers use this
+        method.)
+        """
         return cls(threads, pool, owner)
 
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run the work on threads, in the caller's context. End it if the caller is cancelled."""
+        """Run the work on threads, in the caller's context, and return its result.
+
+        End the work if the caller is cancelled.
+        """
         try:
             self._threads.check_capacity(self._pool)
         except TooManyCalls:
@@ -70,7 +75,10 @@ class Strand(asyncio.AbstractEventLoop):
         return value
 
     async def until_ended(self) -> None:
-        """Wait until the work has also ended on its threads. After an abort, `run` may return earlier."""
+        """Wait until the work has also ended on its threads.
+
+        After an abort, the end on the threads may be later than the return of `run`.
+        """
         if self._outcome is not None:
             await asyncio.shield(self._over)
 
@@ -93,7 +101,10 @@ class Strand(asyncio.AbstractEventLoop):
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt running code, or cancel a waiting task, until the work has ended."""
+        """Interrupt running code, or cancel a waiting task.
+
+        Repeat this until the work has ended.
+        """
         if self._over.done():
             return
         call = self._call

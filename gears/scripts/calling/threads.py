@@ -32,7 +32,10 @@ AGAIN_SECONDS = 1.0
 
 
 class FunctionPool(enum.Enum):
-    """Pools of threads: for waiting clients, for runs with UNBLOCKING, and for streams, events and timers."""
+    """Pools of threads: for waiting clients, for runs with UNBLOCKING, and for work without a client.
+
+    Streams, events and timers have no client.
+    """
 
     CLIENTS = "clients"
     RUNS = "runs"

@@ -31,7 +31,9 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():`: the section of its code, and the link on which the server reports the block's end."""
+    """One `with atomic():` of a function: the section of its code, and the link for the server's report of the block's
+    end.
+    """
 
     __slots__ = ("link", "section")
 
@@ -70,7 +72,11 @@ class AtomicBlock:
         return self._holder is not None
 
     def begin(self, entry: AtomicEntry) -> None:
-        """Wait until the server serves only this worker. Raise GearsError if the server does not grant a block."""
+        """Wait until the server serves only this worker; `leave` ends the block.
+
+        Raises:
+            GearsError: the thread is already inside a block, or the server does not grant a block.
+        """
         if self.entered_here:
             raise GearsError("Already inside an atomic block")
         with shielded():
@@ -132,7 +138,8 @@ class AtomicBlock:
 
     @property
     def entered_here(self) -> bool:
-        """Whether the calling thread is inside the block."""
+        """Whether the calling thread is inside the block. Other threads send their commands on their own links and
+        wait."""
         return self._local.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
@@ -162,9 +169,11 @@ class AtomicBlock:
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """End a block that the ended code of `section` has left open, because an abort came just before `leave`.
+        """End a block that the code of `section` has not ended.
 
-        Call this on the section's thread.
+        Call this on the section's thread after its code has ended.
+
+        The code leaves a block open if an abort interrupts it just before `leave`.
         """
         entry = self._local.entry
         if entry is not None and entry.section is section:
@@ -189,7 +198,10 @@ class AtomicBlock:
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
-        """Return whether the module has ended the block: the reply to `QA.ATOMIC` is on the link."""
+        """Return whether the module has ended the block.
+
+        If so, the reply to `QA.ATOMIC` has arrived on the link.
+        """
         return bool(select.select([link], [], [], 0)[0])
 
     def _read(self) -> Reply:

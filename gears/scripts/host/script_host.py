@@ -44,7 +44,9 @@ class ScriptHost(Host):
         return self.info.number("qa.background-timeout-ms") / 1000
 
     def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on the worker's event loop, in the caller's context, and wait for the result."""
+        """Call a function of the worker on its event loop, in the caller's context; wait for the result and
+        return it.
+        """
         if threading.current_thread() is threading.main_thread():
             return function(*arguments)
         outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -90,7 +92,10 @@ class ScriptHost(Host):
             super().execute_later(failed, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """Return the command with the rights of the execution's user. Internal commands have the worker's rights."""
+        """Return the command in the form that runs with the rights of the execution's user.
+
+        Internal commands run with the worker's rights.
+        """
         execution = current.get()
         if execution is None or not execution.user:
             return arguments

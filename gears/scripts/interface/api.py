@@ -62,7 +62,10 @@ def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = Fa
 
 
 def execute_later(command: str, *args: object) -> None:
-    """Run a command without waiting for its reply, but before the client's reply. An error is only logged."""
+    """Run a command on this shard without waiting for its reply. An error reply is only logged.
+
+    The command runs before the client of the current job gets its reply.
+    """
     current_runtime().commands.execute_later(command, *args)
 
 
@@ -72,7 +75,10 @@ def log(message: object, level: str = "notice") -> None:
 
 
 def hashtag() -> str:
-    """Return a string whose hash slot is the lowest slot of this shard; ``06S`` outside a cluster."""
+    """Return a constant string whose hash slot is the lowest slot of this shard.
+
+    Outside a cluster it is ``06S`` (slot 0).
+    """
     return current_runtime().commands.hashtag()
 
 

@@ -104,7 +104,9 @@ class GearsBuilder:
         return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
-        """Reduce the records of each shard with `f(accumulator, record)`. The accumulator starts with None."""
+        """Reduce the records of each shard to one record with `f(accumulator, record)`. The accumulator starts with
+        None.
+        """
         return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
@@ -123,7 +125,9 @@ class GearsBuilder:
         return self._add(StepKind.REPARTITION, key=checked_function(f))
 
     def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key on each shard with `reducer(key, accumulator, record)`."""
+        """Reduce the records of each key on each shard with `reducer(key, accumulator, record)`. `extractor(record)` is
+        the key.
+        """
         return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
 
     def groupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
@@ -146,7 +150,9 @@ class GearsBuilder:
         return self.groupby(extractor, lambda _key, records, record: _append(records, record)).map(reduce)
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
-        """Reduce the records of each shard with `seqOp`, and then the results of all shards with `combOp`."""
+        """Reduce the records of each shard with `seqOp(accumulator, record)`, and then the results of all shards with
+        `combOp`.
+        """
         seq, comb = checked_function(seqOp), checked_function(combOp)
         self.accumulate(lambda acc, record: seq(acc or copy.deepcopy(zero), record))
         self.collect()

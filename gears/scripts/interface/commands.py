@@ -127,7 +127,10 @@ def _others(runtime: Runtime) -> list[str]:
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """Return the answers of the other shards that answer. Raise the error of a shard that refuses."""
+    """Return the answers of the other shards.
+
+    Raise the error of a shard that refuses. Leave out a shard that does not answer.
+    """
     nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:

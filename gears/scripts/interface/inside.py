@@ -77,7 +77,10 @@ def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None
 
 
 def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds: float | None) -> bytes:
-    """Do the work on the worker's event loop, and wait for the result. The caller may be interrupted."""
+    """Do the work on the worker's event loop; wait for the result and return it.
+
+    The waiting caller may be interrupted.
+    """
     until = None if seconds is None else time.monotonic() + seconds
     future = asyncio.run_coroutine_threadsafe(work, runtime.host.loop)
     try:

@@ -112,7 +112,9 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input. The name is ignored, and may also come after the tensor."""
+    """Add the next input. The name is ignored, because the order of the calls determines the input. The tensor may come
+    before the name.
+    """
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 

@@ -51,7 +51,10 @@ def register_gears_thread() -> None:
 
 
 class _Loop:
-    """The event loop of the coroutines, in a form that can be pickled with a function's globals."""
+    """The event loop of the coroutines, for scripts.
+
+    Unlike a real loop, it can be pickled with a function's globals.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

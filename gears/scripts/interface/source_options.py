@@ -58,7 +58,10 @@ def _entry_id(options: dict[str, Any]) -> str:
 
 
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """Return names in lower case; None for all names."""
+    """Return a list of names of `register`, in lower case.
+
+    None and an empty list mean all names. The result is then None.
+    """
     if not value:
         return None
     if isinstance(value, str) or not all(isinstance(item, str) for item in value):

@@ -99,7 +99,10 @@ def _session_exists(runtime: Runtime, session_id: str) -> bool:
 
 
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
-    """Raise an error if a trigger belongs to another session that the script does not replace."""
+    """Raise an error if a trigger belongs to another session that the script does not replace.
+
+    Clients get the error as an exception of the script.
+    """
     others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
     taken = {trigger for other in others for trigger in _triggers(other)}
     own: set[str] = set()

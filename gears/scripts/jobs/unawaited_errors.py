@@ -10,9 +10,10 @@ _NEVER = "was never retrieved"
 
 
 class _OneLine(logging.Filter):
-    """Converts asyncio's report of an unawaited error to a warning of one line.
+    """Converts asyncio's report of an unawaited error to a warning of one line. Does not change other log records.
 
-    The filter is on the logger, because functions create other event loops (`asyncio.run` in a thread).
+    The filter is on the logger, not on one event loop, because functions create other loops (`asyncio.run` in a
+    thread).
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

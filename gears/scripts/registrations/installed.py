@@ -118,7 +118,10 @@ class Installed:
         self._streams.stop(registration_id)
 
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
-        """Register the session in the module; return False if registrations were unregistered meanwhile."""
+        """Register the session in the module.
+
+        Return False if some of its registrations were unregistered meanwhile.
+        """
         try:
             self._host.execute(*session.register_command(stored.payload))
         except GearsError as error:
@@ -144,9 +147,11 @@ class Installed:
             self._previous[session_id] = (stored, session)
 
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
-        """Install and use a session that this shard has missed, with the sender's `orders` to pause registrations.
+        """Install and use a session that this shard has missed.
 
-        Only the publisher may permanently unregister the replaced registrations.
+        Also apply the sender's `orders` to pause its registrations.
+
+        Do not permanently unregister the replaced registrations, because only their publisher may do this.
         """
         if self._payloads.get(stored.id) == stored:
             return
@@ -160,7 +165,10 @@ class Installed:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
-        """Apply another shard's orders to pause or resume registrations. Later orders of this shard stay."""
+        """Apply orders of another shard to pause or resume registrations.
+
+        Do not overwrite later orders of this shard.
+        """
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
@@ -182,7 +190,10 @@ class Installed:
             self.use(session.id)
 
     def unregister(self, registration_id: str, *, abort_pending: bool = False) -> None:
-        """Remove a registration that the module has dropped. Only `abort_pending` ends its pending executions."""
+        """Remove a registration that the module has dropped, so that it is not restored later.
+
+        Its running executions continue. `abort_pending` ends its pending executions.
+        """
         if abort_pending:
             self._history.abort_pending(registration_id, UNREGISTERED)
         session = self._sessions.remove_registration(registration_id)
@@ -209,7 +220,9 @@ class Installed:
             self.use(session.id)
 
     def use(self, session_id: str) -> None:
-        """Use an installed session: read its streams, run `onRegistered`, and check the shard for own functions."""
+        """Start to use an installed session: read its streams, run `onRegistered`, and check the shard for own
+        functions.
+        """
         self._previous.clear()
         self._timers.stop_dead()
         session = self._sessions.get(session_id)
@@ -229,6 +242,8 @@ class Installed:
         self._on_registered.call(session, registration)
 
     async def until_started(self, session: ScriptSession) -> None:
-        """Wait until each `onRegistered` of a session has returned. Its coroutines may still run."""
+        """Wait until each `onRegistered` of a session has returned on this shard. Coroutines that it returns may still
+        run.
+        """
         for registration_id in list(session.registrations):
             await self._on_registered.until_returned(registration_id)

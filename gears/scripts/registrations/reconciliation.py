@@ -61,7 +61,10 @@ class SessionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two shards still differ. This shard asks again in round `due`, or after a change."""
+    """Two shards that still differ after this shard has corrected itself.
+
+    This shard asks again in round `due`, or after a change.
+    """
 
     own: bytes
     theirs: bytes

@@ -144,7 +144,10 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install a session of another worker. Use it after its confirmation, or after `CONFIRM_SECONDS`."""
+        """Install a session of another worker.
+
+        The session is used after its confirmation, or after `CONFIRM_SECONDS`.
+        """
         if change.number <= self._taken.get(sender, 0):
             return
         if self._is_due(change):

@@ -100,7 +100,10 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement. It is installed, because a session with a missing requirement is refused."""
+    """Return a requirement as in the reply, marked as installed.
+
+    Every requirement is installed, because a session with a missing requirement is refused.
+    """
     return [
         *("GearReqVersion", 1),
         *("Name", name),

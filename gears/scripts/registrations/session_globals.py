@@ -28,7 +28,9 @@ _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """Return the common globals of a session's functions; None if no function is from the session's script."""
+    """Return the common globals of a session's functions on this shard; None if no function is from the session's
+    script.
+    """
     name = module_name(session.id)
     for registration in session.registrations.values():
         functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
@@ -81,7 +83,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """Return a function of the module `name`, and the functions in it, with the globals `home`."""
+    """Return a function with the globals `home` if it is from the module `name`. Also change the functions that it
+    contains.
+    """
     if id(value) in seen:
         return seen[id(value)]
     move: Callable[[Any], Any] = functools.partial(_rebound, name=name, home=home, seen=seen)

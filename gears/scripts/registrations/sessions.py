@@ -64,7 +64,10 @@ class Registration:
 
 
 def own_registration(registration_id: str, function: OwnFunction) -> Registration:
-    """Return the registration of an own function. It stores only the function's name."""
+    """Return the registration of an own function. The registration stores only the function's name.
+
+    The function has the worker's rights, so users of the API need no rights to indexes and locks.
+    """
     if isinstance(function, OwnKeyFunction):
         source: RegisteredSource = KeysSource(
             function.name, read_value=False, event_types=function.events or None, commands=function.commands or None

@@ -44,7 +44,9 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """Read a payload; None: another version has written it, and the source must be executed again."""
+    """Read a payload. Return None if the Python version or format version is different: then the source must be
+    executed again.
+    """
     if not payload.startswith(_PREFIX):
         return None
     try:
@@ -75,7 +77,9 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def restricted_to(self, session: ScriptSession) -> StoredSession:
-        """Return a copy with only the registrations in `session`."""
+        """Return a copy with only the registrations in `session`. Pickle it again if a different version has pickled
+        it.
+        """
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -89,7 +93,8 @@ class StoredSession:
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
     """Return a restored session with only the registrations in the module, and with the module's ids.
 
-    If the source was executed again, its registrations get the module's ids in the order of the script.
+    If the source was executed again, its registrations have new ids. They get the module's ids, in the order of the
+    script.
     """
     found = session.registrations
     if not set(ids) <= found.keys():

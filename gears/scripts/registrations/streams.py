@@ -121,7 +121,9 @@ class Streams:
             self._spawn(self._scan(consumer))
 
     def promoted(self) -> None:
-        """After the promotion of this server, read the entries that the previous primary has left pending."""
+        """Read all streams again after the promotion of this server, because the previous primary may have left pending
+        entries.
+        """
         for registration_id, status in known_statuses(self._host).items():
             if status == "ABORTED":  # set by the previous primary; the failed batch may succeed on this server
                 self._host.execute("QA.STREAM", registration_id, "OK")
@@ -214,7 +216,10 @@ class Streams:
         self._dispatch()
 
     def _is_left(self, key: bytes) -> bool:
-        """Return whether an ended registration still runs a batch of the stream. Its end wakes the others."""
+        """Return whether an ended registration still runs a batch of the stream.
+
+        At the end of this batch, the ended registration wakes the other registrations.
+        """
         streams = (consumer.streams.get(key) for consumer in self._leaving)
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)
 
@@ -286,7 +291,10 @@ class Streams:
             stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
-        """Run the batch and settle it by its outcome. Return whether the next batch may start at once."""
+        """Run the batch and settle it by its outcome and the policy.
+
+        Return whether the next batch may start at once.
+        """
         batch = stream.entries[: consumer.source.batch]
         if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)

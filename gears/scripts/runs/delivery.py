@@ -105,7 +105,10 @@ class Sending:
         self._over = Recent()
 
     def send(self, node: str, kind: str, message: Any) -> None:
-        """Send a message with the next number. Raise GearsError above `MAX_BYTES` of unacknowledged records."""
+        """Send a message of a run with the next number, now or as soon as possible.
+
+        Raises GearsError if more than `MAX_BYTES` of the run's records are not acknowledged.
+        """
         with self._lock:
             if message.id in self._over:  # the sender is a thread that continues after its run
                 return
@@ -191,12 +194,18 @@ class Arrivals:
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
-        """Record the start of a run. Its messages are not dropped any more to make space for other runs."""
+        """Record the start of a run on this shard.
+
+        After this, its messages are not dropped to make space for other runs.
+        """
         self._runs.setdefault(run_id, {})
         self._early.pop(run_id, None)
 
     def hold(self, sender: str, message: Numbered) -> None:
-        """Store a message until its turn. Drop duplicates, and messages above the limits, which are resent."""
+        """Store a message until its turn.
+
+        Drop duplicates, and messages above the limits, which will be resent.
+        """
         if message.id not in self._runs:
             self._early[message.id] = self._clock()
             if len(self._early) > MAX_HELD_RUNS:
@@ -213,9 +222,9 @@ class Arrivals:
         self._bytes += message.size
 
     def expire(self) -> float | None:
-        """Drop old messages of runs that have not started; their senders resend them.
+        """Drop old messages of runs that have not started. Return the seconds until the next expiry, or None.
 
-        Return the seconds until the next expiry, or None.
+        No message is lost, because the sender resends messages without a receipt.
         """
         oldest = self._clock() - EARLY_SECONDS
         while self._early:

@@ -319,7 +319,9 @@ class Distributor:
                     await part.turns.yield_now()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
-        """Take part in a run of another shard (message ``run``), and return this worker's name.
+        """Take part in a run of another shard (message ``run``), if the request names this worker.
+
+        Return this worker's name.
 
         If the request names a different worker, reply at once, before the replies to later messages.
         """

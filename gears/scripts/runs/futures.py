@@ -106,7 +106,10 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """Return a handle of the caller's execution. While the handle exists, the hooked command gets no reply."""
+    """Return a handle of the caller's execution, or None.
+
+    While the handle exists, the hooked command gets no reply.
+    """
     execution = current.get()
     return SessionHandle(execution) if execution is not None else None
 

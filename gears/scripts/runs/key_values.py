@@ -33,7 +33,9 @@ def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[li
 
 
 def type_name(reply: bytes) -> str:
-    """Return the key type: the server's name, ``module`` for types of modules, ``empty`` for a missing key."""
+    """Return the key type for functions: the server's name, ``module`` for module types, or ``empty`` for a missing
+    key.
+    """
     name = reply.decode()
     if name == "none":
         return "empty"

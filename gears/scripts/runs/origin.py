@@ -21,7 +21,10 @@ SILENCE_SECONDS = 20.0
 async def abandoned(
     peers: Peers, origin: str, run_id: str, patience_seconds: float, led: Callable[[], None] = lambda: None
 ) -> str:
-    """Wait until the origin does not lead a run any more; return the reason. `led` is called while it leads."""
+    """Wait until the origin does not lead a run any more; return the reason.
+
+    Call `led` after each reply that the origin leads the run.
+    """
     patience = max(SILENCE_SECONDS, patience_seconds)
     silent = 0.0
     # Counts requests instead of time, because a worker that was stopped for some time has missed replies.

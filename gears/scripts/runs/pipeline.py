@@ -115,7 +115,10 @@ class Chain:
         return bool(self._waiting)
 
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
-        """Push a record through the steps from `index` on, and store errors. The caller runs a returned coroutine."""
+        """Push a record through the steps from `index` on. The caller must run a returned coroutine.
+
+        If a step fails, store the error in the execution.
+        """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
         except (asyncio.CancelledError, GeneratorExit):

@@ -79,7 +79,10 @@ class KeysSource:
                     yield {"key": decode_reply(key), "event": None}
 
     def event_record(self, host: ScriptHost, key: bytes, event: str) -> dict[str, Any] | None:
-        """Return the record of an event with the key's value; None if `keyTypes` excludes the key."""
+        """Return the record of an event, with the key's current value.
+
+        Return None if `keyTypes` does not contain the key's type.
+        """
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
         # reads type and value together, because most keys are strings

@@ -73,7 +73,10 @@ class Suspended:
 
 
 class Gate:
-    """The position of a waiting record of a step. `passed` is set when the record reaches the next step."""
+    """The position of a record among the waiting records of a step.
+
+    `passed` is set when the record reaches the next step.
+    """
 
     __slots__ = ("before", "passed")
 

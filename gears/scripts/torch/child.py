@@ -111,7 +111,10 @@ def _as_tuples(value: Any) -> Any:
 
 
 def unpack_script(data: bytes) -> tuple[str, list[str]]:
-    """Return the source and the entry points (JSON in the first line) of a script's file."""
+    """Return the source and the entry points of a script's file.
+
+    The first line of the file has the entry points as JSON.
+    """
     entry_points, _, source = data.decode().partition("\n")
     return source, json.loads(entry_points)
 

@@ -29,7 +29,10 @@ class ModelKeys:
         self._known: dict[str, tuple[float, ModelReference]] = {}
 
     def reference(self, key: str) -> ModelReference:
-        """Return the reference of the model at `key`. With a caller's rights, always ask the server."""
+        """Return the reference of the model at `key`. Raise GearsError if the server returns no model.
+
+        If the function runs with its caller's rights, always ask the server.
+        """
         execution = current.get()
         known = self._known.get(key) if execution is None or not execution.user else None
         now = time.monotonic()

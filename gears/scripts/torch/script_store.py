@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class ScriptStore:
-    """Compiled TorchScripts by reference. They use the devices, the loader thread and the models of `models`."""
+    """Compiled TorchScripts by reference.
+
+    Scripts use the devices and the loader thread of `models`, and can run its models.
+    """
 
     def __init__(self, host: ScriptHost, models: ModelStore) -> None:
         self._host = host

@@ -125,7 +125,10 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return a plain function's arguments. A last parameter of type List[Tensor] gets the remaining tensors."""
+    """Return the tensors as arguments for a function that is not an entry point.
+
+    A last parameter of type List[Tensor] gets the remaining tensors.
+    """
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"
     fixed = len(kinds) - variadic
