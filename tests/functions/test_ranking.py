@@ -59,10 +59,10 @@ async def test_the_best_sentences_are_the_first_of_the_corpus(
     """Scores are BM25 over the whole corpus, for any division into indexes and any number of results."""
     chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
-    rank = corpus.engine._ranker.rank
+    rank = corpus.engine._ranker.rank_each
     for _ in range(25):
         question = " ".join(chance.sample(WORDS, chance.randint(1, 5)))
-        every, best = [await rank(question, count, chosen, collection) for count in (1000, 5)]
+        every, best = [(await rank(question, count, chosen, (collection,)))[0] for count in (1000, 5)]
         assert best.candidates == every.candidates[:5]
         assert (best.terms, best.frequencies, best.sentences) == (every.terms, every.frequencies, every.sentences)
         assert (best.epochs, best.parts) == (every.epochs, every.parts)
@@ -76,7 +76,7 @@ async def test_the_best_sentences_are_the_first_of_the_corpus(
 
 @pytest.mark.parametrize("question", ["", "the of", "zyzzyva has this"])
 async def test_a_question_without_stored_terms_has_no_candidates(client: AsyncClusterClient, question: str) -> None:
-    found = await client.engine._ranker.rank(question, 8)
+    (found,) = await client.engine._ranker.rank_each(question, 8, None, (keys.DEFAULT_COLLECTION,))
     assert found.candidates == []
     assert len(found.parts) == len(found.epochs) == 12
 
@@ -194,5 +194,5 @@ async def test_the_rights_that_a_refusal_names_are_enough_to_rank(shards: Shards
     connecting = ("+@connection", "+client", "+cluster|slots", "+get", "%R~qa:*", "%R~bert-qa:*")
     with user(shards, "-@all", "resetkeys", *re.findall(r"\([^)]*\)", RIGHTS), *connecting) as url:
         async with AsyncClusterClient(url) as narrow:
-            found = await narrow.engine._ranker.rank("indris", 8)
+            (found,) = await narrow.engine._ranker.rank_each("indris", 8, None, (keys.DEFAULT_COLLECTION,))
             assert [keys.parse_sentence(item.sentence).document for item in found.candidates] == ["indri"]

@@ -84,12 +84,12 @@ def test_damaged_payloads(shared_ai: redis.Redis, key: str) -> None:
 
 
 def test_a_replica_stores_without_a_worker(
-    shared_ai: redis.Redis, shared_ai_server: Server, server_binary: Path
+    shared_ai: redis.Redis, shared_ai_server: Server, shared_binary: Path
 ) -> None:
     first, *later = STORED
     store(shared_ai, first)
     primary = {"replicaof": f"127.0.0.1 {shared_ai_server.port}"}
-    with Server(server_binary, primary) as replica, replica.client(decode_responses=False, protocol=2) as client:
+    with Server(shared_binary, primary) as replica, replica.client(decode_responses=False, protocol=2) as client:
         eventually(lambda: client.exists(first), ignore=redis.RedisError)
         store(shared_ai, *later)
         eventually(lambda: client.exists(later[-1]))

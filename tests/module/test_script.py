@@ -227,18 +227,18 @@ def test_a_run_still_has_a_script_that_is_deleted_meanwhile(shared_ai: redis.Red
     assert not shared_ai.exists("late")
 
 
-def test_a_replica_gets_the_outputs(shared_ai: redis.Redis, shared_ai_server: Server, server_binary: Path) -> None:
+def test_a_replica_gets_the_outputs(shared_ai: redis.Redis, shared_ai_server: Server, shared_binary: Path) -> None:
     prepare(shared_ai)
     primary = {"replicaof": f"127.0.0.1 {shared_ai_server.port}"}
-    with Server(server_binary, primary) as replica, replica.client(decode_responses=False) as client:
+    with Server(shared_binary, primary) as replica, replica.client(decode_responses=False) as client:
         eventually(lambda: client.exists("s"), ignore=redis.RedisError)
         shared_ai.execute_command(*EXECUTE)
         eventually(lambda: client.exists("o"))
         assert client.execute_command("AI.TENSORGET", "o", "VALUES") == [1, -2]
 
 
-def test_the_server_checks_slots(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
+def test_the_server_checks_slots(shared_binary: Path) -> None:
+    with Cluster(shared_binary, worker=fake_worker("models"), size=2) as cluster:
         first = cluster.nodes[0]
         first.wait_ready()
         with first.client() as client:
