@@ -378,9 +378,11 @@ class AsyncClient:
         return parsed_object(await self._send(RestCall("POST", "/collections", body))).get("created") is True
 
     async def delete_collection(self, name: str, *, timeout: float | None = None) -> Removal:
-        """Delete a collection with all its documents, within `timeout` seconds. Another call continues the deletion.
+        """Delete a collection with all its documents.
 
-        Until then, it refuses new documents and has the state ``deleting``.
+        If the deletion takes longer than `timeout` seconds, `complete` of the result is false, and another call
+        continues the deletion. Until all documents are deleted, the collection refuses new documents and has the state
+        ``deleting``.
         """
         return Removal.from_dict(
             parsed_object(await self._send(collection_call("DELETE", name, self._seconds(timeout))))

@@ -338,9 +338,11 @@ class ClusterClient(ClientThread):
         return self._run(self._client.create_collection(name))
 
     def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
-        """Delete a collection with all its documents, within `timeout` seconds. Another call continues the deletion.
+        """Delete a collection with all its documents.
 
-        Until then, it refuses new documents and has the state ``deleting``.
+        If the deletion takes longer than `timeout` seconds, `complete` of the result is false, and another call
+        continues the deletion. Until all documents are deleted, the collection refuses new documents and has the state
+        ``deleting``.
         """
         return self._run(self._client.delete_collection(name, timeout=timeout))
 

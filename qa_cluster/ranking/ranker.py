@@ -284,7 +284,7 @@ class Statistics:
         tags: the partitions. `epochs`, `sentences`, `frequencies` and `analyzers` have one element per partition, in
             the same order.
         sentences: the number of sentences.
-        frequencies: for each term, the number of sentences that contain it.
+        frequencies: for each partition, the number of sentences that contain each term, in the order of `terms`.
         analyzers: the version of the analyzer that computed the terms; None until the first sweep has ended.
     """
 
@@ -317,7 +317,7 @@ class Corpus:
 
     Attributes:
         sentences: the number of sentences.
-        frequencies: for each term, the number of sentences that contain it.
+        frequencies: for each partition, the number of sentences that contain each term, in the order of `terms`.
         weighed: for each term, the frequency that determines its weight.
     """
 
