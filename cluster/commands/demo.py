@@ -128,7 +128,10 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _wait_idle(loaded: LoadedSettings, url: str) -> None:
-    """Wait until the workers are idle. In their first idle seconds, they compile the reader for more input lengths."""
+    """Wait until the workers use no processor time.
+
+    A worker without requests first compiles the reader for more input lengths, which would slow the demo's questions.
+    """
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]
     deadline = time.monotonic() + _SETTLE_SECONDS
