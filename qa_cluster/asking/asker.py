@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 
+from qa_cluster.deadline import deadline
 from qa_cluster.errors import ModelError, NotFound
 from qa_cluster.options.questions import PARTIAL, AskOptions
 from qa_cluster.ranking.meaning import WORDS
@@ -34,7 +35,7 @@ from .editors.feedback import UnansweredLog
 from .editors.guidance import Guidance, pin_digest
 from .freshness import Freshness
 from .loaded_readers import ASK_AGAIN_SECONDS, STAGE_ASK_AGAIN_SECONDS, LoadedReaders
-from .questions import AskLimits, Question, check_question, deadline
+from .questions import AskLimits, Question, check_question
 from .remote_encoder import RemoteEncoder
 
 # A shard may lack a reader because another reader has just replaced it. The question is then retried.

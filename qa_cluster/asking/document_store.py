@@ -13,6 +13,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from qa_cluster.deadline import deadline
 from qa_cluster.documents import stored
 from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.documents.metadata_limits import canonical_metadata, readable_metadata
@@ -47,7 +48,6 @@ from qa_cluster.vectors.prepared import (
 
 from .collections import Collections, missing
 from .document_fields import newer_commands
-from .questions import deadline
 from .remote_encoder import RemoteEncoder
 
 READ_ATTEMPTS = 20

@@ -5,11 +5,8 @@ The module does no I/O.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import unicodedata
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 
@@ -18,7 +15,7 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.documents.unicode import is_unicode
-from qa_cluster.errors import DeadlineExceeded, InputTooLong, InvalidInput
+from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import check_collection
 from qa_cluster.options.questions import (
     ALL_COLLECTIONS,
@@ -140,16 +137,6 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
 def timeout_of(options: AskOptions | SearchOptions, limits: AskLimits) -> float:
     """Return the timeout of a request in seconds."""
     return limits.timeout_ms / 1000 if options.timeout is None else options.timeout
-
-
-@asynccontextmanager
-async def deadline(seconds: float, late: str) -> AsyncIterator[None]:
-    """Raise DeadlineExceeded with the text `late` if the block takes longer than `seconds`."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise DeadlineExceeded(late) from error
 
 
 def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tuple[str, Filter | None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.deadline import deadline
 from qa_cluster.errors import (
     ClusterError,
     ModelError,
@@ -26,8 +27,6 @@ from qa_cluster.routing.shards import Shards, shard_facts, without_function
 from qa_cluster.shard_functions import NOT_REGISTERED, PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
-
-from .questions import deadline
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter, time
 from typing import Any
 
+from qa_cluster.deadline import deadline
 from qa_cluster.documents.stored import read_hits
 from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.keys import SentenceRef, parse_sentence
@@ -38,7 +39,7 @@ from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retryi
 from .collections import Collections
 from .document_fields import DocumentFields
 from .editors.guidance import Guidance, merged
-from .questions import AskLimits, check_search, deadline, timeout_of
+from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
 # The maximum number of sentences in one script, including neighbours. Such a script blocks its shard for less than 1
