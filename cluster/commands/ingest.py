@@ -115,7 +115,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         typer.Option(
             "--sync",
             help="Delete the documents whose ids start with --prefix and whose files are no longer in PATH or contain"
-            " no text. PATH must be one folder. The documents of unreadable files stay.",
+            " no text. It needs one folder, --sitemap or --urls. The documents of unreadable files stay.",
         ),
     ] = False,
     yes: Annotated[

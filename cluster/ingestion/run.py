@@ -61,9 +61,10 @@ class IngestRun:
         gone = find_gone(source.settings, source.prefix, self.collection, present, uncertain, folder)
         report.gone = [entry.id for entry in gone.documents]
         report.moved = [entry.id for entry in gone.moved]
-        if uncertain.json_file:
+        if uncertain.incomplete:
             console.notice(
-                f"{uncertain.json_file} could not be read completely, so documents of JSON files were not deleted"
+                f"{uncertain.incomplete} could not be read completely, so documents of JSON files, documents of --raw"
+                " and failed documents were not deleted"
             )
         if self.dry_run:
             _say_gone(report, json)

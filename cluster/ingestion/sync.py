@@ -6,7 +6,9 @@ their files:
 
 - the document of a file that could not be read or stored,
 - all documents of a folder that could not be listed,
-- if a JSON file could not be read completely, all documents of JSON files.
+- if a JSON file could not be read completely or a folder could not be listed, all documents of JSON files: their ids do
+  not name the file. Documents of `--raw` and failed documents then stay, too, because the cluster cannot select them by
+  format.
 """
 
 from __future__ import annotations
@@ -63,12 +65,17 @@ class Gone:
 
 
 class Uncertain:
-    """The documents that this run did not store, but that may still be in the folder."""
+    """The documents that this run did not store, but that may still be in the folder.
+
+    Attributes:
+        incomplete: a JSON file that was not read completely, or a folder that was not listed; empty if there is none.
+        everything: whether the whole folder could not be listed.
+    """
 
     def __init__(self, skips: Iterable[Skip], prefix: str) -> None:
         self._ids: set[str] = set()
         self._folders: list[str] = []
-        self.json_file = ""
+        self.incomplete = ""
         for skip in skips:
             if isinstance(skip.error, NoText):
                 continue
@@ -77,7 +84,7 @@ class Uncertain:
             if skip.document_id:
                 self._ids.add(skip.document_id)
             else:
-                self.json_file = skip.where
+                self.incomplete = skip.where
         self.everything = prefix in self._folders
 
     def has(self, document_id: str) -> bool:
@@ -97,7 +104,7 @@ def find_gone(  # noqa: PLR0917 - one step of one command
 
     With `adopted_folder`, also list the documents that were stored from this folder without the prefix.
     """
-    formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.json_file else ()
+    formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.incomplete else ()
     with ClusterClient(settings) as client:
 
         def listed(chosen: str) -> Iterator[DocumentEntry]:

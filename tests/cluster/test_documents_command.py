@@ -300,7 +300,7 @@ def test_sync_keeps_the_documents_of_a_broken_json_file(up: Qa, tmp_path: Path) 
     (tmp_path / "d.jsonl").write_text(f'{lines[0]}\n{{"id": ')
     done = up(*arguments)
     assert "1 document deleted" in done.stdout
-    assert "could not be read completely, so documents of JSON files were not deleted" in done.stderr
+    assert "could not be read completely, so documents of JSON files, documents of --raw" in done.stderr
     assert listed(up, "lines/") == ["lines/x", "lines/y"]
     (tmp_path / "d.jsonl").write_text(lines[0])
     assert "1 document deleted" in up(*arguments).stdout
