@@ -100,9 +100,11 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
     registered = sessions_on(client).get(stored.id)
     count = len(registered[1]) if registered is not None else 0
     if registered is None or count != len(stored.paused):
+        paused = sum(stored.paused)
         return (
             f"its script registered {count} functions, but the backup has {len(stored.paused)}: some were unregistered,"
             " or registered by other functions"
+            + (f". Paused in the backup: {paused}. To pause them again, use RG.PAUSEREGISTRATIONS" if paused else "")
         )
     pause(client, stored, *registered)
     return ""

@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 from qa_cluster import keys
+from qa_cluster.cluster.backup import functions
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.nodes.connect import host_and_port
 from qa_cluster.errors import NotFound
@@ -137,6 +138,16 @@ def test_conflicting_contents_are_refused_skipped_or_replaced(backup: Path, redi
     assert "own" in redis_site.everything()
     with redis_site.client() as client:
         client.delete_document("own")
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_script_with_other_registrations_than_in_the_backup_is_a_problem(valkey_site: Site, paused: bool) -> None:
+    script = "".join(f"GB('StreamReader').foreach(lambda r: None).register(prefix='{name}')\n" for name in "ab")
+    stored = functions.StoredFunctions(f"half-{paused}", "", script, (), (paused,))
+    with valkey_site.shards() as shards:
+        problem = functions.register(shards[0], stored, upgrade=False)
+    assert "its script registered 2 functions, but the backup has 1" in problem
+    assert problem.endswith("Paused in the backup: 1. To pause them again, use RG.PAUSEREGISTRATIONS") == paused
 
 
 def test_only_restored_keys_open_the_service(source: Site, backup: Path, valkey_site: Site) -> None:

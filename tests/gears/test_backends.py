@@ -41,6 +41,15 @@ def test_runtimes_agree_on_ports_and_results() -> None:
         assert score.tolist() == [[5.0, 6.0, 0.0]]
 
 
+@pytest.mark.parametrize(("threads", "mode"), [(1, "ORT_SEQUENTIAL"), (2, "ORT_PARALLEL")])
+def test_operations_of_a_model_run_in_parallel_only_with_several_threads(threads: int, mode: str) -> None:
+    model = load_bytes("ONNX", "CPU", add_model(), RuntimeLimits(inter_op_threads=threads))
+    assert isinstance(model, OnnxModel)
+    assert model._session.get_session_options().execution_mode.name == mode
+    (total,) = model.run([np.array([1, 2], "<f4"), np.array([3, 4], "<f4")])
+    assert total.tolist() == [4, 6]
+
+
 def test_openvino_is_preferred_and_generic_models_are_not_token_models() -> None:
     model = load_bytes("ONNX", "CPU:1", add_model(2), RuntimeLimits())
     assert isinstance(model, OpenVinoModel)

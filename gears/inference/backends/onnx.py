@@ -119,7 +119,9 @@ class OnnxModel:
     def __init__(self, file: ModelFile, device: str, limits: RuntimeLimits) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = limits.threads
-        options.inter_op_num_threads = limits.inter_op_threads
+        if limits.inter_op_threads > 1:
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # the default mode ignores the number
+            options.inter_op_num_threads = limits.inter_op_threads
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
         if limits.memory_mb:
