@@ -68,7 +68,8 @@ class Uncertain:
     """The documents that this run did not store, but that may still be in the folder.
 
     Attributes:
-        incomplete: a JSON file that was not read completely, or a folder that was not listed; empty if there is none.
+        incomplete: a JSON file that was not read completely, or a folder that was not listed. Empty if everything was
+            read.
         everything: whether the whole folder could not be listed.
     """
 
