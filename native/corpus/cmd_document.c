@@ -1,10 +1,11 @@
 /* Commands that write documents and cached answers with the rights of the module.
  *
- * Some keys of a document are internal: its index, the pending documents of its partition, and the lists of cached
- * answers. Users need no rights to write these keys. A command names only one key: the text of the document, or the
- * answer. The server checks whether the caller may read and write this key. The module derives all other keys from the
- * name of this key, so it checks the name. Otherwise, a right to write texts of one collection could give access to
- * keys of another collection. */
+ * Some keys that a command writes are internal: the index of the document, the pending documents of its partition, and
+ * the lists of cached answers. Users need no rights to write these keys. A command names only the key of the document's
+ * text, or of the answers, or (QA.DELCOLLECTION) of the list of collections. The server checks whether the caller may
+ * read and write this key. The module derives all other keys from the name of this key. So the module checks the form
+ * of the name. Without this check, a right to write texts of one collection could give access to keys of another
+ * collection. */
 #include "corpus/cmd_document.h"
 
 #include <stdio.h>
@@ -33,7 +34,8 @@ static RedisModuleString *partition_key(const char *kind, const TextKey *text) {
     return text_key_joined(kind, NULL, 0, text->tag, text->tag_length);
 }
 
-/* Returns a key that every collection has in the partition: `<kind>{tag}` or `<kind><collection>:{tag}`. */
+/* Returns a key of the document's collection in the partition: `<kind><collection>:{tag}`, or `<kind>{tag}` for the
+ * default collection. */
 static RedisModuleString *collection_key(const char *kind, const TextKey *text) {
     if (!text->collection_length) return partition_key(kind, text);
     RedisModuleString *made = text_key_joined(kind, text->name, text->collection_length, ":", 1);
@@ -79,9 +81,9 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
 
 /* ---- QA.PUTDOCUMENT ---- */
 
-/* The limits of qa_cluster/documents/stored.py. The module must check them, because a caller may not use qa-cluster's
- * clients. The worker indexes the documents of all collections. One document that the worker cannot read would stop the
- * indexing of all documents. */
+/* The limits of qa_cluster/documents/stored.py. The module must check the limits, too, because a caller may use a
+ * client that is not qa-cluster's. The worker indexes the documents of all collections. One document that the worker
+ * cannot read would stop the indexing of all documents. */
 enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
@@ -93,8 +95,8 @@ typedef struct Limit {
 static const Limit LIMITS[] = {
     {"id", 3, 512}, {"title", 4, 4096}, {"metadata", 5, 64 * 1024}, {"text", 8, 20000000}, {"source", 9, 4096}};
 
-/* True: the id matches the name in the key. The name may start with a collection. In the key, `%`, `{` and `}` are
- * encoded. */
+/* True: the id matches the name in the key. In the key, the name may start with a collection, and the characters `%`,
+ * `{` and `}` of the id are encoded (text_key.h). */
 static bool is_id_of(RedisModuleString *id, const TextKey *key) {
     size_t length, at = 0;
     const char *text = RedisModule_StringPtrLen(id, &length);
@@ -134,14 +136,14 @@ static const char *check_text(const Limit *limit, RedisModuleString *string, cha
     const char *text = RedisModule_StringPtrLen(string, &length);
     if (length > limit->most)
         snprintf(error, MAX_ERROR, "ERR the %s has %zu bytes, the limit is %zu", limit->name, length, limit->most);
-    /* The worker checks the text itself, because a client may also write it with SET. */
+    /* The worker checks whether the text is UTF-8, because a client may also write a text with SET. */
     else if (strcmp(limit->name, "text") != 0 && !text_is_utf8(text, length))
         snprintf(error, MAX_ERROR, "ERR the %s is not valid UTF-8", limit->name);
     else return NULL;
     return error;
 }
 
-/* NULL: the arguments are valid. */
+/* Checks the arguments of QA.PUTDOCUMENT. Returns NULL or an error line. */
 static const char *check_put(RedisModuleString **argv, char *error) {
     TextKey key;
     if (!text_key_parse(argv[1], &key)) return NOT_A_TEXT;
@@ -203,8 +205,8 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
     return RedisModule_CreateString(NULL, hex, VERSION_LENGTH);
 }
 
-/* Computes two versions of the document: with the stored metadata, and with the new metadata. Both are empty if the
- * record or the text is missing. */
+/* Computes two versions of the document: versions[0] with the stored metadata, and versions[1] with the new metadata. A
+ * version is a hash of title, metadata and text. If the record or the text is missing, both are empty strings. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {
     RedisModuleString *name = document_key("document:", parsed);
@@ -229,7 +231,7 @@ static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, con
     RedisModule_FreeString(NULL, name);
 }
 
-/* NULL: the arguments are valid. */
+/* Checks the metadata and the fields of QA.SETMETADATA. Returns NULL or an error line. */
 static const char *check_metadata(RedisModuleString *metadata, RedisModuleString *fields, char *error) {
     size_t length;
     const char *fault = check_text(&LIMITS[2], metadata, error);
@@ -257,8 +259,8 @@ static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- QA.EMBEDDOCUMENT ---- */
 
-/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five
- * arguments. */
+/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five arguments.
+ */
 static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 9) return RedisModule_WrongArity(ctx);
     return run_for_document(ctx, SCRIPT_EMBED_DOCUMENT, NULL, argv, argc, NULL);
@@ -266,8 +268,7 @@ static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 
 /* ---- Answers ---- */
 
-/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to the opening
- * brace. */
+/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to the opening brace. */
 static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
     static const char PREFIX[] = "answer:";
     size_t length;

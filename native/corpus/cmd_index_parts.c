@@ -1,10 +1,12 @@
 /* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT write a document in parts, so that a long document
- * does not block the server. Each QA.INDEX.ADD writes the sentences of its part to the index. Searches do not find them
- * before the commit. The commit takes the same time for every length (index/open.c).
+ * does not block the server. Each QA.INDEX.ADD writes the sentences of its part to the index. Rankings do not find the
+ * sentences before QA.INDEX.COMMIT. The commit only copies the list of the document's terms, about 2 bytes for each
+ * distinct term of a part (index/index.h).
  *
- * All four commands are replicated verbatim, and open documents are saved. So the remaining parts can be added on a
- * replica, on a restarted server and on the target of a migrating slot. All copies must discard the same open
- * documents, so a clock must not decide. An open document is discarded in these cases:
+ * A document is open between QA.INDEX.BEGIN and QA.INDEX.COMMIT or QA.INDEX.ABORT. All four commands are replicated
+ * verbatim, and open documents are saved. So the remaining parts can be added on a replica, on a restarted server and
+ * on the target of a migrating slot. All servers must discard the same open documents, so open documents have no time
+ * limit. An open document is discarded in these cases:
  * - QA.INDEX.BEGIN, QA.INDEX.PUT or QA.INDEX.DEL names the same document.
  * - The key of its index is deleted.
  * - QA.INDEX.BEGIN opens INDEX_MAX_OPEN other documents in its index. */
@@ -49,8 +51,8 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- The open document at a place ----
  *
- * Commands name the document and its place. The place alone is not enough: after a key was deleted and created again,
- * another document may be open at the same place. */
+ * Commands name the document and its place, the number that QA.INDEX.BEGIN has returned (index/open.c). The place alone
+ * is not enough: after a key was deleted and created again, another document may be open at the same place. */
 
 typedef struct Opened {
     StoredIndex *stored; /* NULL: the key is missing */
@@ -64,7 +66,8 @@ static bool is_named(RedisModuleString *name, const IndexOpen *open) {
     return length == open->id_length && !memcmp(id, open->id, length);
 }
 
-/* Returns NULL or an error line. If the document is not open at the place, sets `pending` to NULL. */
+/* Finds the open document that a command names. Returns NULL or an error line. If the document is not open at the
+ * place, sets `pending` to NULL and returns NULL. */
 static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened) {
     long long place;
     *opened = (Opened){0};
@@ -142,7 +145,8 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
         index_watch_committing(watched->watch, opened.pending);
     }
     bool replaces = index_remove(index, document->id, document->id_length) == INDEX_OK;
-    index_commit(opened.pending); /* after an error, the document is no longer open */
+    index_commit(
+        opened.pending); /* succeeds: find_ready refuses aborted documents, and no live document has the id now */
     watched_end(watched, index);
     keyspace_changed(ctx, argv[1], "qa.index.put");
     stored_index_changed(opened.stored);

@@ -1,4 +1,4 @@
-/* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT, QA.INDEX.ABORT */
+/* The commands that write a document in parts: QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT. */
 #pragma once
 
 #include "server/module_api.h"

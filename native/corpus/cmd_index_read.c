@@ -17,7 +17,7 @@
 
 /* Reading 250,000 terms takes about 1 ms. Frequent terms are usually among the first terms of an index. */
 enum { MAX_COMPLETIONS = 100, COMPLETE_STEPS = 250000 };
-/* Reading a document costs up to about 200 ns. */
+/* A step of a listing reads at most one document, which costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
 
 /* Returns NULL or an error line. If the key is missing, sets *index to the shared empty index. */
@@ -37,7 +37,7 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* ---- Arguments ---- */
 
-/* [FILTER bytes]. The caller must free the filter, even after an error. */
+/* Reads [FILTER bytes] and compiles the filter. The caller must free *filter, even after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
     const void *bytes;
     size_t length;
@@ -51,7 +51,7 @@ typedef struct Terms {
     long long count;
 } Terms;
 
-/* TERMS n (term [frequency]){n}. Nothing may follow these arguments. */
+/* Reads TERMS n (term [frequency]){n}. No other argument may follow. */
 static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
     int words = with_frequencies ? 2 : 1;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
@@ -117,7 +117,7 @@ static void reply_passages(RedisModuleCtx *ctx, const IndexRanking *ranking) {
     }
 }
 
-/* The arguments were checked, so the library accepts the query. */
+/* Ranks and replies. The caller has checked the arguments, so index_rank() accepts the query. */
 static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const IndexQuery *query) {
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexRanking ranking = {.frequencies = frequencies};
@@ -169,8 +169,8 @@ static const char *check_dimensions(const Index *index, Ranked *ranked) {
     return ranked->query.vector ? vector_check(index, &ranked->vector, ranked->error) : NULL;
 }
 
-/* QA.INDEX.RANK key k sentences [FILTER filter] [VECTOR digest weight missing vector] [DISTINCT]
- * TERMS n (term frequency){n} */
+/* QA.INDEX.RANK key k sentences [FILTER filter] [VECTOR digest weight missing vector] [DISTINCT] TERMS n (term
+ * frequency){n} */
 static int QA_INDEX_RANK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 6) return RedisModule_WrongArity(ctx);
     Cursor cursor = {argv, argc, 2};
@@ -350,8 +350,7 @@ static void reply_fields(RedisModuleCtx *ctx, const Index *index, uint64_t at, s
     RedisModule_Free(fields);
 }
 
-/* QA.INDEX.FIELDS key SCAN cursor count
- * QA.INDEX.FIELDS key NAMES name+ */
+/* QA.INDEX.FIELDS key SCAN cursor count QA.INDEX.FIELDS key NAMES name+ */
 static int QA_INDEX_FIELDS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     Cursor cursor = {argv, argc, 2};

@@ -1,6 +1,6 @@
-/* QA.INDEX.EMBED stores vectors of passages. QA.INDEX.UNEMBEDDED lists documents without vectors. The workers' encoder
- * computes the vectors in the background. docs/inverted-index.md describes the format. QA.INDEX.EMBED is replicated
- * verbatim if it changes anything. */
+/* QA.INDEX.EMBED stores vectors of passages. QA.INDEX.UNEMBEDDED lists the documents that lack vectors of an encoder.
+ * The encoder is a model of the workers, which computes the vectors in the background. docs/inverted-index.md describes
+ * the format of the vectors. A QA.INDEX.EMBED that changes the index is replicated verbatim. */
 #include "corpus/cmd_index_vectors.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "server/commands.h"
 #include "server/keyspace.h"
 
-/* Reading a document costs up to about 200 ns. */
+/* A step of a listing reads at most one document, which costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = INDEX_PROBLEM + 8 };
 
 /* ---- QA.INDEX.EMBED ---- */

@@ -1,4 +1,4 @@
-/* The commands for vectors of documents. */
+/* The commands for vectors of documents: QA.INDEX.EMBED and QA.INDEX.UNEMBEDDED. */
 #pragma once
 
 #include "server/module_api.h"

@@ -1,5 +1,5 @@
-/* QA.INDEX.WATCH and QA.INDEX.WATCHED: watched questions. The first write that may change the answer of a question
- * drops the question. */
+/* QA.INDEX.WATCH watches a question whose answer is cached. QA.INDEX.WATCHED says whether a question is still watched.
+ * The first write that may change the answer of a question drops the question (index.h). */
 #include "corpus/cmd_index_watch.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
     return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
 }
 
-/* [FILTER bytes] */
+/* Reads [FILTER bytes] and checks that the filter is valid. */
 static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
     const char *error = filter_argument(cursor, &question->filter, &question->filter_length);
     if (error || !question->filter) return error;
@@ -54,7 +54,7 @@ static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
     return error;
 }
 
-/* TERMS n (term frequency min-frequency max-frequency){n} */
+/* Reads TERMS n (term frequency min-frequency max-frequency){n}. */
 static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
@@ -75,7 +75,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     return NULL;
 }
 
-/* DOCUMENTS m (document place){m}. Nothing may follow these arguments. The caller must free the documents, even after
+/* Reads DOCUMENTS m (document place){m}. No other argument may follow. The caller must free the documents, even after
  * an error. */
 static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     long long count;
@@ -136,9 +136,9 @@ static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *argume
     RedisModule_ReplyWithLongLong(ctx, (long long)token);
 }
 
-/* QA.INDEX.WATCH key name ttl-ms identity next-id score sentences min-sentences max-sentences [FILTER filter]
- * [VECTOR digest weight missing vector] TERMS n (term frequency min-frequency max-frequency){n} DOCUMENTS m (document
- * place){m} */
+/* QA.INDEX.WATCH key name ttl-ms identity next-id score sentences min-sentences max-sentences [FILTER filter] [VECTOR
+ * digest weight missing vector] TERMS n (term frequency min-frequency max-frequency){n} DOCUMENTS m (document place){m}
+ */
 static int QA_INDEX_WATCH_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 14) return RedisModule_WrongArity(ctx);
     if (RedisModule_GetSelectedDb(ctx) != 0)
@@ -159,7 +159,8 @@ static int QA_INDEX_WATCHED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!parse_name(argv[2], &name, &length)) return RedisModule_ReplyWithError(ctx, ERR_NAME);
     StoredIndex *stored;
-    index_key_peek(ctx, argv[1], &stored); /* if the key has expired, opening it deletes it and drops its questions */
+    /* If the key has expired, the server deletes the key here, and the deletion drops the questions of the key. */
+    index_key_peek(ctx, argv[1], &stored);
     bool here = RedisModule_GetSelectedDb(ctx) == 0;
     return RedisModule_ReplyWithLongLong(ctx, here ? (long long)watched_token(argv[1], name, length) : 0);
 }

@@ -1,6 +1,6 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. A command checks all arguments before it changes
- * anything. A command that changes anything is replicated verbatim, because the same operations make the same index.
- * docs/inverted-index.md describes the formats. */
+/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. A command checks all arguments before it changes the
+ * index. A command that changes the index is replicated verbatim, because the same operations make the same index on
+ * each server. docs/inverted-index.md describes the formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
@@ -140,7 +140,8 @@ static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 
 /* ---- QA.INDEX.LOAD ---- */
 
-/* Refuses a part with the wrong offset. Such a part belongs to a different payload, or a part before it is missing. */
+/* Refuses a part with the wrong offset: the part belongs to a different payload, or an earlier part is missing. Returns
+ * NULL or an error line. */
 static const char *check_part(const StoredIndex *stored, long long offset, size_t length, char *error) {
     if (stored && stored->index) return "BUSYKEY Target key name already exists.";
     if (length > INDEX_CHUNK) {

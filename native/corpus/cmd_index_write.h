@@ -1,4 +1,4 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE, QA.INDEX.LOAD */
+/* The commands that write to an index: QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. */
 #pragma once
 
 #include "server/module_api.h"

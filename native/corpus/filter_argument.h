@@ -1,4 +1,4 @@
-/* The filter as an argument of the commands on an index. */
+/* The filter of documents (index/filter.c) as an argument of the commands on an index. */
 #pragma once
 
 #include "index/index.h"

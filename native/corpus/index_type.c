@@ -1,13 +1,13 @@
-/* The data type qa-index_: keys, RDB, AOF. COPY is not supported, because it would block the server while it saves and
- * loads the whole index. */
+/* The data type qa-index_: keys, RDB, AOF. COPY is not supported, because COPY would have to save and load the whole
+ * index, and would block the server during this time. */
 #include "corpus/index_type.h"
 
 #include <string.h>
 
 #include "server/keyspace.h"
 
-/* Encoding version 1 has three parts: a number (1: the index is complete, 0: incomplete), a payload of save.c as
- * strings of 1 to INDEX_CHUNK bytes, and an empty string. */
+/* Encoding version 1 has three parts: a number (1: the index is complete, 0: incomplete), a payload (index/save.c) as
+ * strings of 1 to INDEX_CHUNK bytes, and an empty string. The payload of an incomplete index is the received parts. */
 #define INDEX_ENCVER 1
 
 static RedisModuleType *index_module_type;
@@ -126,7 +126,7 @@ static bool emit_part(void *context, const void *bytes, size_t length) {
     return !RedisModule_IsIOError(rewriting->io);
 }
 
-/* CLUSTER MIGRATESLOTS of Valkey sends these commands too. */
+/* Writes the index as QA.INDEX.LOAD commands. CLUSTER MIGRATESLOTS of Valkey also sends an index as these commands. */
 static void index_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *value) {
     const StoredIndex *stored = value;
     Rewriting rewriting = {.io = io, .key = key};

@@ -1,12 +1,13 @@
-/* The module writes a note in two steps. A note is a field of a hash (notes.h). When a text changes, the notification
- * reads the note. At the end of the command, the module writes the note.
+/* The module writes a note in two steps. A note is a number in a field of a hash (notes.h). When a text changes, the
+ * server calls on_change, which queues the change with RedisModule_AddPostNotificationJob. At the end of the command or
+ * script, the server calls note, which increments the note in the same transaction. Two steps are necessary, because a
+ * module must not write keys during a keyspace notification.
  *
- * The notification runs for every command of the server. If the key is not a text, the notification returns after it
- * has compared the first bytes of the key. A notification must not write keys. So AddPostNotificationJob writes the
- * note later in the same transaction.
+ * The server calls on_change for every keyspace event. If the key is not a text, on_change returns after it has
+ * compared the first bytes of the key.
  *
- * During a classic slot migration (SETSLOT, MIGRATE), a server that does not have the hash refuses the write. After the
- * migration, the worker reads all documents of the partition. */
+ * During a classic slot migration (SETSLOT, MIGRATE), the server refuses the write on the shard that does not have the
+ * hash. After the migration, the worker reads all documents of the partition. */
 #include "corpus/notes.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ static RedisModuleString *sum_field; /* the empty name */
 typedef struct Change {
     RedisModuleString *hash, *field, *text;
     int by_script;
-    long long before; /* the note before the script; the script may write it */
+    long long before; /* if a script has changed the text: the note at the time of the change */
 } Change;
 
 static void free_change(void *data) {
@@ -34,7 +35,7 @@ static void free_change(void *data) {
     RedisModule_Free(change);
 }
 
-/* Returns NULL if the key is not the text of a document. */
+/* Returns the change of a text. NULL: the key is not the text of a document. */
 static Change *new_change(RedisModuleString *text) {
     TextKey key;
     if (!text_key_parse(text, &key)) return NULL;
@@ -47,7 +48,7 @@ static Change *new_change(RedisModuleString *text) {
 
 /* ---- The note ---- */
 
-/* Opens a key. Sends no keymiss event if the key is missing. */
+/* Opens a key for reading and writing. If the key is missing, the server sends no keymiss event. */
 static RedisModuleKey *open_key(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
@@ -88,8 +89,9 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Writes the note directly. If the hash exists, this is allowed in any state of its slot, and takes half the time of a
- * command. Otherwise, this creates the hash. */
+/* Writes the note without a command, in half the time of a command. If the hash exists, this is allowed in any state of
+ * the hash's slot. If the hash is missing, this function creates the hash. A caller must then try write_new first, and
+ * call this function only if write_new returns 0. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
@@ -107,8 +109,9 @@ static void free_reply(RedisModuleCallReply *reply) {
     if (reply) RedisModule_FreeCallReply(reply);
 }
 
-/* Removes a key of notes whose value has a wrong type. Then the worker does not know the pending documents. So the
- * function also removes the partition's mark, and the next sweep scans all documents
+/* Removes the key `pending:{tag}` if its value has a wrong type. After the removal, the worker does not know the
+ * pending documents of the partition. So the function also removes the partition's mark, the field `layout` of
+ * `layout:{tag}`. Without the mark, the worker's next sweep scans all documents of the partition
  * (gears/functions/indexing/marks.py). */
 static void discard_damaged(RedisModuleCtx *ctx, const Change *change) {
     size_t length;
@@ -124,9 +127,10 @@ static RedisModuleCallReply *call_new(RedisModuleCtx *ctx, const Change *change)
     return RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field, 1LL);
 }
 
-/* Writes the note with a command. The server refuses the command if another shard has the slot, or if the hash may have
- * moved to another shard. Returns 0 if the server refuses all commands because the cluster is down. Even then, texts
- * expire and are evicted. */
+/* Writes the first note of a partition with a command, which creates the hash. The server refuses the command if
+ * another shard has the slot, or if the hash may have moved to another shard; then the function returns 1, too, and the
+ * note is not written. Returns 0 if the server refuses all commands because the cluster is down. (Texts expire and are
+ * evicted even if the cluster is down.) */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = call_new(ctx, change);
@@ -147,7 +151,7 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long now, sum;
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
-    /* nothing to do: the module's script removed the text with its record, or the text was never a document */
+    /* no note: qa-cluster's script has removed the text with its record, or the text was never a document */
     if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }

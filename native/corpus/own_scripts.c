@@ -2,8 +2,9 @@
  * The module calls a script without a user, so access control lists do not apply. The server replicates the writes of
  * the script, not the call.
  *
- * The call names all keys of the script. So the server refuses the call while the slot of the keys is migrating, as it
- * refuses a client's EVAL. The module then replies with TRYAGAIN, and the client sends the command again. */
+ * The call names all keys of the script. So the server refuses the call while the slot of the keys is migrating, like
+ * an EVAL of a client. If the server refuses the call, the module replies with TRYAGAIN, and the client sends the
+ * command again. */
 #include "corpus/own_scripts.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ static const char *const TEXTS[OWN_SCRIPTS][3] = {
 
 static RedisModuleString *digests[OWN_SCRIPTS];
 
-/* Returns NULL if the server does not load the script. */
+/* Loads a script into the server and returns its digest. NULL: the server does not load the script. */
 static RedisModuleString *load(RedisModuleCtx *ctx, OwnScript script) {
     RedisModuleString *text = RedisModule_CreateString(NULL, "", 0);
     for (size_t i = 0; i < 3 && TEXTS[script][i]; i++)

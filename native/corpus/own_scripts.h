@@ -1,5 +1,5 @@
-/* Runs the Lua scripts of qa-cluster with the rights of the module. A command must first check what its caller may do.
- * The scripts in qa_cluster/scripts are compiled into the module. */
+/* Runs the Lua scripts of qa-cluster with the rights of the module, not of the client. So the command that runs a
+ * script must first check the rights of its client. The scripts in qa_cluster/scripts are compiled into the module. */
 #pragma once
 
 #include "server/module_api.h"

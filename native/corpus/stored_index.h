@@ -1,12 +1,13 @@
-/* The values behind keys. A value is an index of the library in index/. While an index is loaded in parts, the value is
- * the received parts.
+/* The values of keys with the type qa-index_. A value is an index of the library in native/index. While QA.INDEX.LOAD
+ * loads an index in parts, the index is incomplete: the value is the list of the received parts.
  *
- * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas. It runs only if there
- * is work. The servers clean at different times, because cleaning is not replicated. This is correct, because cleaning
- * does not change the results, their order, the digest or saved data. Cleaning has one visible effect. A new document
- * with more than 4,096 distinct terms changes the document frequencies only with the cleaning (index.h). So rankings
- * use the earlier frequencies for a few milliseconds. While a child process of the server saves, the module does not
- * clean, because each write would copy a page of memory.
+ * CLEANING is the work of index_maintain(): counting overdue terms and removing dead postings (index.h). A timer cleans
+ * the indexes in steps of at most a millisecond, on primaries and replicas. The timer runs only if an index needs
+ * cleaning. The servers clean at different times, because cleaning is not replicated. This is correct: cleaning does
+ * not change the digest and the saved data, and changes rankings in only one case. A write counts at most 4,096 terms
+ * of a new document at once. Cleaning or later writes count the other terms. So for a few milliseconds after the commit
+ * of a document with more distinct terms, rankings use the earlier document frequencies for some terms. While a child
+ * process of the server saves, the module does not clean, because each write would copy a page of memory.
  *
  * THREADS. The server may free a value on a background thread, so a lock guards the list of all values. Everything else
  * is for the main thread only. The type has no `unlink` callback to remove a value from the list, because the server
@@ -16,6 +17,7 @@
 #include "index/index.h"
 #include "server/module_api.h"
 
+/* A part of a payload: the bytes of one QA.INDEX.LOAD, or a string of an RDB file. */
 typedef struct Part {
     struct Part *next;
     size_t length; /* 1 to INDEX_CHUNK */
@@ -27,8 +29,8 @@ typedef struct StoredIndex {
     Part *parts, *last_part; /* empty if the index is complete */
     uint64_t part_bytes;
     uint64_t identity; /* different for every value of this process and, most likely, of earlier processes; never 0 */
-    struct StoredIndex *next, *previous;
-    bool untidy;
+    struct StoredIndex *next, *previous; /* in the list of all values */
+    bool untidy;                         /* the index needs cleaning */
 } StoredIndex;
 
 typedef struct StoredTotals {
@@ -42,11 +44,13 @@ StoredIndex *stored_index_new(Index *index);
 /* May be called on any thread. */
 void stored_index_free(void *stored);
 
-/* Return a new index with the module's allocator: an empty index, or the index in a payload. */
+/* Return a new index with the module's allocator: an empty index, or the index in a payload. NULL: the payload is
+ * damaged. */
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
 
-/* The module's allocator, and the random key of the hash functions. Watches need them, too. */
+/* The module's allocator, and the random key of the hash functions. watched.c uses both for its IndexWatch structures.
+ */
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 

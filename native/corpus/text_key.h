@@ -1,6 +1,6 @@
-/* The names of keys with texts of documents: `paragraphs:<name>:{tag}`, where a name is an encoded id, alone or after
- * `<collection>%/`. `parse_tagged` in qa_cluster/keys.py has the same rule (tests/module/test_notes.py compares both).
- */
+/* The names of keys with texts of documents: `paragraphs:<name>:{tag}`. <name> is the document's id, in which `%`, `{`
+ * and `}` are encoded as in URLs. If the document is in a collection, <name> starts with `<collection>%/`.
+ * `parse_tagged` in qa_cluster/keys.py has the same rule (tests/module/test_notes.py compares both). */
 #pragma once
 
 #include <stdbool.h>
@@ -16,10 +16,10 @@ typedef struct TextKey {
     size_t tag_length;
 } TextKey;
 
-/* True: the key has the first bytes of these keys. Use it to skip other keys fast. */
+/* True: the key starts with `paragraphs:`. Use this function to skip other keys fast. */
 bool text_key_may_be(const char *key, size_t length);
 
-/* False: this is not the key of a text that belongs to a partition. */
+/* Parses the key of a text that belongs to a partition. False: the key has no such text. */
 bool text_key_parse(RedisModuleString *key, TextKey *parsed);
 
 bool text_is_utf8(const char *text, size_t length);

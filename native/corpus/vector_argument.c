@@ -1,4 +1,5 @@
-/* Vectors are binary strings (docs/inverted-index.md). */
+/* A vector is a binary string: a scale as a float of 4 bytes, then one signed byte for each dimension
+ * (docs/inverted-index.md). */
 #include "corpus/vector_argument.h"
 
 #include <math.h>

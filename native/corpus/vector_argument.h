@@ -1,4 +1,5 @@
-/* The vector of a question, and the digest of an encoder, as arguments of the commands on an index. */
+/* The vector of a question, and the digest of an encoder, as arguments of the commands on an index. An encoder is the
+ * model that makes the vectors. */
 #pragma once
 
 #include "index/index.h"

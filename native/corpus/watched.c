@@ -18,7 +18,8 @@ static uint64_t last_token;
 
 /* ---- Dropped questions ---- */
 
-/* If `name` is NULL, any question of the key may have been dropped. */
+/* Reports a dropped question to the clients (watched.h). If `name` is NULL, any question of the key may have been
+ * dropped. */
 static void tell(void *context, const void *name, size_t length, size_t count) {
     const Watched *watched = context;
     size_t key_length;
@@ -109,7 +110,8 @@ static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     return key;
 }
 
-/* Continues the review of the key's questions. Opening the key may delete it, which drops all its questions. */
+/* Continues the review of the key's questions (index_watch_review()). If the key has expired, index_key_peek deletes
+ * the key, and the deletion drops all questions of the key. */
 static void review(RedisModuleCtx *ctx, RedisModuleString *key) {
     Watched *watched = find(key);
     if (!index_watch_in_review(watched->watch)) return;
@@ -210,7 +212,8 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
-/* Keys may stay in the table until the timer has freed the memory of their questions. */
+/* Drops all questions of all keys. A key may stay in the table until the timer has freed the memory of its questions.
+ */
 static void drop_everything(RedisModuleCtx *ctx) {
     RedisModuleString *key = RedisModule_CreateString(ctx, "", 0);
     for (bool first = true;; first = false) {

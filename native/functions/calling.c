@@ -1,5 +1,6 @@
-/* The server checks the rights twice: the module checks them first, and the call checks them again. The module looks up
- * the user by name for every command and keeps no copy. So a revoked right has an effect at once. */
+/* The rights of the user are checked twice: the module checks the rights first, and RedisModule_Call checks the rights
+ * again. The module looks up the user by name for every command and keeps no copy. So a revoked right has an effect at
+ * once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -31,8 +32,9 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* Accepts a command that is unknown or has too few arguments, because the call reports this error. Checking the keys of
- * missing arguments would crash the server. */
+/* 1: the user may not run the command, or may not use its keys. Does not refuse a command that is unknown or has too
+ * few arguments, because RedisModule_Call reports this error. To check the keys of missing arguments would crash the
+ * server. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -48,16 +50,17 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
-    if (strlen(name) != length) { /* the call stops at a NUL byte in the name, but the checks read the whole name */
+    /* RedisModule_Call stops at a NUL byte in the name, but the checks read the whole name. */
+    if (strlen(name) != length) {
         snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
         return NULL;
     }
-    if (arg_is(argv[0],
-               "rg.innerhook")) { /* RG.INNERHOOK runs another command, and looks up the rights of a client's user */
+    /* RG.INNERHOOK runs another command, with the rights of the user of its client. A function has no client. */
+    if (arg_is(argv[0], "rg.innerhook")) {
         snprintf(error, MAX_ERROR, "NOPERM RG.INNERHOOK is for clients only");
         return NULL;
     }
-    /* The call repeats this check, but Redis 7.0 does not reply with NOPERM when it refuses. */
+    /* RedisModule_Call repeats this check, but if it refuses on Redis 7.0, it does not reply with NOPERM. */
     if (is_refused(ctx, user, argv, argc)) {
         snprintf(error, MAX_ERROR, "NOPERM the caller of this function may not run %.64s or touch its keys", name);
         return NULL;

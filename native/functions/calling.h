@@ -5,6 +5,7 @@
 
 int calling_on_load(RedisModuleCtx *ctx);
 
-/* Runs QA.AS inside an atomic block. Returns NULL if the command did not run. Then `error` is an error line, which is
- * valid until the next call. */
+/* Runs a QA.AS that the worker has sent inside an atomic block (the commands of a function under `atomic()`,
+ * scripts/gears/atomic.c). Returns the reply of the command. NULL: the command did not run, and *error is an error
+ * line, which is valid until the next call. */
 RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);

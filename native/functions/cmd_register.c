@@ -1,6 +1,7 @@
-/* QA.REGISTER stores a session. QA.SESSIONS and QA.REGISTRATIONS list the sessions and registrations of the server. Of
- * all clients, only the worker may call these commands. QA.REGISTER also comes from the AOF and from a primary. It then
- * must contain a valid tag, which the module has added to the worker's command. */
+/* QA.REGISTER stores a session, the registrations of one script (session.h). QA.SESSIONS and QA.REGISTRATIONS list the
+ * sessions and registrations of the server. Of all clients, only the worker may call these commands. The server also
+ * gets QA.REGISTER from the AOF and from its primary. A QA.REGISTER from the AOF or a primary must contain a valid tag,
+ * a signature that the module has added when it replicated the worker's command. */
 #include "functions/registry.h"
 #include "server/caller.h"
 #include "server/commands.h"
@@ -21,8 +22,8 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* After an AOF rewrite, a primary sends its sessions again. The module does not replace the worker for an unchanged
- * session. */
+/* 1: both sessions are equal. After an AOF rewrite, a primary sends its sessions again. The module ignores an unchanged
+ * session, because after a change from a primary the module may have to replace the worker (registry_mark_stale). */
 static int is_unchanged(const Session *old, const Session *session) {
     if (!old || !session || old->count != session->count) return 0;
     for (int i = 0; i < SESSION_FIELDS; i++)

@@ -1,7 +1,8 @@
-/* RG.TRIGGER and RG.TRIGGERONKEY: a client calls a CommandReader registration by the name of its trigger, and waits.
+/* RG.TRIGGER and RG.TRIGGERONKEY: a client calls the function of a CommandReader registration by the name of the
+ * registration's trigger, and waits for the result.
  *
- * The job refers to its registration by id, because the registration may no longer exist when the job ends. The job has
- * the name of its caller, because the function runs with the caller's rights. */
+ * The job refers to the registration by id, because the registration may no longer exist when the job ends. The job has
+ * the name of its caller (the client's user), because the function runs with the caller's rights. */
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
@@ -39,8 +40,8 @@ static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResu
 
 static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)data)->registration; }
 
-/* The cost is the larger of two numbers: the number of counted arguments, and the length of the arguments in units of
- * COST_BYTES. A sentence with its neighbors has about COST_BYTES bytes. */
+/* The cost is the larger of two numbers: the number of arguments from `cost_from` on, and the length of all arguments
+ * in units of COST_BYTES. A sentence with the sentences before and after it has about COST_BYTES bytes. */
 static uint32_t trigger_cost(void *data) {
     enum { COST_BYTES = 512 };
     const Trigger *trigger = data;
@@ -86,7 +87,8 @@ static int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
     return REDISMODULE_OK;
 }
 
-/* The key is an argument of the function. The server uses it to find the shard and to check the caller's rights. */
+/* RG.TRIGGERONKEY trigger key argument.. The key is also the first argument of the function. The server uses the key to
+ * find the shard and to check the caller's rights. */
 static int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc < 3 ? RedisModule_WrongArity(ctx) : RG_TRIGGER_RedisCommand(ctx, argv, argc);
 }

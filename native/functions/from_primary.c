@@ -1,9 +1,10 @@
 /* How the module recognizes the primary depends on the server:
  * - On Redis 7.2 and later and on Valkey, the primary is the only client without a user, which the filter can see.
- * - On Redis 7.0, the filter does not learn which client sent the command. On a replica it puts RG.FROMPRIMARY before
- *   each dangerous command of any client. RG.FROMPRIMARY refuses the primary, and runs the command of another client
- *   with the client's rights. So an administrator of a replica also needs the right to run rg.fromprimary.
- * Lua scripts cannot run these commands. The module's own commands refuse the primary themselves
+ * - On Redis 7.0, the filter does not learn which client sent the command. So on a replica, the filter puts
+ *   RG.FROMPRIMARY before each listed subcommand (REFUSED), for any client. RG.FROMPRIMARY refuses the primary, and
+ * runs the command of another client with the client's rights. So an administrator of a replica also needs the right to
+ *   run rg.fromprimary.
+ * Lua scripts cannot run the commands of REFUSED. The module's own commands refuse the primary themselves
  * (caller_require_admin). */
 #include "functions/from_primary.h"
 
@@ -16,12 +17,12 @@
 #include "server/commands.h"
 #include "server/server.h"
 
-/* Commands that change rights or settings, run code, or connect to other servers. Redis 7.0 and later never replicate a
- * script, only its effects. */
+/* Commands that change rights or settings, run code, or connect to other servers. The list may contain EVAL and similar
+ * commands, because Redis 7.0 and later never replicate a script, only the writes of the script. */
 typedef struct Refused {
     const char *name;
-    /* The subcommands that the module refuses on Redis 7.0; {NULL}: none. On other servers, it refuses the whole
-     * command. */
+    /* On Redis 7.0, the module refuses only these subcommands of the command; {NULL}: it refuses nothing. On other
+     * servers, the module refuses the command with all its subcommands. */
     const char *subcommands[4];
 } Refused;
 
@@ -79,7 +80,7 @@ int from_primary_guard(RedisModuleCommandFilterCtx *filter) {
     return 1;
 }
 
-/* Runs the command with the rights of the caller. */
+/* Runs the command with the rights of the client that sent it, and replies. */
 static void run(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

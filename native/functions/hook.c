@@ -1,9 +1,11 @@
 /* Creates event jobs from keyspace notifications, and implements the keymiss hook in three steps:
  * 1. The command filter puts RG.INNERHOOK before a read that a registration hooks.
  * 2. RG.INNERHOOK runs the read with the caller's rights and keeps the reply. If a key is missing, the server notifies
- *    the module during that call, and on_miss stores the registration in the innermost HookCall.
- * 3. RG.INNERHOOK then blocks the client until the function has answered.
- * HookCalls are on the C stack. They form a chain, because a hooked read can run inside another hooked read.
+ *    the module during the read, and on_miss stores the registration in the innermost HookCall.
+ * 3. If on_miss has stored a registration, RG.INNERHOOK blocks the client until the function has answered. If not, the
+ *    client gets the reply of the read.
+ * A HookCall is the state of one RG.INNERHOOK, on the C stack. HookCalls form a chain, because a hooked read can run
+ * inside another hooked read.
  *
  * The filter and the notifications run for every command of the server, so they must be fast. They return early if no
  * KeysReader registration has a prefix that starts with the first byte of the key. */
@@ -23,7 +25,7 @@
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* The hooked read that runs now. If its key is missing, the notification refers to this structure. */
+/* The state of the hooked read that runs now. If a key of the read is missing, on_miss stores the registration here. */
 typedef struct HookCall {
     const HookedCommand *command;
     int suppressed; /* 1: the read calls no function, because the worker or the primary sent it */
@@ -63,8 +65,8 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* If the function fails, the client gets the reply of its own command. The client gets an error only if the worker dies
- * or the queue is full. */
+/* If the function fails, the client gets the reply of its own read. The client gets an error only if the worker has
+ * died twice on the job, or if the job was removed from a full queue. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
     int not_run = result->cause == CAUSE_LOST || result->cause == CAUSE_PUSHED_OUT;
@@ -113,7 +115,8 @@ static void queue_event(Registration *registration, const char *name, RedisModul
 
 /* ---- Keyspace notifications ---- */
 
-/* A registration with `commands` gets only the misses of these commands. */
+/* Handles the miss of a key that the registration matches. A registration with `commands` gets only the misses of these
+ * commands. */
 static void on_miss(Registration *registration, RedisModuleString *key) {
     size_t length;
     RedisModule_StringPtrLen(registration->fields[REG_COMMANDS], &length);
@@ -183,8 +186,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Reports the keys of the hooked command. Reports no keys for other commands: with RG.INNERHOOK in RG.INNERHOOK, the
- * recursion would overflow the stack. */
+/* Reports the keys of the hooked command to the server. Reports no keys for a command that is not hooked: for many
+ * nested RG.INNERHOOKs, the recursion would overflow the stack. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
@@ -222,15 +225,15 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
     if (caller->is_foreign) return NULL;
     if (!caller->user) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
     RedisModule_SetContextUser(ctx, caller->user);
-    /* The call repeats this check, but Redis 7.0 does not reply with NOPERM when it refuses. */
+    /* RedisModule_Call repeats this check, but if it refuses on Redis 7.0, it does not reply with NOPERM. */
     int allowed = RedisModule_ACLCheckCommandPermissions(caller->user, argv + 1, argc - 1) == REDISMODULE_OK;
     RedisModuleCallReply *reply = allowed ? RedisModule_Call(ctx, name, "0CEv", argv + 2, (size_t)argc - 2) : NULL;
     RedisModule_SetContextUser(ctx, NULL);
     return reply;
 }
 
-/* Blocks the client until the function of the registration answers. If the client cannot be blocked, replies with the
- * result of the read. */
+/* Blocks the client until the function of the registration answers. If the client cannot be blocked, queues an event
+ * for the function and replies with the result of the read. */
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;

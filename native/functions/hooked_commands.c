@@ -1,5 +1,6 @@
-/* COMMAND INFO says whether a command can be hooked. RG.INNERHOOK runs a hooked command in the same way as a script. So
- * the command must be a read that scripts may run, and its keys must be at fixed positions. */
+/* The module finds out with COMMAND INFO whether a command can be hooked. RG.INNERHOOK runs a hooked command with the
+ * restrictions of a script. So the command must be a read that scripts may run, and its keys must be at fixed
+ * positions. */
 #include "functions/hooked_commands.h"
 
 #include <string.h>

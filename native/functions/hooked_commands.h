@@ -1,5 +1,5 @@
-/* The commands that registrations hook, and the positions of their keys. registry.c rebuilds the list when a
- * registration changes. Main thread only. */
+/* The commands that registrations hook (hook.h), and the positions of the keys in these commands. registry.c rebuilds
+ * the list when a session changes. Main thread only. */
 #pragma once
 
 #include <stddef.h>
@@ -12,8 +12,8 @@ typedef struct HookedCommand {
     int first_key, last_key, key_step;
 } HookedCommand;
 
-/* Returns NULL, or an error (to be freed). An error means that a registration cannot hook one of the commands in the
- * comma-separated list. */
+/* Checks a comma-separated list of commands. Returns NULL, or an error (to be freed) if a registration cannot hook one
+ * of the commands. */
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list);
 
 void hooked_commands_clear(void);

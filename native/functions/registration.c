@@ -43,7 +43,7 @@ void registration_free(Registration *registration) {
     RedisModule_Free(registration);
 }
 
-/* Returns the integer that follows `name` in the RESP array `args`, or `preset` if `name` is missing. */
+/* Returns the integer that follows `name` in the RESP value `args`, or `preset` if `name` is missing. */
 static long long number_of(RedisModuleString *args, const char *name, long long preset) {
     RespReader reader;
     RespToken token;

@@ -1,4 +1,6 @@
-/* A registration: which events, trigger or stream call a function of the shard. */
+/* A registration: which events, trigger or stream call a function of the shard. Its source is a KeysReader (events of
+ * keys), a CommandReader (a trigger: a name that clients call with RG.TRIGGER) or a StreamReader (entries of streams).
+ */
 #pragma once
 
 #include "server/module_api.h"
@@ -36,23 +38,25 @@ typedef struct Registration {
     RedisModuleString *fields[REG_FIELDS];
     struct Registration *next; /* in the list of all registrations, oldest first */
     Source source;
-    const char *match; /* the prefix without the star; the trigger of a CommandReader */
+    const char *match; /* the prefix of keys, from a pattern such as `prefix*`; for a CommandReader the trigger */
     size_t match_length;
-    int match_exact;      /* 1: the pattern has no star */
+    int match_exact;      /* 1: the pattern has no star, so `match` is the whole key */
     int in_order;         /* 1: CommandReader whose jobs run one at a time */
     long long timeout_ms; /* the time limit, in the form that jobs_submit_blocking expects */
-    int own;              /* 1: the class is `own`: its jobs never wait for jobs of user functions */
-    int cost_from;  /* the position of the first argument of a trigger that costs one unit; 0: no argument has a cost */
-    int overflowed; /* 1: the queue has dropped events since the last onregistered job */
+    int own; /* 1: REG_CLASS is `own`: a function of qa-cluster, whose jobs never wait for jobs of user functions */
+    int cost_from; /* every argument of the trigger from this position on adds 1 to the cost of a job; 0: no argument */
+    int overflowed; /* 1: the queue has dropped events since the last onregistered job (registry_stats.h) */
     int paused;     /* StreamReader: 1 until RG.UNPAUSEREGISTRATIONS */
-    /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. 0:
-     * neither has run. Numbers grow. If the numbers of two shards differ, the larger number wins. */
+    /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even) of this registration. Each
+     * of these commands gets a higher number than the commands before. 0: neither command has run. If the numbers of
+     * two shards differ, the larger number wins. */
     long long pause_order;
     StreamStatus status;
     RunCounters counters;
 } Registration;
 
-/* Takes ownership of the REG_FIELDS strings of `fields`. Accepts invalid fields; registration_check reports them. */
+/* Makes a registration. Takes ownership of the REG_FIELDS strings of `fields`. Does not check the fields:
+ * registration_check does. */
 Registration *registration_new(RedisModuleString **fields);
 void registration_free(Registration *registration);
 

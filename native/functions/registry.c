@@ -1,5 +1,8 @@
-/* A change of a session rebuilds the data derived from all sessions: the list of registrations, their counts, the first
- * bytes of their keys, and the list of hooked commands. */
+/* After each change of a session, the module rebuilds the data that it derives from all sessions:
+ * - the list of registrations
+ * - the numbers of sessions, registrations and StreamReaders
+ * - the first bytes of the keys that KeysReaders match
+ * - the list of hooked commands */
 #include "functions/registry.h"
 
 #include <string.h>
@@ -88,7 +91,7 @@ static void index_sessions(void) {
     registry_changed();
 }
 
-/* Copies state and counters to the registrations that keep their id. */
+/* Copies state and counters from the registrations of `old` to the registrations of `session` with the same ids. */
 static void keep_counters(Session *session, Session *old) {
     for (long long i = 0; i < session->count; i++) {
         Registration *now = session->registrations[i];

@@ -1,4 +1,4 @@
-/* Owns all sessions and registrations of the server.
+/* Owns all sessions and registrations of the server. A session is the registrations of one script (session.h).
  *
  * No code may keep a pointer to a Registration after the current command or event. Longer-lived data refers to a
  * registration by its id. */
@@ -27,8 +27,8 @@ int registry_remove(RedisModuleString *id);
 
 Session *registry_first_session(void);
 Session *registry_find_session(RedisModuleString *name); /* NULL: there is no such session */
-/* Replaces `old` with `session` and frees `old`. If `old` is NULL, it adds `session` at the end. If `session` is NULL,
- * it removes `old`. */
+/* Replaces `old` with `session` and frees `old`. If `old` is NULL, adds `session` at the end of the list. If `session`
+ * is NULL, removes and frees `old`. */
 void registry_replace_session(Session *old, Session *session);
 /* Removes all sessions and all tombstones. */
 void registry_clear(void);
@@ -42,7 +42,7 @@ RedisModuleString *registry_check_tombstones(const Session *session);
 /* ---- Sessions that the worker does not know yet ---- */
 
 /* A session that arrives by replication or from a file is unknown to the worker until the worker calls QA.SESSIONS. If
- * the worker does not call QA.SESSIONS for some time, the supervisor replaces the worker. */
+ * the worker does not call QA.SESSIONS for some time, the module replaces the worker (worker/supervisor.c). */
 void registry_mark_stale(void);
 void registry_forget_stale(void);
 /* Returns the milliseconds since a session became unknown to the worker. 0: the worker knows all sessions. */

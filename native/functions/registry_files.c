@@ -1,7 +1,7 @@
 /* Saves the sessions in the RDB file and in the AOF, and loads them. Loading replaces all sessions.
  *
- * In the RDB file, the sessions are auxiliary data. The commands that change sessions are replicated, so the AOF and
- * the replicas have the sessions too. */
+ * In the RDB file, the sessions are auxiliary data: they belong to no key. The commands that change sessions are
+ * replicated, so the AOF and the replicas have the sessions, too. */
 #include "functions/registry.h"
 #include "functions/tombstones.h"
 #include "server/resp.h"
@@ -45,8 +45,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     tombstones_save(rdb);
 }
 
-/* Without sessions and tombstones, saves nothing, so that a server without the module can load the file. Old servers do
- * not call this function. */
+/* Saves the sessions and tombstones. If the server has no session and no tombstone, saves nothing, so that a server
+ * without the module can load the file. Old servers do not call this function, but aux_save. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (registry_sessions() || tombstones_count()) aux_save(rdb, when);
 }
@@ -128,14 +128,16 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
-/* In the AOF, adopted sessions have no tag. A rewrite of the AOF signs them. */
+/* Runs after the server has adopted sessions: loaded sessions without a valid tag (qa.adopt-registrations). In the AOF,
+ * these sessions have no valid tag. A rewrite of the AOF writes the sessions with a tag. */
 static void on_adopted(RedisModuleCtx *ctx, void *data) {
     if (!server_setting_is(ctx, "appendonly", "yes")) return;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "BGREWRITEAOF", "");
     if (reply) RedisModule_FreeCallReply(reply);
 }
 
-/* Loading a data set (restart, DEBUG RELOAD, full synchronization) also replaces the registrations. */
+/* Removes all sessions before the server loads a data set (restart, DEBUG RELOAD, full synchronization). If the server
+ * has adopted sessions, plans on_adopted for the time after the load. */
 static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     if (subevent == REDISMODULE_SUBEVENT_LOADING_ENDED && sessions_take_adopted())
         RedisModule_CreateTimer(ctx, 0, on_adopted, NULL);
@@ -181,8 +183,8 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     tombstones_replicate(ctx);
 }
 
-/* The server writes only keys in an AOF rewrite. So the module replicates its registrations into the new AOF, which
- * starts after the fork. */
+/* In an AOF rewrite as commands, the server writes only keys. So after the fork, the module replicates its
+ * registrations again: the server appends replicated commands to the new AOF. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     if (subevent == REDISMODULE_SUBEVENT_FORK_CHILD_BORN) RedisModule_CreateTimer(ctx, 0, on_fork_timer, NULL);
 }

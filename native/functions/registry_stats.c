@@ -1,6 +1,6 @@
-/* The queue reports here when a job enters it and when a job ends. If a full queue drops an event, the event's
- * registration gets an onregistered job once the queue is at most half full. In this job, its function finds the missed
- * changes. */
+/* The callers report when the queue has accepted or dropped a job of a registration, and when the job has ended. If a
+ * full queue drops an event, the event's registration gets an onregistered job when the queue is at most half full. In
+ * this job, the script finds the missed changes. */
 #include "functions/registry_stats.h"
 
 #include <string.h>

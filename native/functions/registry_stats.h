@@ -1,4 +1,6 @@
-/* The counters of registrations, and the recovery of a registration that lost events to a full queue. */
+/* The counters of registrations, and the recovery of a registration that lost events because the queue was full. An
+ * onregistered job calls the function that the script has given as `onRegistered`. In this call, the script finds the
+ * changes whose events were lost. */
 #pragma once
 
 #include "functions/registry.h"

@@ -56,7 +56,7 @@ RedisModuleString *session_sign(const Session *session) {
     return RedisModule_CreateString(NULL, (const char *)tag, make_tag(tag, 0, session) ? TAG_BYTES : 0);
 }
 
-/* `tag` may be NULL. */
+/* 1: the tag is valid for one of the keys of this server. `tag` may be NULL. */
 static int is_signed(const Session *session, RedisModuleString *tag) {
     size_t length = 0;
     const char *given = tag ? RedisModule_StringPtrLen(tag, &length) : NULL;

@@ -1,9 +1,10 @@
 /* A session: the registrations of one script.
  *
  * Registrations contain code, and through the cluster bus any server can claim to be the primary of this server. So
- * each session in an RDB file, in the AOF or from a primary has a tag: a keyed BLAKE2b-256 of its fields and of the
- * fields of its registrations. The key belongs to the cluster (server/bus_keys.h). A session without a valid tag is not
- * loaded, unless qa.adopt-registrations is "yes". */
+ * each session in an RDB file, in the AOF or from a primary has a tag, a signature (not the tag of a partition). The
+ * tag is a keyed BLAKE2b-256 hash of the session's fields and of the fields of its registrations. The key of the hash
+ * is a secret of the cluster (server/bus_keys.h). A session without a valid tag is not loaded, unless
+ * qa.adopt-registrations is "yes". */
 #pragma once
 
 #include "functions/registration.h"
@@ -30,5 +31,5 @@ int session_is_trusted(const Session *session, RedisModuleString *tag);
 
 /* How many sessions were not loaded because their tag was missing or wrong. */
 unsigned long long sessions_refused(void);
-/* How many sessions were loaded without a valid tag since the last call. */
+/* How many sessions were loaded without a valid tag since the last call of this function. */
 unsigned long long sessions_take_adopted(void);

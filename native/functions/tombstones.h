@@ -1,8 +1,8 @@
-/* Tombstones: the ids of removed registrations. Another shard may still have a removed registration. The tombstone
- * prevents the return of this registration.
+/* Tombstones: the ids of removed registrations. Another shard may still have a removed registration and send it to this
+ * shard. The tombstone prevents this shard from storing the registration again.
  *
  * The module stores the newest MAX_TOMBSTONES ids. If an older id was discarded, its registration can return from a
- * shard that was unreachable since the removal. Then a user must unregister it again. */
+ * shard that has been unreachable since the removal. Then a user must unregister the registration again. */
 #pragma once
 
 #include "server/module_api.h"

@@ -1,8 +1,12 @@
 /* Packed blocks of up to 128 postings.
  *
- * A block can be decoded without other data. It consists of the width of a difference in bits, the first id in 6 bytes,
- * the differences between ids, and the codes. The differences are in four interleaved columns: difference i is item i /
- * 4 of column i % 4. So the decoder can shift and mask four differences at once. */
+ * A block can be decoded without other data. Its bytes are, in this order:
+ * - the width: how many bits each difference has (1 byte)
+ * - the id of the first posting (6 bytes), and a zero byte
+ * - for each posting the difference from the id before (0 for the first posting)
+ * - for each posting the code (1 byte)
+ * The differences are in four interleaved columns: difference i is item i / 4 of column i % 4. So the decoder can shift
+ * and mask four differences at once. */
 #include "index/blocks.h"
 
 #include "index/memory.h"

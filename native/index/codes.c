@@ -1,9 +1,11 @@
 /* The code table: BM25 weights in 8 bits.
  *
- * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20. The lowest
- * weight is 0.02 (one occurrence in about 1,800 terms). The highest is 2.2, above every real weight. Each step is 1.87
- * %, so the nearest code differs from a weight by at most 0.94 %. Lower weights get code 1. Code 0 means that there is
- * no posting.
+ * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20:
+ * - Code 1 is the weight 0.02 (one occurrence in about 1,800 terms). Lower weights get code 1, too.
+ * - Code 255 is the weight 2.2, above every real weight.
+ * - The weight of a code is 1.87 % above the weight of the code before. So the weight of the nearest code differs from
+ *   the real weight by at most 0.94 %.
+ * - Code 0 means that there is no posting.
  *
  * A replica must compute the same score as its primary, but the C libraries of two machines may round pow() and log()
  * differently. So the table is a constant, and comparisons of weights use only multiplication. */
@@ -39,11 +41,11 @@ const uint32_t CODE_WEIGHTS[256] = {
 double code_weight[256], code_root[256];
 
 enum { KNOWN_FREQUENCIES = 4, KNOWN_LENGTHS = 128 };
-static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* codes of frequent cases: most sentences are short and contain
-                                                         * a term once */
+static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* the codes of terms that occur 1 to 4 times in a sentence of
+                                                         * fewer than 128 terms: the most frequent cases */
 
-/* Returns the code whose weight is nearest to `weight` by ratio. The higher of two codes is nearer if the square of
- * `weight` is above the product of their weights. */
+/* Returns the code whose weight is nearest to `weight` by ratio. Of two adjacent codes, the higher code is nearer if
+ * the square of `weight` is above the product of the weights of both codes. */
 static uint8_t nearest(double weight) {
     int low = 1, high = 255;
     while (low < high) {
@@ -58,7 +60,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* Each new index calls it. Repeated calls do no harm. */
+/* index_new() and index_watch_new() call it. Repeated calls do no harm. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

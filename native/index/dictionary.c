@@ -17,8 +17,9 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
     return text + 1;
 }
 
-/* Returns space for a text of a size class: the space of a removed term, or new space at the end of the texts. The
- * first chunk doubles its size when it is full. */
+/* Returns space for the bytes of a term: the space of a removed term of this size class, or new space at the end of the
+ * texts. A size class is a number of 4-byte units. The first chunk of the texts doubles its size when it is full, up to
+ * TEXT_CHUNK bytes. NO_ITEM: no space is left. */
 static uint32_t take_text(Index *index, uint32_t size_class) {
     Texts *texts = &index->texts;
     uint32_t place = texts->free[size_class], bytes = size_class * 4;
@@ -93,7 +94,7 @@ uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is
     return term;
 }
 
-/* The term must have no postings. */
+/* The number of the term can be used for a new term. So the caller must know that no forward list has the number. */
 uint32_t dictionary_remove(Index *index, uint32_t term) {
     Entry *entry = entry_at(index, term);
     size_t length;
@@ -134,7 +135,8 @@ size_t index_complete(const Index *index, const void *prefix, size_t length, siz
     for (uint32_t term = 0; term < end && count; term++) {
         const Entry *entry = entry_at(index, term);
         if (entry->form == FORM_FREE || !entry->df) continue;
-        /* Most terms are rarer than the current completions. The bytes of these terms are not read. */
+        /* When `count` completions are found, most terms are rarer than these completions. The loop skips such a term
+         * without reading its bytes. */
         if (found == count && entry->df < completions[found - 1].frequency) continue;
         IndexCompletion each = {.frequency = entry->df};
         each.bytes = dictionary_text(index, entry, &each.length);

@@ -39,7 +39,8 @@ uint32_t document_find(const Index *index, const void *id, size_t length) {
     return table_find(index, &index->document_table, &key, equal);
 }
 
-/* A free slot contains twice the number of the next free slot, plus 1. */
+/* A slot is the pointer of one document in `documents` of the index. A free slot contains twice the number of the next
+ * free slot, plus 1. (A pointer to a document is even.) */
 static uint32_t take_slot(Index *index) {
     uint32_t number = index->free_document;
     if (number == NO_ITEM) return chunks_add(index, &index->documents);
@@ -110,10 +111,11 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 
 /* ---- Forward lists ---- */
 
-/* A forward list contains the terms of a document, so that removing the document needs no search. The term numbers are
- * in groups and ascend within a group. A 0 byte separates two groups. A term is a varint: twice the difference from the
- * previous term number, which is -1 at the start of a group. If the term is in several sentences, the varint is 1
- * larger, and a second varint follows: the number of sentences minus 2. */
+/* A forward list contains the terms of a document, so that the removal of the document does not search the postings.
+ * The term numbers are in groups and ascend within a group. A 0 byte separates two groups. A term is a varint: twice
+ * the difference from the previous term number, which counts as -1 at the start of a group. If the term is in several
+ * sentences of the group, the varint is 1 larger, and a second varint follows: the number of these sentences minus 2.
+ */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;
@@ -143,8 +145,8 @@ const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count) {
 
 const uint8_t *document_forward(const Document *document) { return document_fields(document) + document->field_bytes; }
 
-/* Adds the terms of a document to the document frequencies, or subtracts them. False: the budget was used up before the
- * end. */
+/* Adds the terms of a document to the document frequencies, or subtracts the terms (`sign` of `work`). False: the
+ * budget was used up before the end of the forward list. */
 static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
     const uint8_t *start = document_forward(document), *at = start + work->at, *end = start + document->forward_bytes;
     for (; at < end && *budget > 0; --*budget) {
@@ -170,7 +172,7 @@ static void queue_work(Index *index, uint32_t number, int sign) {
     index->work_end = &work->next;
 }
 
-/* Removes the runs of a document. False: the budget was used up before the end. */
+/* Removes the runs of a document. False: the budget was used up before the last run. */
 static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     const Document *document = document_at(index, work->document);
     uint64_t last = document->head + document->span;
@@ -184,7 +186,7 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     return true;
 }
 
-/* Works in the order of commits and removals, so that a frequency never falls below 0. */
+/* Does the queued work in the order of commits and removals, so that a frequency never falls below 0. */
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
@@ -245,7 +247,8 @@ static void sort(uint32_t *items, unsigned count) {
     }
 }
 
-/* Appends the terms of several sentences to the forward list. `terms` has a term number for each posting. */
+/* Appends the terms of several sentences to the forward list, as one group. `terms` has a term number for each posting.
+ * False: the forward list is too long. */
 static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     Index *index = pending->index;
     uint8_t bytes[GROUP_TERMS * FORWARD_BYTES], *at = bytes;
@@ -270,7 +273,8 @@ static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     return true;
 }
 
-/* False: the index is full. */
+/* Adds the postings and the forward list of new sentences. `id` is the id of the first sentence. False: the index is
+ * full. */
 static bool add_sentences(IndexPending *pending, const uint8_t *at, const uint8_t *end, uint64_t id) {
     Index *index = pending->index;
     uint32_t terms[GROUP_TERMS], length, count, frequency, bytes;
@@ -312,8 +316,8 @@ IndexStatus index_add(IndexPending *pending, const void *bytes, size_t length, s
     return pending->refused ? INDEX_FULL : INDEX_OK;
 }
 
-/* Uses an id, so that rankings before and after this call differ. If no id is left, no question can be watched any
- * more. */
+/* Uses one more id, so that a ranking before this call has a lower index_next_id() than a ranking after this call. If
+ * no id is left, index_watch_add() refuses all questions. */
 static void use_late_id(Index *index) { index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id; }
 
 IndexStatus index_commit(IndexPending *pending) {

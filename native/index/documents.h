@@ -1,4 +1,5 @@
-/* Documents and their forward lists. */
+/* Documents and their forward lists. A forward list has the numbers of a document's terms, each with the number of the
+ * document's sentences that contain the term. A document's number is its position in `documents` of the index. */
 #pragma once
 
 #include "index/structure.h"
@@ -8,15 +9,15 @@ uint32_t document_find(const Index *index, const void *id, size_t length);
 size_t document_bytes(const Document *document);
 const uint8_t *document_forward(const Document *document);
 
-/* Does overdue work and subtracts it from the budget. */
+/* Does overdue work on document frequencies and runs (struct Work), and subtracts the units from the budget. */
 void documents_work(Index *index, int64_t *budget);
 void documents_free(Index *index);
 uint64_t documents_hash(const Index *index, uint32_t number);
 void documents_fetch(const Index *index, uint32_t number, bool first);
 
-/* For load.c: adds a live document. Its sentences and postings follow. */
+/* For load.c: adds a live document without sentences. load.c adds the sentences and postings afterwards. */
 uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
-/* For load.c: adds an open document. */
+/* For load.c: adds an open document without sentences. */
 IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 void documents_replace(Index *index, uint32_t number, Document *document);
 

@@ -1,9 +1,9 @@
-/* On x86, the function is chosen at run time: AVX-512 with VNNI, AVX2 or portable. On other processors it is chosen at
- * compile time, for example NEON.
+/* Dot products with the instructions of several processors. On x86, dot_function() chooses at run time: AVX-512 with
+ * VNNI, AVX2 or portable C. On other processors, the compiler's target decides: NEON on 64-bit ARM, else portable C.
  *
- * The sum of 4,096 products of 8 bits fits into 32 bits, so every function computes the same number. VNNI multiplies
- * unsigned bytes with signed bytes. So dot_vnni adds 128 to each value of the query, and afterwards subtracts 128 times
- * the sum of the vector. */
+ * The sum of 4,096 products of two 8-bit numbers fits into 32 bits, so every function computes the same number. VNNI
+ * multiplies unsigned bytes with signed bytes. So dot_vnni adds 128 to each value of the query, and afterwards
+ * subtracts 128 times the sum of the vector's values. */
 #include "index/dot.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -6,8 +6,8 @@
 #include "index/documents.h"
 #include "index/vectors.h"
 
-/* True: the document has exactly the first `done` of `total` passages of this encoder, or the call replaces all its
- * vectors. */
+/* True: the document has exactly the first `done` of `total` passages of this encoder, or `done` is 0, so the call
+ * replaces all vectors of the document. */
 static bool continues(const Index *index, const Document *document, const IndexEmbedding *embedding) {
     const Vectors *vectors = document->vectors;
     if (!embedding->done) return true;
@@ -33,8 +33,8 @@ static bool check_form(const IndexEmbedding *embedding, char problem[INDEX_PROBL
     return false;
 }
 
-/* True: the document may get vectors of the encoder, because the index has the encoder already, or has fewer than
- * INDEX_MAX_ENCODERS encoders when the document's present vectors are removed. */
+/* True: the document may get vectors of the encoder. Either the index has the encoder already, or the index will have
+ * fewer than INDEX_MAX_ENCODERS encoders after the document's present vectors are removed. */
 static bool has_place(const Index *index, const Document *document, uint32_t encoder) {
     uint32_t others = 0;
     if (encoder != NO_ENCODER) return true;

@@ -1,11 +1,12 @@
-/* The binary form of a document's fields, which callers and the index use.
+/* The binary form of a document's fields, in commands and in the index.
  *
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
  *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 's' u16 length, bytes
  *             't' i64 (seconds since 1970) | 'm' i64 (seconds since 1970), u32 (nanoseconds, 1 to 999,999,999)
  *
- * Numbers are little-endian. A field with several values is an array. A field with one value is an array or a single
- * value. A field without values is an empty array. Names are unique and not empty. */
+ * Numbers are little-endian. The form does not say whether a field with one value is a single value or an array of one
+ * value. A field with several values is an array, and a field without values is an empty array. Names are unique in a
+ * document and not empty. */
 #include "index/fields.h"
 
 #include "index/memory.h"
@@ -89,7 +90,7 @@ bool fields_contain(const uint8_t *fields, size_t length, const uint8_t *name, u
     return false;
 }
 
-enum { MAX_FIELDS = 256 }; /* because names are compared in pairs */
+enum { MAX_FIELDS = 256 }; /* small, because fields_valid() compares each name with all names before it */
 
 bool fields_valid(const uint8_t *bytes, size_t length) {
     const uint8_t *at = bytes, *end = bytes + length, *names[MAX_FIELDS];

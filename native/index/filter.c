@@ -10,15 +10,16 @@
  *     value:      as in fields.c
  *
  * Filters have the meaning of Haystack's filters:
- * - A missing field and an empty array equal no value. For these, == and `in` are false, != and `not in` are true, and
- *   the other comparisons are false. NOT inverts the result of its node, even if a field is missing.
+ * - A missing field and an empty array equal no value. So for a missing field or an empty array, == and `in` are false,
+ *   != and `not in` are true, and <, <=, > and >= are false. NOT inverts the result of its node, even if a field is
+ *   missing.
  * - A field is null if the document does not have it. An empty array is not null. An object is not null if the document
  *   has a field in it: `a` is not null if there is a field `a.b`.
- * - An array satisfies ==, `in` and the other comparisons if any of its values does. != is the opposite of ==, and `not
- *   in` is the opposite of `in`.
- * - Values of different types are unequal and not comparable. Only numbers and dates can be compared with <, <=, > and
- *   >=. With a string or a boolean, these comparisons are invalid, as in Haystack. A caller must first convert a date
- *   in a string to a date.
+ * - An array satisfies ==, `in`, <, <=, > or >= if any of its values does. != is the opposite of ==, and `not in` is
+ *   the opposite of `in`.
+ * - Values of different types are unequal, and <, <=, > and >= are false for them.
+ * - A filter with <, <=, > or >= and a string or a boolean is invalid, as in Haystack. The value must be a number or a
+ *   date. A caller must first convert a date in a string to a date.
  *
  * The tree is an array of nodes in the order of the bytes. Each node has the number of the first node after its
  * subtree. */
@@ -52,8 +53,8 @@ static int64_t date_at(const uint8_t *at) {
     return (int64_t)bits;
 }
 
-/* Returns the nanoseconds of a time. Whole seconds have the kind 't' and other times the kind 'm', so equal times have
- * equal bytes. */
+/* Returns the nanoseconds of a time. A time in whole seconds has the kind 't', and every other time the kind 'm'. So
+ * equal times have equal bytes. */
 static uint32_t fraction_at(const uint8_t *value) { return *value == 'm' ? u32_at(value + 9) : 0; }
 
 static bool is_time(const uint8_t *value) { return *value == 't' || *value == 'm'; }
@@ -219,7 +220,8 @@ static bool id_is_member(const Node *node, const Document *document) {
     return false;
 }
 
-/* Evaluates an operation that is not defined as the opposite of another operation. */
+/* True: any value of the field (or the document's id) satisfies the operation. For all comparisons except != and for
+ * `in`. */
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;

@@ -54,11 +54,11 @@ IndexCounts index_counts(const Index *index) {
     return counts;
 }
 
-/* This is not the key of the index, which is different on each server, because replicas must compute the same
- * digest. */
+/* A constant key of the hash function for digests. The key of the index cannot be used: it is different on each server,
+ * but a replica must compute the same digest as its primary. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
-/* The digest does not depend on the division of the vectors into parts. */
+/* Digests the vectors of a document. The result does not depend on the division of the vectors into parts. */
 static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     if (!vectors) return 0;
     const Encoder *encoder = &index->encoders[vectors->encoder];
@@ -74,7 +74,8 @@ static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     return digest;
 }
 
-/* Digests documents and runs in the order of their ids. Adjacent runs of the same document count as one run. */
+/* Digests the live documents and their runs in the order of ids. Runs of one document count as one run if no run of
+ * another live document is between them. */
 static uint64_t digest_documents(const Index *index) {
     uint64_t digest = 0;
     uint32_t previous = NO_ITEM;

@@ -20,7 +20,7 @@ IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDo
 
 typedef struct Choice {
     const IndexFilter *filter; /* NULL: no filter */
-    bool lacks_vectors;        /* true: only documents that have sentences but lack complete vectors of this encoder */
+    bool lacks_vectors;        /* true: only documents that have sentences but lack complete vectors of `encoder` */
     uint32_t encoder;
 } Choice;
 
@@ -41,7 +41,8 @@ static size_t list(const Index *index, const Choice *choice, uint64_t *cursor, s
             return found;
         }
         const Document *document = document_at(index, place.document);
-        /* A cursor within a document's first run has passed the document itself. */
+        /* A cursor is the end of a run that the listing has read. If it is inside a document's first run, the run has
+         * grown since, and the listing has already returned the document. */
         bool is_head = place.sentence == 0 && id <= place.first;
         if (is_head && is_chosen(choice, document)) out[found++] = describe(document);
         id = place.end;

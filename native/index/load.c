@@ -1,6 +1,6 @@
-/* Reads a payload in the format of save.c. An attacker may have written the bytes. So every number is checked, and work
- * and memory are proportional to the bytes read. The loader builds the structures with the functions of normal
- * writes. */
+/* Reads a payload (the bytes of a saved index) in the format of save.c. An attacker may have written the bytes. So
+ * every number is checked, and work and memory are proportional to the bytes read. The loader builds the structures
+ * with the functions of normal writes. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -11,7 +11,7 @@
 #include "index/runs.h"
 #include "index/vectors.h"
 
-/* A document while the loader reads the terms. Its forward list grows in the order of the terms. */
+/* A document while the loader reads the terms. Each term is added to the forward lists of its documents. */
 typedef struct Growing {
     IndexPending *pending; /* NULL: a live document */
     uint8_t *forward;
@@ -23,11 +23,11 @@ typedef struct Reader {
     Index *index;
     IndexRead read;
     void *context;
-    bool failed, may_be_open, may_have_vectors;
-    unsigned open; /* the number of open documents */
-    size_t at, used;
-    Chunks growing; /* by document number, which equals the ordinal in the payload, because documents take the slots in
-                     * order */
+    bool failed, may_be_open, may_have_vectors; /* `may_..`: the payload's version allows open documents, vectors */
+    unsigned open;                              /* the number of open documents */
+    size_t at, used;                            /* the position in `bytes`, and how many bytes `bytes` has */
+    Chunks growing; /* a Growing for each document number; document number n is the n-th document of the payload, from
+                     * 0, because a new index gives its documents consecutive numbers */
     uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
     uint8_t bytes[INDEX_CHUNK];
 } Reader;
@@ -48,7 +48,7 @@ static uint8_t get_byte(Reader *reader) {
     return reader->bytes[reader->at++];
 }
 
-/* Sets `failed` and returns 0 if the number is out of range. */
+/* Reads a varint. If the number is below `least` or above `most`, sets `failed` and returns 0. */
 static uint64_t get_number(Reader *reader, uint64_t least, uint64_t most) {
     uint64_t number = 0;
     for (unsigned shift = 0; shift < 63; shift += 7) {
@@ -99,7 +99,8 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     return true;
 }
 
-/* Returns the number of a new document. NO_ITEM: a live document already has the id, or no space is left. */
+/* Adds a document and returns its number. For an open document, also sets *pending. NO_ITEM: another live document of
+ * the payload has the id of this live document, or INDEX_MAX_OPEN documents are already open, or no number is left. */
 static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fields_length, IndexPending **pending) {
     Index *index = reader->index;
     *pending = NULL;
@@ -190,7 +191,7 @@ static bool load_postings(Reader *reader, uint32_t term, uint64_t count) {
     return grow_forward(reader, document, term, sentences);
 }
 
-/* Reads the terms, and the first byte after them. */
+/* Reads all terms. Sets *behind to the first byte after the terms. */
 static bool load_terms(Reader *reader, uint8_t *behind) {
     for (;;) {
         *behind = get_byte(reader);
@@ -212,7 +213,8 @@ static void put_u32(uint8_t *bytes, uint32_t number) {
     for (unsigned i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
 }
 
-/* Reads passages into `text` as packed passages. Whenever `text` is full, appends them to the document. */
+/* Reads the passages of a document. Collects them as packed passages in `text` of the reader, and appends the passages
+ * to the document whenever `text` is full. */
 static bool load_passages(Reader *reader, Document *document, uint32_t encoder, uint32_t total, uint32_t stored) {
     const uint32_t dims = reader->index->encoders[encoder].dims;
     const size_t each = packed_passage_bytes(dims);
@@ -238,7 +240,8 @@ static bool load_passages(Reader *reader, Document *document, uint32_t encoder, 
     return true;
 }
 
-/* The documents must be in ascending order. */
+/* Reads the vectors of all documents. `kind` is the first byte after the terms. In the payload, the documents must be
+ * in the order of their numbers. */
 static bool load_vectors(Reader *reader, uint8_t kind) {
     Index *index = reader->index;
     uint8_t digest[INDEX_DIGEST];
@@ -261,7 +264,9 @@ static bool load_vectors(Reader *reader, uint8_t kind) {
 
 /* ---- The whole ---- */
 
-/* True: if an open document gets more sentences, its counts still fit into a payload. */
+/* False: an open document claims more terms than its sentences may have (INDEX_MAX_LENGTH terms for each sentence). An
+ * attacker can write such a number. More sentences of this document could then raise the number above MAX_ID, and the
+ * loader would refuse the next payload of the index. */
 static bool may_grow(const Index *index) {
     for (const IndexPending *pending = index->pending; pending; pending = pending->next)
         if (pending->document->terms > (uint64_t)pending->document->sentences * INDEX_MAX_LENGTH) return false;
@@ -278,11 +283,11 @@ static bool load(Reader *reader) {
     uint8_t behind;
     if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader, &behind)) return false;
     if (!load_vectors(reader, behind)) return false;
-    reader->index->embedded_from = reader->index->next_id; /* earlier rankings are unknown */
+    reader->index->embedded_from = reader->index->next_id; /* changes of vectors before the save are unknown here */
     return reader->at == reader->used && !refill(reader);
 }
 
-/* Stores the forward lists in the documents. */
+/* Stores the forward lists in the live and the open documents. */
 static void finish(Reader *reader) {
     Index *index = reader->index;
     for (uint32_t number = 0; number < reader->growing.items; number++) {

@@ -1,9 +1,10 @@
-/* Cleans the index in steps. Does overdue work first. Then, if at least MIN_DEAD postings and an eighth of all postings
- * are dead, sweeps all terms.
+/* Cleans the index in steps. Does overdue work first (documents.c). Then sweeps all terms if at least MIN_DEAD postings
+ * and at least an eighth of all postings are dead.
  *
- * A sweep reads the counts of each entry, and reads the lists that have dead postings. It frees the numbers of terms
- * without postings. The forward list of a document with overdue work still contains such numbers. So the sweep starts
- * only when no work is overdue. */
+ * A sweep (not the worker's sweep of pending documents) removes dead postings. For each term, it compares the number of
+ * postings with the document frequency. Only if a term has more postings than its frequency, the sweep reads the
+ * postings. If a term has no postings left, the sweep frees the number of the term. A removed document with overdue
+ * work still has this number in its forward list. So the sweep runs only when no work is overdue. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"

@@ -1,8 +1,11 @@
 /* Compares every passage with the question by meaning, for a ranking.
  *
- * A scan reads the runs in the order of their ids. It writes one span for each passage, or several spans if the
- * sentences of the passage are in several runs. The ranking also reads the spans in the order of their ids. A cosine is
- * a product of two scales and an exact dot product, in this order, so it is the same on every machine. */
+ * A run is a range of consecutive sentence ids of one document (runs.h). A span is a range of ids with one cosine
+ * (meaning.h). A scan reads the runs in ascending order of ids, and writes the spans. A passage has one span, or one
+ * span for each run if its sentences are in several runs. A ranking also reads the spans in ascending order of ids.
+ *
+ * A cosine is (scale of the question * scale of the passage) * dot product. The dot product is exact, and the order of
+ * the factors is fixed. So the cosine is the same on every machine. */
 #include "index/meaning.h"
 
 #include "index/memory.h"
@@ -11,18 +14,18 @@
 
 enum { BATCH = 128, PROGRESS = 64, FIRST_SPANS = 256, FIRST_CONTINUED = 16 };
 
-/* The position of the scan in a document with several runs. */
+/* The position of the scan in a document, from which the document's next run continues. */
 typedef struct Progress {
     uint32_t document;
     const Vectors *part;
-    size_t start; /* the first span of its last passage; NO_SPAN: it has no passages */
+    size_t start; /* the first span of the last passage that the scan has read; NO_SPAN: no passage was read */
 } Progress;
 
 typedef struct Scan {
     Meaning *meaning;
-    Progress progress[PROGRESS];
-    size_t start;   /* the first span of this document's last passage; NO_SPAN: it has no passages */
-    uint64_t shift; /* add it to a sentence number of this run to get the id */
+    Progress progress[PROGRESS]; /* by the lowest bits of the document's number */
+    size_t start;   /* the first span of this document's last passage so far; NO_SPAN: no passage was read */
+    uint64_t shift; /* a sentence number of this run (from 0) plus `shift` is the sentence's id */
     uint32_t next;  /* the first sentence without a span */
     uint32_t end;   /* the first sentence after the run */
 } Scan;
@@ -101,14 +104,15 @@ static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t s
     return low;
 }
 
-/* Adds the spans of a part's passages. False: the part reaches beyond the run. */
+/* Adds the spans of the passages that are in this part and in this run. False: the run ends before the part or with the
+ * part. */
 static bool scan_part(Scan *scan, const Vectors *part) {
     Meaning *meaning = scan->meaning;
     const Passage *passages = part->passages;
     const int8_t *values = part_values(part);
     int32_t products[BATCH];
     for (uint32_t at = passage_from(passages, part->count, scan->next); at < part->count;) {
-        /* Every passage has at least one sentence, so the run has at most `count` passages. */
+        /* Every passage has at least one sentence, so the rest of the run has at most this number of passages. */
         uint32_t count = scan->end - scan->next, left = part->count - at;
         if (count > left) count = left;
         if (count > BATCH) count = BATCH;
@@ -143,8 +147,9 @@ static void scan_run(Scan *scan, const Document *document, uint32_t number) {
     if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
 }
 
-/* The next runs of the scan. Their documents and vectors are at distant addresses. So the scan prefetches each run in
- * three steps: the document, the first part, and the vectors of this part. */
+/* The next runs of the scan. Their documents and vectors are at distant addresses. So the scan prefetches the memory of
+ * each run in three steps: first the document, STEP runs later the first part of the document's vectors, and again STEP
+ * runs later the values of this part. */
 enum { AHEAD = 16, STEP = 5, LINE = 64, LINES = 32 };
 
 typedef struct Coming {

@@ -1,4 +1,5 @@
-/* The cosines between a question's vector and all passages. */
+/* The cosines between a question's vector and all passages. index.h defines passage and encoder. A contribution is the
+ * part of a sentence's score that comes from the cosine of its passage. Ids are sentence ids. */
 #pragma once
 
 #include "index/structure.h"
@@ -7,18 +8,20 @@
 
 #include "index/dot.h"
 
-/* A range of ids, which ends before the next span. It contains sentences of one passage, or ids without a passage. */
+/* A range of ids with one cosine (not a span of a text). The range contains sentences of one passage, or ids without a
+ * passage. It ends before the id of the next span in the array. A passage has several spans if its sentences are in
+ * several runs. */
 typedef struct Span {
-    uint64_t id : 48;
+    uint64_t id : 48;    /* the first id of the range */
     uint64_t starts : 1; /* the first sentence of the passage is in this span */
     double cosine;       /* NAN: no passage */
 } Span;
 
 #define NO_SPAN UINT32_MAX
 
-/* A span that continues the passage of an earlier span. */
+/* A span that continues the passage of an earlier span. Both numbers are positions in `spans`. */
 typedef struct Continued {
-    size_t span, start;
+    size_t span, start; /* the span, and the first span of the passage */
 } Continued;
 
 typedef struct Meaning {
@@ -32,8 +35,8 @@ typedef struct Meaning {
     size_t count, capacity;
     Continued *continued; /* ascending by span */
     size_t continued_count, continued_capacity;
-    size_t at;   /* the span of the id in the last meaning_find() */
-    double most; /* the maximum contribution to a score */
+    size_t at;   /* the span that the last meaning_find() returned */
+    double most; /* the maximum contribution of all spans, and of a missing vector */
 } Meaning;
 
 void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector);
@@ -41,8 +44,9 @@ void meaning_close(Meaning *meaning);
 /* Allocates space for about this number of passages. Call it before the first scan. */
 void meaning_reserve(Meaning *meaning, size_t passages);
 
-/* Computes the cosines of the passages in a range of ids. The ranges of successive calls must ascend. If `admits`
- * returns false for a document, its passages are treated as passages without vectors. */
+/* Computes the cosines of the passages in a range of ids, and appends their spans. The ranges of successive calls must
+ * ascend. If `admits` returns false for a document, the sentences of the document are treated as sentences without
+ * vectors. */
 typedef bool (*MeaningAdmits)(void *context, uint32_t document);
 void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context);
 
@@ -60,12 +64,13 @@ static inline size_t meaning_find(Meaning *meaning, uint64_t id) {
 
 /* Returns the first span of this span's passage. */
 size_t meaning_start(const Meaning *meaning, size_t span);
-/* Returns the maximum contribution in a range of ids. The ranges of successive calls must ascend, together with the ids
- * of meaning_find(). */
+/* Returns the maximum contribution in a range of ids. `first` must not be below the `first` or the id of an earlier
+ * call of meaning_most() or meaning_find(). */
 double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 
-/* Finds the passage of a sentence. A sentence without a passage is its own passage. Returns the passage's cosine. NAN:
- * the document has no complete vectors of this encoder, or the sentence is in no passage. */
+/* Finds the passage of a sentence, and sets *first and *count to the passage's first sentence and number of sentences.
+ * Returns the passage's cosine. NAN: the document has no complete vectors of this encoder, or the sentence is in no
+ * passage. In both cases, the sentence is returned as a passage of one sentence. */
 double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
                            uint32_t *count);
 
@@ -73,6 +78,5 @@ double meaning_of_sentence(const Meaning *meaning, const Document *document, uin
  * no passages. */
 double meaning_of_document(const Meaning *meaning, const Document *document);
 
-/* Returns the number of bytes of vectors that a scan of these documents reads. If `documents` is NULL, the scan reads
- * all documents. */
+/* Returns the number of bytes of vectors that a scan of these documents reads. `documents` NULL: all documents. */
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);

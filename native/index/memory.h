@@ -1,12 +1,14 @@
-/* Counted memory, arrays in chunks, the hash function, and varints. */
+/* Memory that the index counts, arrays in chunks, the hash function, and varints. A varint is a number of variable
+ * length, with 7 bits in each byte, the lowest bits first. */
 #pragma once
 
 #include "index/structure.h"
 
 void *memory_alloc(Index *index, size_t bytes);
 void *memory_zeroed(Index *index, size_t bytes);
-/* `bytes` is the size of the allocation. */
+/* `bytes` is the size of the allocation. `pointer` may be NULL. */
 void memory_free(Index *index, void *pointer, size_t bytes);
+/* Copies an allocation of `bytes` bytes to a new allocation of `wanted` bytes, and frees the old allocation. */
 void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
 
 /* Adds an item with undefined bytes and returns its number. NO_ITEM: there are 2^32 - 1 items already. */

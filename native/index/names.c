@@ -1,5 +1,5 @@
-/* Counts the documents and values of each field, so that listing the fields needs no scan of the documents. A name is
- * freed when no live document has it. */
+/* Counts the documents and values of each field, so that index_fields() needs no scan of the documents. The name of a
+ * field is freed when no live document has the field. */
 #include "index/names.h"
 
 #include "index/fields.h"
@@ -26,7 +26,7 @@ static uint32_t find(const Index *index, const TableKey *key) {
     return table_find(index, &index->name_table, key, equal);
 }
 
-/* NO_ITEM: there are 2^32 - 1 names already. */
+/* Adds a name and returns its number. NO_ITEM: there are 2^32 - 1 names already. */
 static uint32_t add(Index *index, const TableKey *key) {
     uint32_t number = index->free_name;
     if (number != NO_ITEM) index->free_name = (uint32_t)name_at(index, number)->documents;

@@ -3,7 +3,8 @@
 
 #include "index/structure.h"
 
-/* Counts the fields of a document. `sign` +1: the document becomes live. -1: it is no longer live. */
+/* Counts the fields and values of a document. `sign` +1: adds the counts, when the document becomes live or gets these
+ * fields. -1: subtracts the counts, when the document is no longer live or loses these fields. */
 void field_names_count(Index *index, const uint8_t *fields, size_t length, int sign);
 uint64_t field_names_hash(const Index *index, uint32_t number);
 void field_names_fetch(const Index *index, uint32_t number, bool first);

@@ -1,16 +1,19 @@
 /* Open documents: their sentences arrive in parts. Searches do not find open documents.
  *
- * The place of an open document identifies it. The place is the id that index_begin() used for the document. So a
- * writer cannot mistake another writer's document for its own. After an index was created again, places may repeat, so
- * callers also compare the document's name.
- * Callers open at most one document with the same id, and a limited number in total. An abandoned document is discarded
- * when its id is written again or removed, or when the limit is reached. The choice of discarded documents depends only
- * on the operations, because all replicas must discard the same documents. Open documents are saved, so that the
- * remaining parts can be added on replicas and after a restart.
+ * An open document is identified by its place, the sentence id that index_begin() used for the document. Two writers
+ * may write a document with the same id (name) at the same time. The places of their open documents differ, so a writer
+ * never adds a part to the document of the other writer. If the index was deleted and created again, a place may
+ * repeat. So callers compare the id (name) of the document, too.
  *
- * Usually, a ranking has read all sentences with ids below the next id. The exception is a document that was open
- * during the ranking: it has lower ids, but the ranking has not read it. So the commit of such a document uses one more
- * id. Then a question cannot be watched with an earlier ranking. */
+ * Callers open at most one document with the same id (name), and at most INDEX_MAX_OPEN documents in total. An
+ * abandoned document is discarded when a document with its id is written or removed, or when it is the oldest open
+ * document and the limit is reached. The choice of discarded documents depends only on the operations, because all
+ * replicas must discard the same documents. Open documents are saved, so that the remaining parts can be added on
+ * replicas and after a restart.
+ *
+ * Usually, a ranking has read all sentences with ids below index_next_id(). The exception is a document that is open
+ * during the ranking: its sentences have lower ids, but the ranking has not read them. So the commit of such a document
+ * uses one more id. index_watch_add() compares the ids and refuses rankings from before the commit. */
 #include "index/open.h"
 
 #include "index/documents.h"

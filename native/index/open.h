@@ -1,7 +1,7 @@
-/* Documents that are open. */
+/* Documents that are open: begun, but neither committed nor aborted. */
 #pragma once
 
 #include "index/structure.h"
 
-/* The lowest id of all open documents. NO_ID: no document is open. */
+/* The lowest place of all open documents (index.h). NO_ID: no document is open. */
 uint64_t open_first(const Index *index);

@@ -1,4 +1,5 @@
-/* The three forms of a term's postings: in the entry, in one buffer, or in packed blocks with a buffer. */
+/* The three forms of a term's postings: in the term's entry, in one buffer (Tail), or in packed blocks with a buffer
+ * (List). An entry has at most 5 postings in 11 bytes, and a buffer has up to 127 postings. */
 #include "index/postings.h"
 
 #include "index/blocks.h"
@@ -210,7 +211,8 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Live postings that were not written to a block yet: fewer than one block has, plus the postings of the next block. */
+/* The postings to keep that were read, but not written to a new block yet. Between two blocks, these are fewer than a
+ * full block has. So the arrays have space for the postings of one more block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -227,12 +229,12 @@ static Block carry_emit(Index *index, Carry *carry) {
     return block;
 }
 
-/* Appends the live postings to `carry`, and returns the number of dead postings. */
+/* Appends the postings of live and open documents to `carry`, and returns the number of the other (dead) postings. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
         uint64_t id = decoded->base + decoded->offsets[i];
-        if (!id_is_kept(index, id, &carry->place)) continue; /* true for live and open documents */
+        if (!id_is_kept(index, id, &carry->place)) continue;
         carry->ids[carry->count] = id;
         carry->codes[carry->count++] = decoded->codes[i];
     }
@@ -244,7 +246,7 @@ static void count_purged(Index *index, uint32_t dead) {
     index->dead_postings -= dead;
 }
 
-/* Purges postings in the entry or in one buffer. If any posting is dead, rebuilds all. */
+/* Removes the dead postings of a term without blocks. If any posting is dead, writes all other postings again. */
 static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     Decoded decoded;
     Carry carry = {.count = 0};
@@ -307,7 +309,8 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     Carry carry = {.count = 0};
     Decoded decoded;
     uint32_t read = *block, write = *block;
-    /* A step processes at least two blocks: the first may be the carried block of the previous step. */
+    /* A step processes at least two blocks, because the first block may only have postings that the previous step has
+     * carried. */
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;

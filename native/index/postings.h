@@ -1,4 +1,4 @@
-/* The postings of a term, in any of their forms. */
+/* The postings of a term, in any of their three forms (postings.c). index.h defines posting, code and dead. */
 #pragma once
 
 #include "index/structure.h"
@@ -19,6 +19,6 @@ uint32_t postings_count(const Entry *entry);
  * false. */
 bool postings_append(Index *index, Entry *entry, uint64_t id, uint8_t code);
 void postings_free(Index *index, Entry *entry);
-/* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: the end of the
- * list was reached. */
+/* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: all postings of
+ * the term were checked. False: call it again with the new *block to continue. */
 bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget);

@@ -1,8 +1,9 @@
-/* Adds and removes watched questions: hash tables of their names, terms and documents.
+/* Adds and removes watched questions: hash tables of their names, terms and documents. questions.h defines the words.
  *
- * A question is removed in two steps. The first step removes the question from the names and from the list by age, so
- * lookups no longer find it. The second step removes its links to terms and documents. If a write drops many questions,
- * the second step runs later, in batches, because unlinking one question takes 1 to 2 us. */
+ * A question is removed in two steps. The first step removes the question from the table of names and from the list by
+ * age, so lookups no longer find the question. The second step removes its links from terms and documents, and frees
+ * the question. The second step takes 1 to 2 us for a question. So it runs later, in batches, for questions that have
+ * expired, and if a call drops more than INDEX_TOLD_BY_NAME questions. */
 #include "index/questions.h"
 
 #include "index/memory.h"
@@ -162,7 +163,7 @@ static void leave(IndexWatch *watch, Question *question) {
     watch->most = UINT64_MAX;
 }
 
-/* The size of a vector, with its digest and its values after it. */
+/* The bytes of a copied vector: the struct, then the digest of its encoder, then its values. */
 static size_t vector_size(const IndexVector *vector) { return sizeof *vector + INDEX_DIGEST + vector->dims; }
 
 IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector) {

@@ -1,25 +1,30 @@
-/* The best sentences for a question: exact top k by block-max MaxScore, in windows of ids.
+/* The best sentences for a question: exact top k by block-max MaxScore, in windows of ids. index.h defines posting,
+ * code, passage and edges. A hit is a sentence that is among the k best sentences so far. The threshold is the score
+ * that a new hit must exceed: with k hits, the score of the worst hit.
  *
- * BOUNDS. A score is sum + EDGES * (roots^2 - sum), with EDGES below 1, so it grows with every weight. Therefore upper
- * bounds of the weights of a sentence give an upper bound of its score. The terms are in ascending order of their
- * maximum contribution. If the lowest terms together cannot lift a sentence above the current k-th best score, they are
- * not essential: every new hit must contain one of the other terms.
+ * BOUNDS. A score is sum + EDGES * (roots^2 - sum), with EDGES below 1 (codes.h), so the score grows with every weight.
+ * Therefore upper bounds of the weights of a sentence give an upper bound of its score. The search sorts the terms by
+ * the highest contribution that each term can make to a score. The terms with the lowest contributions are not
+ * essential if all of them together cannot lift a sentence above the threshold. Every new hit must contain one of the
+ * other terms, the essential terms.
  *
- * WINDOWS. The search divides the ids into windows. In each window it finds the essential terms from the maxima of the
- * blocks that overlap the window. Often no term is essential. Then the search skips the window and decodes no block.
- * Otherwise it writes the codes of the essential terms into a row for each id. Sums in floats show which rows can still
- * become hits. The search completes these rows from the other terms, the best term first. It discards a row when the
- * remaining terms cannot lift it above the k-th best score.
+ * WINDOWS. The search divides the ids into windows of WINDOW ids. In each window it finds the essential terms, from the
+ * highest codes of the blocks that overlap the window. Often no term is essential. Then the search skips the window and
+ * decodes no block. If there are essential terms, the search writes their codes into rows, one row for each id. Sums in
+ * floats show which rows can still become hits. The search completes these rows with the codes of the terms that are
+ * not essential, the term with the highest contribution first. The search discards a row when the remaining terms
+ * cannot lift the row above the threshold.
  *
- * MEANING. With a vector, the score has one more summand: the contribution of the cosine of the passage. The cosines of
- * all passages are computed before the search (meaning.c). The search starts with the first sentences of the best
- * passages as hits. Then it searches the windows as without a vector, but adds the maximum contribution of the passages
- * in the window to the bound. A first hit has no score by words yet. The search replaces it with the same sentence and
- * its score by words. If the query is `distinct`, it may replace the hit with a better sentence of its passage.
+ * MEANING. With a vector, a score has one more summand: the contribution of the cosine of the passage. The cosines of
+ * all passages are computed before the search (meaning.c). The first hits are the first sentences of the passages with
+ * the highest cosines. Then the search reads the windows as without a vector. But it adds the maximum contribution of
+ * the passages in the window to the bounds. A first hit has no score by words yet. When the search finds the same
+ * sentence by its words, the search replaces the first hit with the sentence and its full score. If the query is
+ * `distinct`, a better sentence of the same passage also replaces the hit.
  *
- * EXACTNESS. Bounds are sums in a different order from the score. So SAFETY raises them by more than the possible
- * rounding error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on
- * every machine. */
+ * EXACTNESS. A bound is a sum in a different order from the score, so its rounding differs. SAFETY raises every bound
+ * by more than the possible rounding error. The score itself is always a sum in the order of the query's terms, from
+ * tables, and is the same on every machine. */
 #include "index/structure.h"
 
 #include <math.h>
@@ -34,18 +39,19 @@
 #include "index/runs.h"
 #include "index/vectors.h"
 
-/* One lookup costs about as much as reading LOOKUP_POSTINGS postings. */
+/* To look up one id in the postings of a term costs about as much as to read LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
-static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
+static const float COARSE_SAFETY = 1 + 1e-5f; /* as SAFETY, for sums of floats */
 
-/* The codes and sums of one id of the window. A row has a code for each of the query's terms. Its size is rounded up to
- * `stride`. */
+/* The codes and sums of one id of the window. A row has a code for each of the query's terms. The number of codes is
+ * rounded up to `stride`. */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
 } Row;
 
+/* A position in the postings of one term of the query. */
 typedef struct Cursor {
     View view;
     uint32_t block;   /* the first block that may contain the current id or a higher id */
@@ -53,19 +59,20 @@ typedef struct Cursor {
     uint32_t position;
     unsigned column; /* the position of the term in the query */
     double idf, root_idf;
-    double most, most_root; /* the maximum of all postings */
-    uint8_t window_max;
-    uint32_t window_blocks;
-    float sums[256], roots[256]; /* by code, for the rows */
+    double most, most_root;      /* the highest weight * idf of all postings, and its root */
+    uint8_t window_max;          /* an upper bound of the codes in the window */
+    uint32_t window_blocks;      /* the number of blocks that overlap the window */
+    float sums[256], roots[256]; /* weight * idf of each code, and its root, for the sums of the rows */
     Decoded at;
 } Cursor;
 
 typedef struct Hit {
-    double score; /* of the ranking */
+    double score; /* the score that orders the hits: by words, plus the contribution of meaning */
     uint64_t id;
     uint32_t row : 31;       /* the row of its codes */
-    uint32_t by_meaning : 1; /* the score by words is not computed: this is the first hit of its passage */
-    uint32_t span;           /* the first span of its passage; NO_SPAN: it has no passage, or there is no vector */
+    uint32_t by_meaning : 1; /* 1: a first hit, so the score has only the contribution of meaning */
+    uint32_t span;           /* the first span (meaning.h) of its passage; NO_SPAN: the sentence has no passage, or the
+                              * query has no vector */
 } Hit;
 
 typedef struct Range {
@@ -77,33 +84,36 @@ typedef struct Ranker {
     const IndexFilter *filter;
     uint64_t since;
     bool open;
-    Cursor *cursors[INDEX_MAX_QUESTION_TERMS]; /* ascending by their maximum contribution */
+    Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by `most` */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
-    /* The maximum sum of the first i cursors in this window. */
+    /* Item i: the highest sum (and sum of roots) that the first i cursors can give to a sentence of this window. */
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* the number of cursors; the first essential cursor in this window */
     size_t stride;             /* the number of codes of a row */
     /* A new hit needs a score above the threshold. With k hits, the threshold is the score of the worst hit. With a
-     * vector, it is slightly lower, because a new hit may win against an equal score. */
+     * vector, the threshold is slightly below this score, because a new hit with an equal score and a lower id wins. */
     double threshold;
     Meaning *meaning;    /* NULL: no vector */
     double most_meaning; /* the maximum contribution of meaning in this window */
     double limit;        /* a sentence of this window is a new hit only if its score by words is above this limit */
     uint32_t only;       /* NO_ITEM, or the only document to search */
     bool distinct;
-    uint8_t *held; /* one bit for each span; 1: the heap has a hit of the passage, which may be replaced */
+    uint8_t *held; /* one bit for each span; 1: the heap has a hit of the passage that starts with this span, and
+                    * another sentence or score may replace the hit */
     Hit *heap;     /* the worst hit first */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
     uint8_t *hit_rows; /* of the hits */
+    /* One bit for each row of the window. `touched`: the row has a code. `promising`: the row can become a hit. */
     uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
     Place place;
-    uint8_t *known; /* by document: 1: the filter admits it, 2: it does not */
+    uint8_t
+        *known; /* two bits for each document; 0: not checked yet, 1: the filter admits it, 2: the filter does not */
 } Ranker;
 
 /* ---- Cursors ---- */
 
-/* Moves to the first block that may contain the id or a higher id. */
+/* Moves to the first block that may contain the id or a higher id. False: there is no such block. */
 static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
     const View *view = &cursor->view;
     uint32_t block = cursor->block, step = 1;
@@ -146,7 +156,7 @@ static inline void skip_postings(Cursor *cursor, uint64_t id) {
     cursor->position = low;
 }
 
-/* Returns a lower bound of the ids of the postings from `id` on. NO_ID: there is no such posting. */
+/* Returns a lower bound for the id of the next posting, at `id` or later. NO_ID: there is no such posting. */
 static uint64_t next_id(Cursor *cursor, uint64_t id) {
     if (!skip_blocks(cursor, id)) return NO_ID;
     if (cursor->decoded == cursor->block) {
@@ -157,7 +167,7 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* Returns the best code that the term may have in the window. Also counts the blocks that overlap the window. */
+/* Returns the highest code that the term may have in the window. Also counts the blocks that overlap the window. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
@@ -190,8 +200,8 @@ static void sift_down(Hit *heap, size_t count, size_t at) {
     }
 }
 
-/* Returns the highest score by words that cannot reach the threshold together with this contribution of meaning.
- * Rounded down. */
+/* Returns the limit for scores by words: a sentence with this contribution of meaning exceeds the threshold only if its
+ * score by words is above the limit. Rounded down. */
 static inline double words_limit(const Ranker *ranker, double meaning) {
     const double threshold = ranker->threshold;
     return threshold - meaning - 1e-12 * (fabs(threshold) + fabs(meaning));
@@ -203,7 +213,8 @@ static inline void set_limit(Ranker *ranker) {
 
 static void raise_threshold(Ranker *ranker) {
     if (ranker->hits < ranker->k) return;
-    /* Without a vector, later sentences have higher ids, and a higher id loses against an equal score. */
+    /* Without a vector, the search finds the sentences in the order of their ids. Of two sentences with equal scores,
+     * the higher id loses, so the later sentence is no hit. With a vector, the first hits have any order. */
     double worst = ranker->heap[0].score;
     ranker->threshold = ranker->meaning ? nextafter(worst, -INFINITY) : worst;
     set_limit(ranker);
@@ -211,7 +222,8 @@ static void raise_threshold(Ranker *ranker) {
 
 static bool is_held(const Ranker *ranker, size_t span) { return ranker->held[span / 8] >> span % 8 & 1; }
 
-/* If another sentence of its passage may replace the hit, records whether the heap contains the hit. */
+/* Records in `held` whether the heap contains the hit. Does nothing for a hit that no other hit of its passage may
+ * replace. */
 static void hold(Ranker *ranker, const Hit *hit, bool holds) {
     if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && !hit->by_meaning)) return;
     uint8_t bit = (uint8_t)(1 << hit->span % 8), *byte = &ranker->held[hit->span / 8];
@@ -241,8 +253,8 @@ static void keep(Ranker *ranker, Hit hit, const uint8_t *row) {
     raise_threshold(ranker);
 }
 
-/* Adds a hit to a ranking with a vector. The hit may replace an earlier hit: the same sentence by meaning alone, or
- * another sentence of the passage if the query is `distinct`. */
+/* Adds a hit to a ranking with a vector. The hit may replace an earlier hit: a first hit of the same sentence, or, if
+ * the query is `distinct`, any hit of the same passage. */
 static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
     Hit *heap = ranker->heap;
     if (hit.span != NO_SPAN && is_held(ranker, hit.span)) {
@@ -263,7 +275,7 @@ static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
     if (ranker->hits < ranker->k || is_worse(&heap[0], &hit)) keep(ranker, hit, row);
 }
 
-/* True: the document satisfies the filter. The filter checks each document once. */
+/* True: the document satisfies the filter, and is not excluded by `only`. The filter checks each document once. */
 static bool is_admitted_document(Ranker *ranker, uint32_t number) {
     if (ranker->only != NO_ITEM && ranker->only != number) return false;
     if (!ranker->filter) return true;
@@ -273,8 +285,8 @@ static bool is_admitted_document(Ranker *ranker, uint32_t number) {
     return (*known >> shift & 3) == 1;
 }
 
-/* True: the filter accepts the sentence's document, and the document is live. If the query searches open documents, the
- * document must be open instead. */
+/* True: the sentence's document is live (or open, if the query searches open documents), and the filter and `only`
+ * admit the document. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
@@ -297,7 +309,8 @@ static double score_row(const Ranker *ranker, const uint8_t *row) {
     return score_of(sum, roots);
 }
 
-/* Completes a row with the terms that are not essential. Keeps the row if it is among the k best. */
+/* Completes the row of a sentence with the terms that are not essential. Keeps the sentence as a hit if its score is
+ * above the threshold. `sum` and `roots` are the sums of the row so far. */
 static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
     size_t span = NO_SPAN;
     double meaning = 0, limit = ranker->threshold;
@@ -338,7 +351,7 @@ static inline Row *row_at(const Ranker *ranker, unsigned slot) {
     return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* Adds the postings of a term in the window to the rows: to all rows, or only to rows that can still win. */
+/* Adds the postings of a term in the window to the rows: to all rows, or only to promising rows. */
 static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, Cursor *cursor, uint64_t first,
                                                                uint64_t end, bool promising_only) {
     const unsigned column = cursor->column;
@@ -367,7 +380,9 @@ static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, C
     }
 }
 
-/* Removes rows that cannot become hits with the remaining terms. Returns the number of remaining rows. */
+/* Marks a row as not promising if it cannot become a hit with the remaining terms. Returns the number of promising
+ * rows.
+ */
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
@@ -445,8 +460,8 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
-        /* The next window starts at the next posting of an essential term. The maxima of whole lists decide which terms
-         * are essential. */
+        /* The next window starts at the next posting of an essential term. To find the next window, the highest code of
+         * each whole list decides which terms are essential. */
         const double limit = ranker->meaning ? words_limit(ranker, ranker->meaning->most) : ranker->threshold;
         double sum = 0, roots = 0;
         unsigned essential = 0;
@@ -475,15 +490,16 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* The ranges of ids to search, ascending. If a document was added in parts, its range may include other documents,
- * which the filter refuses. */
+/* The ranges of ids to search, ascending. The range of a document that was added in parts may include sentences of
+ * other documents. The filter or `only` refuses these sentences. */
 typedef struct Ranges {
     Range *items;
     size_t count, capacity;
     uint64_t vector_bytes; /* bytes of the passages' vectors in these ranges */
 } Ranges;
 
-/* If the filter names a few documents, returns their ranges; otherwise returns the range of all ids. */
+/* If the query or its filter names a few documents, returns the ranges of these documents; otherwise returns the range
+ * of all ids from `since` on. */
 static Ranges choose_ranges(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents = NULL;
@@ -615,7 +631,7 @@ static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
     }
 }
 
-/* A hit by words, and its passage. */
+/* A hit by words, and the passage of its sentence. */
 typedef struct Chosen {
     Hit hit;
     uint64_t passage; /* unique for each passage */
@@ -636,8 +652,8 @@ static void add_meaning(const Ranker *ranker, Chosen *chosen) {
     chosen->passage = (uint64_t)place.document << 32 | first;
 }
 
-/* Ranks without reading all vectors, because there are too many. Finds the best sentences by words, and then ranks only
- * these sentences by words and meaning. */
+/* Ranks without reading all vectors, because the vectors have more bytes than `scan_bytes`. Finds the INDEX_MAX_HITS
+ * best sentences by words, and then ranks only these sentences by words and meaning. */
 static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
     Meaning *meaning = ranker->meaning;

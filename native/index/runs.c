@@ -1,5 +1,6 @@
-/* A run is a sequence of ids that a document gets at once. Ids ascend and are never reused. The runs are in an array
- * of chunks with binary search. After a run is removed, its ids belong to no document, and their postings are dead. */
+/* A run is a range of consecutive ids of one document. Ids ascend and are never reused. The runs are in an array of
+ * chunks, in ascending order, with binary search. After a run is removed, its ids belong to no document, and the
+ * postings with these ids are dead. */
 #include "index/runs.h"
 
 #include "index/memory.h"
@@ -51,7 +52,7 @@ static uint32_t chunk_of(const Runs *runs, uint64_t id) {
     return low;
 }
 
-/* The number of runs of a chunk that start at or before the id. */
+/* Returns how many runs of the chunk start at or before the id. */
 static uint32_t runs_until(const RunChunk *chunk, uint64_t id) {
     if (id < chunk->base) return 0;
     uint64_t offset = id - chunk->base;
@@ -114,7 +115,7 @@ static void drop_chunk(Index *index, Runs *runs, uint32_t at) {
     runs->count--;
 }
 
-/* Moves the runs of the next chunk into this chunk if both together fill at most half a chunk. */
+/* Moves the runs of the next chunk into this chunk, if the runs of both chunks fill at most half a chunk. */
 static void join_next(Index *index, Runs *runs, uint32_t at) {
     if (at + 1 >= runs->count) return;
     RunChunk *chunk = &runs->chunks[at], *next = chunk + 1;

@@ -1,23 +1,28 @@
-/* The payload of a saved index: live and open documents, in an order that the loader can read in one pass.
+/* The payload of a saved index: live and open documents, in an order that the loader can read in one pass. index.h
+ * defines run, posting, code and place. The payload has these records, in this order:
  *
  * - Magic: "QAINDEX3" if documents have vectors, else "QAINDEX2" if documents are open, else "QAINDEX1".
- * - Runs in the order of their ids. 'd' is the first run of a live document: gap after the previous run, sentences in
- *   this run, total length of the document in terms, length of its id, the id, length of its fields, the fields.
- * - 'o' is the same as 'd', for an open document.
- * - 'r' is a later run of a document: gap, sentences, ordinal of its document in the payload.
+ * - The runs, in the order of their ids. Each run is one of these records:
+ *   - 'd' is the first run of a live document: gap, number of sentences in this run, length of the document in terms,
+ *     length of its id, the id, length of its fields, the fields.
+ *   - 'o' is the first run of an open document, with the same numbers as 'd'.
+ *   - 'r' is a later run of a document: gap, number of sentences in this run, ordinal of the document.
+ *   The gap is the number of ids between the end of the previous run and this run. The ordinal of a document is the
+ *   number of 'd' and 'o' before the 'd' or 'o' of this document.
  * - 'n': the next free id.
- * - Terms, each 't': length, bytes, number of postings, and for each posting the difference from the previous id, and
+ * - 't' for each term: length, bytes, number of postings, and for each posting the difference from the previous id, and
  *   the code.
- * - 'v' for each document with vectors, in the order of the documents: ordinal of the document, digest of the encoder,
- *   dimensions, passages of the document, saved passages, then for each saved passage: gap in sentences after the
- *   previous passage, sentences, scale (4 bytes), vector.
+ * - 'v' for each document with vectors, in the order of ordinals: ordinal of the document, digest of the encoder,
+ *   dimensions, total number of passages, number of passages that the index has, and these passages. A passage is: the
+ *   number of sentences between the previous passage and this passage, its number of sentences, scale (4 bytes),
+ *   vector.
  * - 'e': the end.
  *
- * Numbers are varints. Kinds, codes and texts are bytes. After the gap of 'd' and 'o' comes the document's own id,
- * which belongs to no sentence. The ids of its first sentences follow. The loader refuses postings of a document's own
- * id. The payload omits dead postings and unused terms. A loaded index has the same ids, so sentences with equal scores
- * keep their order and listing cursors stay valid. The loader computes frequencies and forward lists from the
- * postings. */
+ * Numbers are varints. The kind of a record ('d', 't' and so on) and a code are one byte. The first id of 'd' and 'o'
+ * is the document's place, which belongs to no sentence. So the run has one id more than sentences, and the loader
+ * refuses postings with the place of a document. The payload omits dead postings, and terms without other postings. A
+ * loaded index has the same ids. So sentences with equal scores keep their order, and cursors of index_list() stay
+ * valid. The loader computes document frequencies and forward lists from the postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -88,8 +93,8 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* Counts the postings to save. Document frequencies cannot be used, because they may lag and do not include open
- * documents. */
+/* Counts the postings of a term to save. For an index with overdue work or open documents: its document frequencies may
+ * lag and do not include open documents. */
 static uint32_t count_kept(const Index *index, const View *view, Decoded *decoded) {
     uint32_t kept = 0;
     Place place = {0};

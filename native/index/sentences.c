@@ -5,9 +5,11 @@
  *     term:      frequency, length, bytes
  *
  * Numbers are varints of at most three bytes. Each byte has seven bits of the number, the lowest bits first. The top
- * bit is set in all bytes except the last byte. Terms ascend, so a comparison with the previous term finds a duplicate.
- * A document has fewer than 2^32 sentences, each with fewer than 2^16 terms. So the sum of the lengths cannot exceed
- * the limit of load.c. */
+ * bit is set in all bytes except the last byte. The terms of a sentence ascend, so a comparison with the previous term
+ * finds a duplicate.
+ *
+ * A document has fewer than 2^32 sentences, each with fewer than 2^16 terms. So a document has fewer than 2^48 terms,
+ * and the loader accepts this number (MAX_ID in load.c). */
 #include "index/sentences.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* The data structures of the index. index.h explains their purpose. The other headers of this folder declare the
- * functions that work on them, one header for each file. */
+/* The data structures of the index. index.h explains their purpose and defines the words: run, posting, code, place,
+ * passage, live, open, dead. The other headers of this folder declare the functions that work on these structures, one
+ * header for each file. */
 #pragma once
 
 #include "index/index.h"
@@ -10,7 +11,7 @@ enum {
     BLOCK_POSTINGS = 128,
     CHUNK_ITEMS = 1024,
     NO_ITEM = 0xffffffff, /* no term, no document */
-    WORK_PER_CALL = 4096, /* units of overdue work in each begin, commit, abort and remove */
+    WORK_PER_CALL = 4096, /* units of overdue work that each begin, commit, abort and remove does */
 };
 
 #define MAX_ID ((UINT64_C(1) << 48) - 1)
@@ -21,7 +22,7 @@ typedef struct Chunks {
     uint8_t **chunks;
     uint32_t capacity;
     uint32_t items;
-    uint32_t first_capacity; /* the first chunk grows by doubling, to save memory in a small index */
+    uint32_t first_capacity; /* items of the first chunk, which grows by doubling, to save memory in a small index */
     uint32_t item_bytes;
 } Chunks;
 
@@ -29,14 +30,16 @@ static inline void *chunks_at(const Chunks *chunks, uint32_t item) {
     return chunks->chunks[item / CHUNK_ITEMS] + (size_t)(item % CHUNK_ITEMS) * chunks->item_bytes;
 }
 
-/* A hash table of item numbers (table.c). */
+/* A part of a hash table (table.c). */
 typedef struct Segment Segment;
 
+/* A hash table. Its items are the numbers of terms, of documents or of fields' names. */
 typedef struct Table {
     Segment **directory;
     uint32_t depth; /* the directory has 2^depth entries */
     uint64_t (*hash)(const Index *index, uint32_t item);
-    /* Prefetches the memory that `hash` reads. With `first`, prefetches the item itself; otherwise its text. */
+    /* Prefetches the memory that `hash` reads. `first` true: the structure of the item, which has a pointer to the
+     * item's bytes. `first` false: the bytes. */
     void (*fetch)(const Index *index, uint32_t item, bool first);
 } Table;
 
@@ -46,11 +49,11 @@ enum { FORM_TAIL = 253, FORM_LIST = 254, FORM_FREE = 255, INLINE_BYTES = 11 };
 
 /* A term. */
 typedef struct Entry {
-    uint32_t text; /* the position of its bytes in the texts, in units of 4 bytes; in a free entry the number of the
+    uint32_t text; /* the position of the term's bytes in Texts, in units of 4 bytes; in a free entry the number of the
                     * next free entry */
     uint32_t df;   /* document frequency: live sentences that contain the term */
     uint8_t form;  /* the number of postings in `payload`, or FORM_TAIL, FORM_LIST, FORM_FREE */
-    uint8_t payload[INLINE_BYTES];
+    uint8_t payload[INLINE_BYTES]; /* the postings themselves, or a pointer to their Tail or List */
 } Entry;
 
 enum { TEXT_CHUNK = 65536, TEXT_CLASSES = 66 };
@@ -68,12 +71,13 @@ typedef struct Texts {
 
 /* 1 to BLOCK_POSTINGS packed postings (blocks.c). */
 typedef struct Block {
-    uint64_t last : 48; /* sentence id */
-    uint64_t max : 8;   /* the best code */
+    uint64_t last : 48; /* the id of the last posting */
+    uint64_t max : 8;   /* the highest code */
     uint64_t count_minus_1 : 8;
     uint8_t *data;
 } Block;
 
+/* The postings of a block or tail, unpacked. */
 typedef struct Decoded {
     uint64_t base; /* id of the first posting */
     uint32_t count;
@@ -82,7 +86,7 @@ typedef struct Decoded {
     uint8_t codes[BLOCK_POSTINGS];
 } Decoded;
 
-/* Postings that do not fill a block. */
+/* The buffer of a term for postings that do not fill a block yet. */
 typedef struct Tail {
     uint64_t last : 48;
     uint64_t max : 8;
@@ -91,6 +95,7 @@ typedef struct Tail {
     uint8_t bytes[]; /* for each posting the difference from the previous id as a varint, then the code */
 } Tail;
 
+/* All postings of a term that has blocks. */
 typedef struct List {
     Block *blocks;
     Tail *tail; /* NULL: empty */
@@ -99,7 +104,8 @@ typedef struct List {
     uint8_t max;
 } List;
 
-/* The postings of a term for reading: the packed blocks, then the tail as one more block. */
+/* The postings of a term for reading, in any form: the packed blocks, and then the tail as one more block. Postings in
+ * the entry itself are the tail. */
 typedef struct View {
     const Block *blocks;
     const uint8_t *tail;
@@ -111,11 +117,11 @@ typedef struct View {
 
 /* ---- Sentence ids ---- */
 
-/* Consecutive ids of one document. */
+/* A range of consecutive ids of one document. */
 typedef struct Run {
-    uint32_t first; /* minus the base of the chunk */
+    uint32_t first; /* the first id minus the base of the chunk */
     uint32_t count;
-    uint32_t sentence; /* of the first id: 0 is the document's own id, 1 its first sentence */
+    uint32_t sentence; /* what the first id belongs to: 0 is the document itself, 1 its first sentence */
     uint32_t document;
 } Run;
 
@@ -150,7 +156,7 @@ typedef struct Vectors {
     Passage passages[];     /* `count` passages, then `count` vectors */
 } Vectors;
 
-/* An encoder. If no document has vectors of this encoder, its entry can be used for a different encoder. */
+/* An encoder. If no document has vectors of this encoder, a different encoder can get its place in `encoders`. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
@@ -160,10 +166,11 @@ typedef struct Encoder {
 
 enum { RECENT_EMBEDDED = 32 };
 
-/* A document whose vectors have changed the results of rankings. */
+/* A change of a document's vectors that has changed the results of rankings. A ranking's next id is index_next_id() at
+ * the time of the ranking. */
 typedef struct Embedded {
-    uint64_t id; /* the id that this change used; rankings whose next id is not above it do not include the change */
-    uint64_t head;
+    uint64_t id;   /* the id that this change used; if a ranking's next id is at or below `id`, the ranking is older */
+    uint64_t head; /* the place of the document */
 } Embedded;
 
 /* ---- Documents ---- */
@@ -171,37 +178,39 @@ typedef struct Embedded {
 enum { DOCUMENT_OPEN, DOCUMENT_LIVE, DOCUMENT_DEAD };
 
 typedef struct Document {
-    uint64_t head : 48; /* its own id, which is before the ids of its sentences; also its place in the order of
-                         * documents */
+    uint64_t head : 48; /* the document's place: its own id, which is before the ids of its sentences */
     uint64_t state : 16;
-    uint64_t span; /* from `head` to the id of its last sentence */
+    uint64_t span; /* the id of its last sentence, minus `head` */
     uint32_t sentences;
     uint32_t id_bytes, field_bytes, forward_bytes;
-    uint64_t terms;
+    uint64_t terms;   /* with repetitions */
     Vectors *vectors; /* NULL: no vectors */
-    uint8_t bytes[];  /* id, fields, forward list */
+    uint8_t bytes[];  /* id, fields, forward list (documents.c) */
 } Document;
 
+/* The data of an open document that a live document does not need. */
 struct IndexPending {
     Index *index;
     IndexPending *next, *previous;
     Document *document;
     uint32_t number;
-    bool refused, in_parts;
+    bool refused, in_parts; /* `refused`: index_add() has failed, so the document can only be aborted; `in_parts`:
+                             * index_keep_open() was called */
     uint64_t postings;
     uint8_t *forward;
     uint32_t forward_used, forward_capacity;
 };
 
-/* Overdue work on the frequencies and runs of one document. The work may take several steps. */
+/* Queued work on the document frequencies and runs of one document. The work may take several steps. */
 typedef struct Work {
     struct Work *next;
     uint32_t document;
-    int8_t sign;       /* +1 adds its terms to the frequencies, -1 subtracts them; 0: they were never added */
-    bool forward_done; /* the frequencies are done; if `sign` is not +1, the removal of its runs follows */
+    int8_t sign;       /* +1 (commit): adds the document's terms to the frequencies; -1 (removal): subtracts the terms;
+                        * 0 (abort): leaves the frequencies, because the terms were never added */
+    bool forward_done; /* the frequencies are done; if `sign` is not +1, the document's runs are removed next */
     uint32_t at;       /* position in the forward list */
     int64_t term;      /* the last term that was counted */
-    uint64_t run;      /* the id to continue from */
+    uint64_t run;      /* the id from which the removal of runs continues */
 } Work;
 
 /* ---- Names of fields ---- */
@@ -232,8 +241,8 @@ struct Index {
     uint32_t free_document;
     Runs runs;
     uint64_t next_id;
-    /* A ranking with a lower next id does not include the last commit of a document in parts, or the last change of
-     * fields. */
+    /* The next id after the last commit of a document in parts, or after the last change of fields. A ranking whose
+     * next id is lower is older than this commit or change. */
     uint64_t committed_late;
 
     Table name_table;
@@ -251,10 +260,10 @@ struct Index {
     uint32_t encoder_count;
     Embedded *embedded;      /* a ring of RECENT_EMBEDDED; NULL: no vectors have changed yet */
     uint64_t embedded_count; /* the number of all changes of vectors; the ring has the last of these changes */
-    uint64_t embedded_from;  /* a ranking with a lower next id does not include changes that the ring has overwritten */
+    uint64_t embedded_from;  /* a ranking with a lower next id is older than changes that the ring has overwritten */
 
-    bool sweeping;
-    uint32_t sweep_term, sweep_block;
+    bool sweeping;                    /* index_maintain() is removing dead postings from all terms (maintain.c) */
+    uint32_t sweep_term, sweep_block; /* where the removal continues */
 };
 
 static inline Entry *entry_at(const Index *index, uint32_t term) { return chunks_at(&index->entries, term); }

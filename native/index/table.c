@@ -1,13 +1,15 @@
 /* Hash tables of item numbers that grow and shrink in small steps.
  *
- * This is extendible hashing: a directory of segments. Each segment is an open addressing table of at most
- * SEGMENT_SLOTS slots. A full segment is split in two by the next bit of the hash. A split moves about 900 items,
- * independent of the size of the table. Only the directory doubles at once. It has 8 bytes for about every 600 items. A
- * lookup compares one byte of an item's hash before it reads other memory.
+ * This is extendible hashing: a directory of segments. Each segment is an open addressing table of 8 to SEGMENT_SLOTS
+ * slots (a slot is the space for one item); only a segment of depth MAX_DEPTH may have more slots. A full segment is
+ * split in two by the next bit of the hash. A split moves about 900 items, independent of the size of the table. Only
+ * the directory is doubled in one step. The directory has 8 bytes for about every 600 items. A lookup compares one byte
+ * of an item's hash (the tag) before the lookup reads the item's memory.
  *
  * Segments fill evenly, so in a growing table all segments split within a short time. In this time, each new item moves
- * about eight other items. A split must read the bytes of each moved item to hash it, and these bytes are at distant
- * addresses. So a split prefetches several items, which makes it three times as fast. */
+ * about eight other items on average. To hash a moved item, a split must read the item's bytes, and the bytes of the
+ * items are at distant addresses. So a split prefetches the bytes of several items, which makes the split three times
+ * as fast. */
 #include "index/table.h"
 
 #include "index/memory.h"
@@ -130,7 +132,8 @@ uint32_t table_find(const Index *index, const Table *table, const TableKey *key,
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
-        /* At MAX_DEPTH, all hashes of a segment may be equal, so a split may not help. So the segment grows instead. */
+        /* At MAX_DEPTH, all items of a segment may have the same hash, and a split would separate no items. So the
+         * segment grows. */
         if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
             resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);
@@ -138,7 +141,8 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     put(segment, hash, item);
 }
 
-/* Merges a segment with its neighbor if both are nearly empty. Returns the number of hashed items. */
+/* Makes a nearly empty segment smaller: merges it with the neighbouring segment if both have few items, or halves the
+ * slots of a table with one segment. Returns the number of hashed items. */
 static uint32_t shrink(Index *index, Table *table, Segment *segment) {
     uint32_t hashed = segment->count;
     if (segment->slots > FIRST_SLOTS && segment->count <= segment->slots / 8) {
@@ -164,8 +168,8 @@ uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) 
     uint8_t *tags = tags_of(segment);
     uint32_t mask = segment->slots - 1, hole = home_of(segment, hash), hashed = 0;
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
-    /* Each following item moves into the gap, except if its home position is between the gap and its current
-     * position. */
+    /* Each following item moves into the gap, except if its home position is between the gap and its current position.
+     */
     for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask, hashed++) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;

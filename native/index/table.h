@@ -1,4 +1,4 @@
-/* Hash tables of item numbers. */
+/* Hash tables that find the number of an item (a term, a document or a field's name) by the item's bytes. */
 #pragma once
 
 #include "index/structure.h"
@@ -14,10 +14,10 @@ typedef bool (*TableEqual)(const Index *index, uint32_t item, const TableKey *ke
 void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint32_t),
                 void (*fetch)(const Index *, uint32_t, bool));
 void table_free(Index *index, Table *table);
-/* NO_ITEM: no item is equal. */
+/* Returns the item that `equal` accepts for the key. NO_ITEM: there is no such item. */
 uint32_t table_find(const Index *index, const Table *table, const TableKey *key, TableEqual equal);
 /* The item must not be in the table. */
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item);
-/* The item must be in the table. Removes the item. Returns how many other items were hashed to close the gap: about 30
- * in a full segment. */
+/* Removes an item, which must be in the table. Returns how many other items were hashed, to close the gap in its
+ * segment (about 30 items in a full segment) and to shrink the table. */
 uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);

@@ -6,9 +6,11 @@
 #include "index/memory.h"
 #include "index/runs.h"
 
-/* A page ends when its values have about PAGE_BYTES. Reading STEP_BYTES of a document's fields counts as one step. */
+/* A page is the result of one call. A page ends when its values have about PAGE_BYTES. A run counts as one step, and
+ * every STEP_BYTES of a document's fields count as one more step. */
 enum { PAGE_BYTES = 256 * 1024, STEP_BYTES = 256 };
-/* A power of 2, so that at most half of the slots are used. */
+/* The slots of a page's hash table: a power of 2, and twice the maximum number of values, so that at least half of the
+ * slots are empty. */
 enum { SLOTS = 2 * INDEX_MAX_VALUES };
 
 typedef struct Page {
@@ -17,7 +19,7 @@ typedef struct Page {
     uint32_t *slots; /* an open addressing hash table; a slot has the number of a value plus 1 */
 } Page;
 
-/* Counts a document once for each of its distinct values. */
+/* Counts the document with this place for the value. A second equal value of the same document is not counted. */
 static void count_value(Page *page, const uint8_t *value, uint64_t place) {
     uint32_t slot = (uint32_t)value_hash(value) & (SLOTS - 1);
     for (; page->slots[slot]; slot = (slot + 1) & (SLOTS - 1)) {

@@ -1,8 +1,10 @@
 /* Vectors of passages, which are attached to documents.
  *
- * A passage is a range of sentences of one document. Its vector consists of a scale and 8-bit integers. A value of the
- * embedding is the scale times an integer. In packed passages, each passage has: u32 index of its first sentence, u32
- * count of its sentences, f32 scale, and `dims` signed bytes. All numbers are little-endian.
+ * A passage is a range of sentences of one document. Its vector consists of a scale and 8-bit integers: each value of
+ * the vector is the scale times one integer. Packed passages are the passages in the binary form of commands, one after
+ * the other. All numbers are little-endian:
+ *
+ *     passage: u32 number of its first sentence (from 0), u32 number of sentences, f32 scale, `dims` signed bytes
  *
  * Each call that appends passages creates one part. The vectors of a part are contiguous in memory, which makes a scan
  * of all documents fast. A stored passage takes 12 bytes, plus its vector padded to a multiple of VECTOR_STEP bytes. A

@@ -1,34 +1,42 @@
 /* Watched questions: finds the cached answers that a write may change.
  *
  * WHAT IS WATCHED. The best sentences of a ranking determine an answer. The answer stays valid under three conditions:
- * the documents of these sentences are unchanged, the weights of the question's terms stay about the same, and no new
- * sentence reaches the score of the last ranked sentence. So a watched question has its terms with their idf, this
- * score, its documents, and bounds for the number of sentences of this index. The caller divides the tolerance of the
- * corpus among its indexes.
+ * - The documents of these sentences are unchanged.
+ * - The idf of the question's terms stays about the same.
+ * - No new sentence reaches the score of the last ranked sentence.
+ * So a watched question has this score, these documents, its terms with their idf, bounds for the document frequencies
+ * of the terms in this index, and bounds for the number of sentences of this index. The caller chooses the bounds: if
+ * every index of the corpus stays within its bounds, the idf of the whole corpus stays about the same.
  *
- * THE COST OF A WRITE is small for any number of questions. LOOKS_PER_WRITE limits the number of checked questions. The
- * write drops other questions without a check, which is always correct. A hash table finds the watched terms of a new
- * sentence. Usually no term is watched. The write only checks the questions for which such a term is *essential*. As in
- * MaxScore, the terms with the lowest contributions are not essential if all of them together cannot reach the score. A
- * sentence that contains only such terms cannot reach the score either. For the other sentences, the write computes the
- * score as in the ranking. It compares only the frequencies of its own terms. Each term has the narrowest bounds of all
- * its questions. When a frequency leaves these bounds, the write checks all questions once.
+ * THE COST OF A WRITE is small for any number of questions. LOOKS_PER_WRITE limits the number of questions that a write
+ * checks. The write drops further questions without a check, which is always correct. A hash table finds the watched
+ * terms of a new sentence. Usually no term is watched. The write checks only the questions for which a watched term of
+ * the sentence is *essential*. As in MaxScore, the terms of a question with the lowest contributions are not essential
+ * if a sentence that contains all of them, and no other term of the question, cannot reach the score. For a sentence
+ * with an essential term, the write computes the score as in the ranking.
+ * A write also compares document frequencies with their bounds, but only for the terms of the sentences that it adds or
+ * removes. Each term has the narrowest bounds of all its questions. When a frequency leaves these bounds, the write
+ * compares the bounds of all questions once.
  *
- * LONG DOCUMENTS must not block a write either. Each part is checked when it arrives. If a question is asked while a
- * document is open, it is compared with the received parts. So the commit has nothing left to check. The terms of the
- * document are counted in steps (documents.c). Until they are counted, rankings use the earlier frequencies, and
- * answers from these rankings are valid. Then a review compares all terms, also in steps.
+ * LONG DOCUMENTS arrive in parts (open.c) and must not block a write either. Each part is compared with the watched
+ * questions when the part arrives. If a question is asked while a document is open, the new question is compared with
+ * the received parts. So the commit has no sentences left to compare. The terms of the document are counted in steps
+ * (documents.c). Before the counting has ended, rankings use the earlier document frequencies, and answers from these
+ * rankings are valid. After the counting, a review compares the frequencies of all watched terms with their bounds,
+ * also in steps.
  *
  * MANY QUESTIONS may have been answered from one removed document. Before the reply to the removal, all these questions
- * are dropped, and the clients that cache their answers are notified. A report for each question would take as long as
- * the rest of the write. So for more than INDEX_TOLD_BY_NAME questions there is one report for all. The memory of the
- * questions is freed in steps (questions.c).
+ * are dropped, and the clients that cache their answers are notified. A report for each of very many questions would
+ * take as long as all other work of the write. So for more than INDEX_TOLD_BY_NAME questions there is one report for
+ * all of them. The memory of these questions is freed in steps (questions.c).
  *
- * VECTORS. With a vector, the score is the sum of a score by words and a score by meaning. New sentences have no
- * vectors yet, so their score uses the cosine for missing vectors. When vectors are attached to a document, its
- * passages are compared with the questions. The first comparison is with an upper bound from the document's words and
- * cosines. The second is a ranking of this document alone. The number of comparisons is limited too. If vectors were
- * attached after a ranking, its question is compared with these vectors before it is watched.
+ * VECTORS. If a question has a vector, a score is the sum of a score by words and a contribution of meaning. New
+ * sentences have no vectors yet, so their score uses `missing` of IndexVector as the cosine. When vectors are attached
+ * to a document, the document's passages are compared with the questions that have a vector. First, an upper bound of
+ * the document's scores, from its words and its highest cosine, is compared with the score of the question. If the
+ * bound reaches the score, the document alone is ranked for the question. The number of these comparisons is limited,
+ * too; the write drops further questions. If vectors were attached after the ranking of a question, the question is
+ * compared with these vectors before it is watched.
  *
  * Watched questions are not saved. A service that may have missed a report must ask whether the question of a cached
  * answer is still watched with the same token. */
@@ -48,16 +56,17 @@
 #include "index/sentences.h"
 #include "index/vectors.h"
 
-/* The maximum number of questions that a write checks, which takes some milliseconds. If a write concerns more
- * questions, it drops them without a check. */
+/* The maximum number of questions that a write checks, which takes some milliseconds. The write drops further questions
+ * without a check. */
 enum { LOOKS_PER_WRITE = 100000 };
-/* The terms of a forward list up to REVIEW_BYTES are looked up one by one, which takes 1 to 2 ms. */
+/* A write looks up the terms of a document's forward list one by one if the list has at most REVIEW_BYTES bytes, which
+ * takes 1 to 2 ms. TERM_UNITS is the cost of one term in a review, in units. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
-/* The maximum number of overdue terms that a write counts, which takes about 2 ms. */
+/* The maximum number of overdue terms (index.h) that a write counts, which takes about 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
 
-/* Counts overdue terms. True: frequencies are exact. */
+/* Counts overdue terms. True: all terms are counted, so the document frequencies are exact. */
 static bool finish_work(Index *index) {
     int64_t budget = WORK_PER_WRITE;
     documents_work(index, &budget);
@@ -94,7 +103,7 @@ static bool answers_from(const IndexWatched *asked, uint64_t place) {
     return false;
 }
 
-/* True: vectors that were attached after the ranking may change it. */
+/* True: vectors that were attached after the ranking may change the ranking. */
 static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, IndexQuery query) {
     if (!asked->vector) return false;
     if (asked->since < index->embedded_from || !reads_all(index, asked->vector)) return true;
@@ -108,7 +117,7 @@ static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, Ind
     return false;
 }
 
-/* True: the ranking has the same result now, and will have it after the commit of the open documents. */
+/* True: the ranking would have the same result now, and also after a commit of the open documents. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -144,9 +153,10 @@ static bool stands(Index *index, const IndexWatched *asked) {
     return !concerned;
 }
 
+/* The highest contribution of one term of a question to a score. */
 typedef struct Gift {
     double most;
-    uint32_t use;
+    uint32_t use; /* the index of the term in the uses of the question */
 } Gift;
 
 static int by_most(const void *a, const void *b) {
@@ -154,7 +164,8 @@ static int by_most(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* Returns the contribution of the missing vector to the score of a sentence without a vector. */
+/* Returns what `missing` of the question's vector adds to the score of a sentence without a vector. 0: the question has
+ * no vector. */
 static double of_missing(const Question *question) {
     return question->vector ? meaning_weigh(question->vector, NAN) : 0;
 }
@@ -221,7 +232,8 @@ static bool has_same_terms(const IndexWatch *watch, const Question *before, cons
 }
 
 /* A write that would drop the earlier question of the same name must also drop the new question. So the new question
- * gets the greater weights, the lower score, the narrower bounds, and all documents of both questions. */
+ * gets, from the values of both questions, the greater idf of each term, the lower score, the narrower bounds, and all
+ * documents. */
 static void take_over(IndexWatch *watch, Question *question, const Question *before) {
     if (before->score < question->score) question->score = before->score;
     narrow(&question->fewest, &question->most, before->fewest, before->most);
@@ -282,7 +294,7 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
         take_over(watch, question, before);
         question_forget(watch, before);
     }
-    /* Documents of both questions are counted once. */
+    /* A document of both questions needs only one use. So fewer uses may be needed than were allocated. */
     watch->memory -= (room - question->uses) * sizeof *question->use;
     question->name = (uint8_t *)&question->use[question->uses];
     memcpy(question->name, asked->name, asked->name_length);
@@ -315,7 +327,8 @@ static void begin_review(IndexWatch *watch) {
     watch->review_size = watch->terms.size;
 }
 
-/* Touches the watched terms of a forward list. If the list is very long, starts a review of all terms instead. */
+/* Touches (questions.h) the watched terms of a forward list. If the list has more than REVIEW_BYTES bytes, starts a
+ * review of all watched terms instead. */
 static void touch_terms(IndexWatch *watch, const Index *index, const uint8_t *at, uint32_t bytes_of_list) {
     const uint8_t *end = at + bytes_of_list;
     uint64_t count;
@@ -385,13 +398,14 @@ static bool admits(Index *index, const Question *question, const Document *docum
     return admitted;
 }
 
-/* Filters are stored as bytes and compiled only here, because only few sentences reach a score. */
+/* Filters are stored as bytes. Only admits() compiles a filter, because only few sentences reach a score. */
 static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
     if (!question->filter_length) return true;
     return admits(arrival->index, question, document_of(watch, arrival));
 }
 
-/* `here` is the list of watched terms of the current sentence. */
+/* Checks the questions that the current sentence may concern, and drops a question if the sentence reaches its score.
+ * `here` is the list of the sentence's watched terms. */
 static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
     for (; here; here = here->next_here)
         for (uint32_t i = 0; i < here->count; i++) {
@@ -438,8 +452,8 @@ static void judge_filter(IndexWatch *watch, Question *question, const Document *
         question_doom(watch, question);
 }
 
-/* Checks the questions of a watched term of the document, but only their filters. Scores cannot be computed, because
- * the index has only the terms of a document, not its sentences. */
+/* Checks the filters of the questions for which a watched term of the document is essential. Does not check their
+ * scores, because a forward list does not say which terms are in the same sentence. */
 static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
     for (uint32_t i = 0; i < anchor->count; i++) judge_filter(watch, anchor->links[i].question, before, arrival);
 }
@@ -458,7 +472,8 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);
     }
-    /* Looking up the terms of a long list takes too long. So this drops every question that has a filter. */
+    /* To look up the terms of a long forward list takes too long. So a change of such a document drops every question
+     * that has a filter. */
     if (document->forward_bytes > REVIEW_BYTES)
         for (Question *question = watch->oldest, *next; question; question = next) {
             next = question->newer;
@@ -478,8 +493,8 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
 
 /* ---- New vectors ---- */
 
-/* Limits for the comparisons after a write has attached vectors to a document: the number of dot products (all of them
- * take some milliseconds), and the number of rankings of this document. */
+/* Limits for the comparisons after a write has attached vectors to a document: the number of dot products (all
+ * PRODUCTS_PER_WRITE take some milliseconds), and the number of rankings of this document. */
 enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
 
 /* A document whose vectors have changed. */
@@ -490,7 +505,8 @@ typedef struct Changed {
     int64_t products, rankings; /* the remaining dot products and rankings */
 } Changed;
 
-/* Marks the watched terms of the document. False: the document has too many terms. */
+/* Marks the watched terms of the document with the highest code, for score_here(). False: the forward list of the
+ * document is too long, and no term is marked. */
 static bool mark_terms(IndexWatch *watch, const Index *index, const Document *document) {
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     uint64_t count;
@@ -508,7 +524,7 @@ static bool mark_terms(IndexWatch *watch, const Index *index, const Document *do
     return true;
 }
 
-/* The maximum contribution of meaning to the scores of the document's sentences. */
+/* Returns the maximum contribution of meaning to the scores of the document's sentences. */
 static double most_by_meaning(Changed *changed, const IndexVector *vector) {
     Meaning meaning;
     double most = meaning_weigh(vector, NAN);
@@ -568,7 +584,7 @@ void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_
 
 /* ---- The end of a write ---- */
 
-/* Marks the touched terms whose frequency is outside their bounds. True: there are such terms. */
+/* Marks the touched terms whose document frequency is outside the term's bounds (`out`). True: there are such terms. */
 static bool find_out(IndexWatch *watch, const Index *index) {
     bool any = false;
     for (Anchor *anchor = watch->touched; anchor; anchor = anchor->next_touched) {
@@ -582,8 +598,8 @@ static bool find_out(IndexWatch *watch, const Index *index) {
     return any;
 }
 
-/* Drops the questions with a frequency outside their own bounds. Then computes the narrowest bounds of the remaining
- * questions. */
+/* Drops the questions with a document frequency, or the number of sentences, outside the question's own bounds. Then
+ * computes the narrowest bounds of the remaining questions. */
 static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;
     watch->most = UINT64_MAX;

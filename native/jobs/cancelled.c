@@ -1,5 +1,6 @@
 /* A worker may still work on a cancelled job. Until the worker stops, the job blocks the next job of its order
- * (order.h) and counts against the limits of its user. The record of the job ends in one of these cases:
+ * (order.h) and counts against the limits of its user. The module removes the job from the list of cancelled jobs in
+ * one of these cases:
  * - The worker reports the end of the job.
  * - The worker dies.
  * - The worker does not stop in time. Then the module kills the worker. */
@@ -39,7 +40,8 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-/* Runs after the module has sent the notice. Then a worker whose event loop is not blocked calls QA.NEXT again. */
+/* Frees the data of the notice after the module has sent the notice. After the notice, a worker whose event loop is not
+ * blocked calls QA.NEXT again. So this function stores the number of QA.NEXT calls. */
 static void free_cancel(void *data) {
     uint64_t id = (uint64_t)*(long long *)data;
     Cancelled *found = RedisModule_DictGetC(cancelled, &id, sizeof id, NULL);

@@ -1,17 +1,21 @@
-/* Cancelled jobs that the worker may still work on. */
+/* Cancelled jobs: jobs that have ended for their client while the worker was running them (deadline, client gone). The
+ * worker may still work on such a job. */
 #pragma once
 
 #include "jobs/job_state.h"
 
-/* `kill` kills the worker. This part calls it if the worker does not stop a cancelled job in time. */
+/* `kill` kills the worker. cancelled.c calls `kill` if the worker does not stop a cancelled job in time, with
+ * `innocent` 1 (jobs_worker_lost). */
 void cancelled_on_load(void);
 void cancelled_attach(void (*kill)(const char *reason, int innocent));
 
-/* Asks the worker to stop working on a running job that is about to end. The worker gets the grace time to fetch the
- * notice, and then `left_ms` milliseconds to stop. */
+/* Asks the worker, with a notice, to stop working on a running job. Call it before the job ends. When the grace time
+ * (qa.cancel-grace-ms) is over, the worker must have fetched the notice. A worker that has fetched the notice gets
+ * `left_ms` milliseconds more to stop. */
 void cancelled_add(Job *job, long long left_ms);
 
-/* Call it when the worker has stopped working on the job with this id. 0: this job was not cancelled. */
+/* Call it when the worker has stopped working on the job with this id. 0: the job is not in the list of cancelled jobs.
+ */
 int cancelled_remove(uint64_t id);
 /* Call it when the worker has died. */
 void cancelled_clear(void);

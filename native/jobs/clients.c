@@ -1,12 +1,13 @@
-/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). When the job of a client that missed a key ends, the server must record
- * the client as a reader of the key. But it records no keys while a module replies to a blocked client, unless the
- * client is blocked on a key that becomes ready. So on Redis 7.2 and later and on Valkey:
+/* CLIENTS THAT TRACK KEYS (CLIENT TRACKING). A client may read a missing key and wait for a job that makes the key.
+ * When the job ends, the server must record the client as a reader of the key. But the server records no keys while a
+ * module replies to a blocked client, unless the client is blocked on a key that becomes ready. So on Redis 7.2 and
+ * later and on Valkey:
  * 1. The module blocks a client that tracks keys on the key that the client has missed.
  * 2. When the job ends, the module signals the key as ready.
  * 3. The server calls JOB_Read while it serves the client, and JOB_Read reads the key.
  * 4. The client is unblocked.
  *
- * The server frees such a job when its client stops waiting for any reason. */
+ * The server frees the job of a client that is blocked on a key when the client stops waiting, for any reason. */
 #include "jobs/clients.h"
 
 #include "server/caller.h"
@@ -42,8 +43,8 @@ static int JOB_Unblocked(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     return JOB_Reply(ctx, argv, argc);
 }
 
-/* The key is ready, maybe because of another client's job. JOB_Reply sends the reply later. After a reply in JOB_Read,
- * the server would count the client as blocked for some time. */
+/* Called when the key is ready, maybe because of another client's job. Reads the key, but does not reply: after a reply
+ * in JOB_Read, the server would count the client as blocked for some time. JOB_Reply sends the reply later. */
 static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (!job->is_signalled) return REDISMODULE_ERR;
@@ -55,7 +56,7 @@ static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_ERR;
 }
 
-/* Called when the server has not called JOB_Read. */
+/* Called by a timer if the server has not called JOB_Read after the module has signalled the key. */
 static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
     Job *job = data;
     job->is_signalled = 0;

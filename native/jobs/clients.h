@@ -3,7 +3,7 @@
 
 #include "jobs/job_state.h"
 
-/* This part calls `left` when a client disconnects or stops waiting before its job has ended. */
+/* clients.c calls `left` when a client disconnects or stops waiting before its job has ended. */
 void clients_on_load(void (*left)(RedisModuleCtx *ctx, Job *job));
 
 /* Blocks the calling client. 0: the server does not block this client. For example, Valkey refuses to block clients

@@ -1,5 +1,6 @@
 /* A client chooses its class by its name: clients named `bulk` or `bulk:..` are in the class of bulk work, like all
- * clients of the users in qa.bulk-users. Keys are hashes. If two names have the same hash, they share a flow. */
+ * clients of the users in qa.bulk-users. The keys for users and names are hashes. If two names have the same hash, the
+ * jobs of both share a flow. */
 #include "jobs/flows.h"
 
 #include <string.h>

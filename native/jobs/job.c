@@ -1,4 +1,4 @@
-/* These functions keep no state. */
+/* Replies to clients, and times. */
 #include "jobs/job.h"
 
 #include "server/resp_reply.h"

@@ -1,4 +1,12 @@
-/* The description of a job: its class, how it ended, and the usual replies to its client. */
+/* The description of a job: its class, how it ended, and the usual replies to its client. Words of this folder:
+ * - A job is a piece of work for the worker. Its kind is the word that tells the worker what to do, such as `trigger`
+ *   (docs/worker-protocol.md). Its class (JobClass) tells the module how to handle jobs of this kind.
+ * - A notice is a job with id 0. The worker gets a notice once and does not answer it.
+ * - A link is a connection from the worker to the module. The worker fetches jobs over a link with QA.NEXT: the module
+ *   hands out the jobs.
+ * - A function is qa-cluster's own function or a user function, from a user's script. A registration says which event,
+ *   trigger or stream calls a function (functions/registration.h).
+ * - A retry is the second attempt of a job whose worker has died. */
 #pragma once
 
 #include <stddef.h>
@@ -13,10 +21,10 @@ typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOU
 typedef enum {
     CAUSE_ANSWERED,    /* the worker answered */
     CAUSE_DEADLINE,    /* its deadline passed */
-    CAUSE_LOST,        /* the worker died during its first run and during its retry */
+    CAUSE_LOST,        /* the worker died during the first attempt, and the next worker died during the retry */
     CAUSE_CLIENT_GONE, /* its client left */
     CAUSE_ABORTED,     /* its registration was removed with ABORTPENDING, or the worker aborted its execution */
-    CAUSE_PUSHED_OUT   /* the queue was full, and another user had fewer jobs in it */
+    CAUSE_PUSHED_OUT   /* the queue was full, and a user with fewer queued jobs needed the space */
 } JobCause;
 
 typedef struct JobResult {
@@ -45,27 +53,28 @@ typedef struct JobClass {
     /* Writes the client's reply, in the client's context, after finish. NULL: job_default_reply writes the reply. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
-    /* Returns the missing key that the client has read. When the job ends, a client that tracks keys becomes a reader
-     * of this key. This is necessary because the function's write of the key has ended the tracking. NULL: jobs of this
-     * class have no such key. */
+    /* Returns the missing key that the client has read. If the client tracks keys (CLIENT TRACKING), the server records
+     * the client again as a reader of this key when the job ends. This is necessary, because the function's write of
+     * the key has ended the first record. NULL: jobs of this class have no such key. */
     RedisModuleString *(*awaited)(void *data);
     /* Returns the id of the registration of the job. NULL: jobs of this class have no registration. */
     RedisModuleString *(*registration)(void *data);
-    /* Returns the cost of the job for the models, in sentences. The cost counts against the share of its user, and
-     * against the limit of its user's jobs in the worker. NULL or 0: no model runs for the job, or the job only waits
-     * for other jobs. */
+    /* Returns the cost of the job for the models, in sentences. The cost decides how often the user of the job gets a
+     * turn in the queue. It also counts against the limit for the user's jobs in the worker (QueueLimits). NULL or 0:
+     * no model runs for the job, or the job only waits for other jobs; the job counts as 1 for turns. */
     uint32_t (*cost)(void *data);
     int of_user;  /* 1: runs a user function; these jobs have their own queue, so other jobs never wait for them */
     int of_model; /* 1: runs a model for a client; these jobs have their own queue, so questions never wait for them */
     int in_order; /* 1: jobs of one registration with a waiting client run one at a time */
-    int with_events;   /* 1: a notice in the queue of events; if this queue is full, the notice is dropped */
-    int before_ready;  /* 1: may be handed out before QA.READY */
-    int unmeasured;    /* 1: the slow log ignores it, because it only asks or waits for other jobs */
-    int queue_timeout; /* 1: the client's timeout limits the time in the queue; `qa.job-timeout-ms` limits the run */
+    int with_events;   /* 1: notices of this class enter the queue of events (queues.h) */
+    int before_ready;  /* 1: may be handed out before the worker has called QA.READY */
+    int unmeasured;    /* 1: the slow log ignores these jobs, because they only ask or wait for other jobs */
+    int queue_timeout; /* 1: the client's TIMEOUT limits only the time in the queue; `qa.job-timeout-ms` limits the time
+                        * after the job was handed out */
     unsigned statuses; /* JOB_STATUS bits: which of TENSORS, DAG and TIMEDOUT its jobs may end with */
 } JobClass;
 
-/* The reply to the client of a class without `reply`. */
+/* Replies to the client of a job whose class has no `reply`. */
 void job_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 
 /* The `reply` of a class whose client gets +OK or the error. */

@@ -8,8 +8,8 @@
 #include "server/server.h"
 #include "server/texts.h"
 
-/* The worker runs a large job in parts. So a job counts at most MAX_HOLD against the limit of its user's jobs in the
- * worker. */
+/* The worker runs a large job in parts. So the cost of a job counts as at most MAX_HOLD against the limit for the
+ * user's jobs in the worker. */
 enum { MAX_HOLD = 16, MAX_COST = 65536, MAX_ERROR = 64 * 1024 };
 
 Job *job_new(const JobClass *class, void *data, long long timeout_ms) {

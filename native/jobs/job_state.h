@@ -1,4 +1,4 @@
-/* The state of a job, for the files of this room. */
+/* The state of a job, for the files of native/jobs. job.h defines the words: class, notice, hand out, retry. */
 #pragma once
 
 #include "jobs/job.h"
@@ -15,11 +15,11 @@ typedef struct Job {
     void *data;
     JobState state;
     Queue *queue;
-    Order *order; /* the order, if the class has in_order; else NULL. Until the job may run, `queue` is the queue of
-                   * this order */
+    Order *order; /* the order (order.h) of the job's registration if the class has in_order; else NULL. Until the job
+                   * may run, `queue` is the queue of this order */
     JobKindStats *stats;
     int attempt;
-    int retry; /* 1: the job is in the queue of retries, because its worker died */
+    int retry; /* 1: the job is in the queue of retries, because the worker died while the job ran */
     RedisModuleBlockedClient *client;
     RedisModuleString *awaited; /* the key on which a client that tracks keys is blocked; else NULL */
     int is_signalled; /* 1: the module has signalled `awaited` as ready, and the timer `unserved` is running */

@@ -1,12 +1,12 @@
 /* Submits, starts and ends jobs, and enforces their deadlines. A job is queued, running, or ended with a pending reply
- * to its client. by_id contains the queued and running jobs.
+ * to its client. The dictionary by_id contains the queued and running jobs.
  *
- * Only end() ends a job. It removes the job from its queue or list, and calls `finish` of its class. It frees a job
- * without a client at once; clients.c frees a job with a client after the reply. A later timer or disconnection does
- * not find an ended job, because it is not in by_id.
+ * Only end() ends a job. end() removes the job from its queue or from the list of running jobs, and calls `finish` of
+ * its class. If the job has no client, end() frees the job. If the job has a client, clients.c frees the job after the
+ * reply. An ended job is not in by_id, so a later QA.DONE does not find the job.
  *
- * If a running job ends before the worker has answered, the worker may still work on it, so cancelled.c has a record of
- * it. */
+ * If a running job ends before the worker has answered, the worker may still work on the job. So cancelled.c keeps a
+ * record of the job. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
@@ -145,8 +145,9 @@ static int refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const 
     return 0;
 }
 
-/* Makes space in a full queue: if another user has more jobs than the calling user, ends the newest job of the user
- * with the most jobs. So a user that fills the queue does not block other users. 0: no other user has more jobs. */
+/* Makes space in a full queue: if another user has at least two jobs more than the calling user, ends the newest job of
+ * the user with the most jobs (queue_rival). So a user that fills the queue does not block other users. 0: there is no
+ * such job. */
 static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, QueueName name, const QueuePlace *place,
                       size_t queued) {
     Job *rival = queues_rival(class, data, name, place);
@@ -225,8 +226,8 @@ static void start(Job *job) {
     if (!job->client) arm(job);
 }
 
-/* Returns the time when the job arrived, in microseconds of CLOCK_MONOTONIC. The worker compares this time with its own
- * clock. The server's own clock may be a different clock. */
+/* Returns the time when the job arrived, in microseconds of CLOCK_MONOTONIC, because the worker compares the time with
+ * this clock. RedisModule_MonotonicMicroseconds may count from a different start. */
 static long long came_us(const Job *job) {
     struct timespec now;
     if (!job->id || clock_gettime(CLOCK_MONOTONIC, &now)) return 0;
@@ -273,8 +274,8 @@ int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
 
 /* ---- The death of a worker ---- */
 
-/* The loop starts with the newest job. Each job goes to the front of its queue, so in the end the oldest job is first.
- */
+/* The loop starts with the job that was handed out last. Each job goes to the front of its queue. So after the loop,
+ * the job that was handed out first is first in its queue again. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
     cancelled_clear();
     while (running) {

@@ -1,5 +1,6 @@
-/* Jobs: work for a shard's worker, and the clients that wait for the results. A command creates a job and describes it
- * by a JobClass (job.h). qa_commands.c gives jobs to the worker and receives their results. */
+/* Jobs: work for a shard's worker, and the clients that wait for the results. A command creates a job with a JobClass
+ * (job.h, which also defines the words notice, link, hand out and retry). worker/qa_commands.c gives jobs to the worker
+ * and receives their results. */
 #pragma once
 
 #include "jobs/job.h"
@@ -12,24 +13,24 @@
  * Lua, a deny-blocking client). */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* Returns the error line for all new jobs of clients if there can be no worker. NULL: jobs are accepted. */
+/* Returns the error line that every new job of a client gets if there can be no worker. NULL: jobs are accepted. */
 const char *jobs_refusal(void);
 
 /* Queues a job without a client. 0: the queue for these jobs is full, and `data` has been freed. The timeout starts
  * when the worker gets the job, because these jobs may be queued for a long time. */
 int jobs_submit(const JobClass *class, void *data, long long timeout_ms);
 
-/* Ends the queued jobs of a registration. Their clients get `error`. Needs a context that may write keys. */
+/* Ends the queued jobs of a registration. Their clients get `error`. `ctx` must be a context that may write keys. */
 void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* ---- For qa_commands.c and for statistics ---- */
 
 int jobs_on_load(RedisModuleCtx *ctx);
 
-/* The functions of the worker that this room calls. */
+/* The functions of native/worker that native/jobs calls. */
 typedef struct JobsWorker {
     const char *(*refusal)(void); /* returns NULL, or an error line that says why there can be no worker */
-    void (*wake)(void);           /* wakes a waiting link, because a job may be available */
+    void (*wake)(void);           /* wakes a link that waits in QA.NEXT, because a job may be available */
     /* Kills the worker and does not wait for its death. jobs_worker_lost is called later. */
     void (*kill)(const char *reason, int innocent);
 } JobsWorker;
@@ -37,16 +38,16 @@ typedef struct JobsWorker {
 /* Call it once, at load time, before the first job. `worker` must live as long as the module. */
 void jobs_attach(const JobsWorker *worker);
 
-/* Takes the next job that fits into `capacity`, subtracts it from `capacity`, and writes it as one element of the reply
- * to the calling link. 0: there is no such job. */
+/* Takes the next job that fits into `capacity`, subtracts the job from `capacity`, and writes the job as one element of
+ * the reply to the calling link. `ready` 1: the worker has called QA.READY. 0: there is no such job. */
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity);
 
 /* Ends the job with the result that QA.DONE reports. 0: no job with this id is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
 
-/* Call it when the worker has died. Its jobs return to the queue. If a worker has already died on a job before, the job
- * fails. `innocent` 1: the module killed the worker because of a cancelled job, so this death does not count against
- * the other jobs. Needs a context that may write keys. */
+/* Call it when the worker has died. The jobs that the worker had return to the queue. If this was the second attempt of
+ * a job, the job fails. `innocent` 1: the module has killed the worker because of a cancelled job, so this death does
+ * not count as an attempt of the other jobs. `ctx` must be a context that may write keys. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
 
 size_t jobs_queued_clients(void);

@@ -1,7 +1,7 @@
-/* Orders: jobs with the same name (a registration's id) run one after the other.
+/* Orders: the jobs of an order run one after the other. The name of an order is the id of a registration. The nodes
+ * (queue.h) of an order are its jobs: one node may run, and the others wait in the queue of the order.
  *
- * This part uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each
- * job. */
+ * order.c uses only the server's memory and dictionaries. The callers own the jobs, and report the end of each job. */
 #pragma once
 
 #include "jobs/queue.h"
@@ -12,14 +12,16 @@ typedef struct Order Order;
 /* Returns the order with this name. Creates a missing order; then the caller must call order_enter. */
 Order *order_find(RedisModuleString *name);
 
-/* 1: the order had no node, so the node may run. 0: the node waits in the queue of the order. */
+/* Adds a node to the order. 1: the order had no node, so this node may run. 0: the node waits in the queue of the
+ * order.
+ */
 int order_enter(Order *order, QueueNode *node);
 
 /* The queue of the waiting nodes. */
 Queue *order_queue(Order *order);
 
-/* Call it when the running node has ended. Returns the next node, which may run now. NULL: no node was waiting, and the
- * order was freed. Do not call it after the removal of a waiting node. */
+/* Call order_next when the node that may run has ended, but not when a waiting node was removed. Returns the next node,
+ * which may run now. NULL: no node was waiting, and the order was freed. */
 QueueNode *order_next(Order *order);
 
 /* The number of waiting nodes in all orders. */
@@ -28,7 +30,7 @@ size_t order_kept(void);
 /* The number of waiting nodes in the order with this name. */
 size_t order_kept_of(RedisModuleString *name);
 
-/* `besides` is the number of nodes that already wait for the caller. If the longest order has at least two waiting
- * nodes more than `besides`, returns the newest node of this order; otherwise NULL. The caller removes the node from
- * the order's queue. */
+/* For a full queue: returns the newest waiting node of the longest order, if the longest order has at least two waiting
+ * nodes more than `besides`; otherwise NULL. `besides` is the number of nodes that the user or the order of the new
+ * node already has. The caller removes the returned node from the order's queue. */
 QueueNode *order_rival(size_t besides);

@@ -1,8 +1,8 @@
-/* All flows are in one hash table, by parent and key. A flow is ready if an item may be popped from it. Ready flows are
- * in the heap of their parent. The heap is ordered by tag, and for equal tags by the order of entry. When a flow at its
- * limit is next in the heap, the queue removes it from the heap. It enters the heap again when one of its outstanding
- * items is released. Only flows on the last level contain items. Only flows above the last level have an outstanding
- * cost. */
+/* queue.h defines flow, tag, outstanding and neighbor. All flows are in one hash table, by parent and key. A flow is
+ * ready if an item may be popped from the flow. Ready flows are in the heap of their parent. The heap is ordered by
+ * tag, and for equal tags by the order of entry. When a flow at its limit is next in the heap, the queue removes the
+ * flow from the heap. The flow enters the heap again when one of its outstanding items is released. Only flows on the
+ * last level contain items. Only flows above the last level have an outstanding cost. */
 #include "jobs/queue.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ struct QueueFlow {
     size_t children; /* the number of its child flows */
     size_t queued;   /* the number of items in the flow and in flows below it */
     uint64_t out;    /* the outstanding cost of its items */
-    uint32_t usual;  /* the largest recent cost of an outstanding item of its descendants */
+    uint32_t usual;  /* the largest recent cost of one popped item of the flows below it; falls slowly */
 
     uint64_t start;   /* its tag, compared with the tags of its siblings */
     int64_t entered;  /* the number of its entry: for equal tags, the flow with the lower number is next */
@@ -220,8 +220,8 @@ static void begin_idleness(Queue *queue, QueueFlow *flow) {
     if (++queue->idle_count > QUEUE_MAX_IDLE) drop_empty(queue, queue->idle_first, 1);
 }
 
-/* Frees this flow if it is empty, and then its empty parents. If `for_good` is 0, keeps a flow just above the last
- * level for `linger` if it has had outstanding items. */
+/* Frees this flow if it is empty, and then its empty parents. If `for_good` is 0, an empty flow on the level above the
+ * last level that has had outstanding items is kept for the time `linger`, and its parents are kept, too. */
 static void drop_empty(Queue *queue, QueueFlow *flow, int for_good) {
     while (flow->parent && !flow->queued && !flow->out && !flow->children) {
         QueueFlow *parent = flow->parent;
@@ -352,7 +352,8 @@ void queue_remove(Queue *queue, QueueNode *node) {
     drop_empty(queue, leaf, 0);
 }
 
-/* Returns the item below the flow whose turn it is. Removes flows that have reached their limit from the heap. */
+/* Returns the next item of the flow, or of the flows below it. NULL: all are empty or at their limit. Removes flows
+ * that have reached their limit from the heap. */
 static QueueNode *next_below(Queue *queue, QueueFlow *flow) {
     if (flow->level == queue->levels) return flow->head;
     while (flow->heap_count) {

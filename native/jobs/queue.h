@@ -1,13 +1,15 @@
 /* A fair queue: start-time fair queueing (Goyal, Vin and Cheng, 1996) on a tree of flows.
  *
- * FLOWS. A flow is the sequence of items from one source. For clients, the levels of the tree are the class, the user,
- * the client's name and the connection. A place names one flow on each level. Flows with the same parent take turns by
- * the cost of their items. Each flow has a tag that grows with this cost, and the flow with the lowest tag is next. A
- * new flow starts at the current tag of its siblings, so it has no advantage and no disadvantage.
+ * FLOWS. An item is a job of the owner of the queue; its QueueNode is the node. A flow is the sequence of items from
+ * one source. For clients, the levels of the tree are the class, the user, the client's name and the connection. A
+ * place names one flow on each level. Flows with the same parent take turns by the cost of their items. Each flow has a
+ * tag, a number that grows with the cost of the flow's popped items. The flow with the lowest tag is next. A new flow
+ * starts with the current tag of the other flows, so it has no advantage and no disadvantage.
  *
- * LIMITS. An item is outstanding between its pop and its release. The queue limits the outstanding cost of each flow
- * that has neighbors. The limit is the cost of the largest recent item of a neighbor, and at least `shared`. Each flow
- * may always have one outstanding item. A flow is a neighbor until it has been empty for `linger`.
+ * LIMITS. A popped item is outstanding until its hold is released (QueueHold). Two flows with the same parent are
+ * neighbors. If a flow above the last level has a neighbor, the queue limits the outstanding cost of the flow. The
+ * limit is the largest recent cost of one item of the flow and its neighbors, and at least `shared`. Each flow may
+ * always have one outstanding item. A flow that has become empty still counts as a neighbor for the time `linger`.
  *
  * MEMORY AND TIME. The queue does not depend on the server. The owner allocates the nodes as part of its own items. An
  * operation takes O(log flows), except queue_rival, which scans all flows of each level. The owner limits the number of
@@ -22,8 +24,9 @@ typedef struct Queue Queue;
 
 enum { QUEUE_LEVELS = 4, QUEUE_MAX_IDLE = 1024 };
 
-/* The class: the first key of a place with QUEUE_LEVELS keys. Bulk flows get one turn for each QUEUE_INTERACTIVE_WEIGHT
- * turns of interactive flows. The limits of bulk flows count interactive flows as neighbors. */
+/* The class: the first key of a place in a queue with QUEUE_LEVELS levels. The bulk class gets one turn for each
+ * QUEUE_INTERACTIVE_WEIGHT turns of the interactive class. The interactive class limits the outstanding cost of the
+ * bulk class, as a neighbor. The bulk class does not limit the interactive class. */
 enum { QUEUE_INTERACTIVE, QUEUE_BULK };
 enum { QUEUE_INTERACTIVE_WEIGHT = 8 };
 
@@ -53,7 +56,7 @@ typedef struct QueueAllocator {
 typedef struct QueueLimits {
     uint32_t whole;  /* the maximum outstanding cost of all flows; 0: no limits */
     uint32_t shared; /* the outstanding cost that every flow may have */
-    uint64_t linger; /* in the unit of queue_tick */
+    uint64_t linger; /* how long an empty flow counts as a neighbor, in the unit of queue_tick */
 } QueueLimits;
 
 /* `levels` is 1 to QUEUE_LEVELS. */
@@ -66,23 +69,23 @@ void queue_limit(Queue *queue, QueueLimits limits);
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Puts a popped item back at the front of its flow. The next item is then popped from this flow. */
+/* Puts a popped item back at the front of its flow, and this flow before all other flows. */
 void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
 /* 1: an item may be popped. */
 int queue_ready(Queue *queue);
 /* Returns the next item. The item is outstanding until its hold is released. NULL: the queue is empty, or the limits
  * allow no more items. */
 QueueNode *queue_pop(Queue *queue);
-/* Makes an item outstanding without a pop, as if it had been popped from this place. The item is in no queue. The
- * limits do not apply. */
+/* Makes an item outstanding without a pop, as if the item had been popped from this place. The item must be in no
+ * queue. The limits do not apply to this call. */
 void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place);
 void queue_release(Queue *queue, QueueHold *hold);
 void queue_remove(Queue *queue, QueueNode *node);
 
 /* For a full queue: returns the item to remove so that an item with this place can enter. From the top level down, the
- * function compares the flow of this place with the largest flow of the level. If the largest flow has at least two
- * items more than the flow of this place, the function returns the newest item of the largest flow. NULL: there is no
- * such level. */
+ * function compares the flow of this place with its neighbor that has the most items. If this neighbor has at least two
+ * items more than the flow of this place, the function returns the newest item of the neighbor. On the level of
+ * classes, one bulk item counts as QUEUE_INTERACTIVE_WEIGHT interactive items. NULL: no level has such a neighbor. */
 QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 
 size_t queue_length(const Queue *queue);
@@ -92,4 +95,5 @@ size_t queue_class_length(const Queue *queue, uint64_t class);
 size_t queue_flow_length(Queue *queue, const QueuePlace *place, int level);
 /* The number of flows on the level `level` (1 is the first), including empty flows that still count as neighbors. */
 size_t queue_flows(const Queue *queue, int level);
+/* The outstanding cost of all flows. */
 size_t queue_out(const Queue *queue);

@@ -2,19 +2,21 @@
  * level.
  *
  * RETRIES. When a worker dies, each of its running jobs may be the cause. The module retries these jobs before all
- * other jobs, and one after the other, so if a job kills the worker again, no other retry fails with it. A retry delays
- * the next retry for at most RETRY_MS. */
+ * other jobs, one after the other. So if a retry kills the next worker, usually no other retry runs at the same time
+ * and fails with it. A retry delays the next retry for at most RETRY_MS; after this time, both may run at the same
+ * time. */
 #include "jobs/queues.h"
 
 #include "jobs/flows.h"
 #include "server/config.h"
 #include "server/server.h"
 
-/* LINGER_MS: a user without jobs for this time no longer limits other users. */
+/* RETRY_MS: see RETRIES. LINGER_MS: a user without jobs for this time no longer counts as a neighbor (queue.h), so the
+ * queue no longer limits other users because of this user. */
 enum { RETRY_MS = 200, LINGER_MS = 10000, LEVEL_OF_USERS = 2 };
 
 static Queue *queues[QUEUE_COUNT];
-static Queue *retries[QUEUE_COUNT]; /* the jobs to retry, by their original queue */
+static Queue *retries[QUEUE_COUNT]; /* the jobs to retry, by the queue that they were in first */
 static const Job *running_retry;    /* the retry that was handed out last; NULL when it has ended */
 static int turn, retry_turn;
 static void (*wake)(void);
@@ -125,8 +127,9 @@ void queues_retry_ended(const Job *job) {
     if (any_retry()) wake();
 }
 
-/* The length of a queue includes jobs that wait in an order (order.h). An order is compared like a user, because its
- * jobs run one after the other for all users. */
+/* The limit for QUEUE_OF_FUNCTIONS includes jobs that wait in an order (order.h). If no user of the queue has too many
+ * jobs, the longest order is compared like a user, because the jobs of an order run one after the other for all users.
+ */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place) {
     Job *rival = (Job *)queue_rival(queues[name], place);
     if (rival || !class->of_user) return rival;
@@ -145,8 +148,8 @@ static int has_capacity(int name, int ready, const JobsCapacity *capacity) {
                                       : name != QUEUE_OF_BACKGROUND || capacity->background > 0;
 }
 
-/* Limits how many jobs of each user the worker has at a time. The limits grow with the number of parallel runs. For
- * user functions, the limit is twice the number of threads. */
+/* Sets the limits for the jobs of each user in the worker (QueueLimits). For jobs that run models, the limits grow with
+ * the number of parallel model runs. For user functions, `shared` is twice the number of threads that run functions. */
 static void set_limits(void) {
     uint64_t now_ms = RedisModule_MonotonicMicroseconds() / 1000;
     long long runs = config.threads_per_queue * (config.inference_workers > 1 ? config.inference_workers : 1);

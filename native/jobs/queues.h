@@ -1,16 +1,16 @@
-/* The queues of jobs, and the choice of the next job. */
+/* The queues of jobs, and the choice of the next job. job.h defines the words: notice, link, hand out, retry. */
 #pragma once
 
 #include "jobs/job_state.h"
 
-/* Before QA.READY, the worker gets only notices and jobs of QUEUE_OF_EARLY. After QA.READY, notices are first, and the
- * other queues take turns if the worker has capacity for their jobs. */
+/* Before the worker has called QA.READY, it gets only the jobs of QUEUE_OF_NOTICES and QUEUE_OF_EARLY. After QA.READY,
+ * QUEUE_OF_NOTICES is first, and the other queues take turns if the worker has capacity for their jobs. */
 typedef enum {
-    QUEUE_OF_NOTICES,
+    QUEUE_OF_NOTICES,    /* notices that may be handed out before QA.READY */
     QUEUE_OF_EARLY,      /* jobs that may be handed out before QA.READY */
-    QUEUE_OF_CLIENTS,    /* jobs of own functions with a waiting client */
+    QUEUE_OF_CLIENTS,    /* jobs of own functions with a waiting client, and most other notices */
     QUEUE_OF_MODELS,     /* model runs with a waiting client */
-    QUEUE_OF_EVENTS,     /* jobs of own functions and model runs, without a client */
+    QUEUE_OF_EVENTS,     /* jobs of own functions and model runs, without a client; notices of classes `with_events` */
     QUEUE_OF_FUNCTIONS,  /* jobs of user functions with a waiting client */
     QUEUE_OF_BACKGROUND, /* jobs of user functions without a client */
     QUEUE_COUNT
@@ -23,17 +23,18 @@ typedef struct JobsCapacity {
     long long background; /* of these, at most this number of jobs of user functions without a client */
 } JobsCapacity;
 
-/* `wake` must wake a link that waits for jobs. */
 void queues_on_load(void);
+/* `wake` must wake a link that waits for jobs. */
 void queues_attach(void (*wake)(void));
 
 /* Queues a new job. An order (order.h) runs its jobs one after the other. If the order of this job has a running job,
  * the new job first waits in the order. */
 void queues_add(Job *job, QueueName name);
-/* Queues a notice (model.drop, unregister, message, cancel). A notice is a job with id 0. The worker gets it once and
- * does not answer it. 0: too many notices are queued, and `data` has been freed. */
+/* Queues a notice, such as model.drop or cancel. A notice is a job with id 0. The worker gets a notice once and does
+ * not answer it. 0: the queue for the notice has qa.max-events jobs or more, and `data` has been freed. */
 int jobs_notify(const JobClass *class, void *data);
-/* Queues a job whose worker has died. `innocent` 1: the worker was killed because of a different job. */
+/* Queues a job again after the death of the worker that had the job. `innocent` 1: the worker was killed because of a
+ * different job. */
 void queues_again(Job *job, int innocent);
 void queues_remove(Job *job);
 
@@ -49,8 +50,8 @@ void queues_release(Queue *queue, QueueHold *hold);
 /* Call it when the running job of an order has ended. The next job of the order enters `queue`. */
 void queues_next_in_order(Order *order, Queue *queue);
 
-/* For a full queue: returns the newest job of the user with the most jobs. NULL: no user has more jobs than the user of
- * `place`. */
+/* For a full queue: returns the job to end so that a job with this class, data and place can enter: usually the newest
+ * job of the user with the most jobs. NULL: no user has at least two jobs more than the user of `place`. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place);
 
 /* The number of queued jobs, including jobs to retry. */
@@ -58,7 +59,7 @@ size_t queues_length(QueueName name);
 /* The queue for a job of this class with a waiting client. */
 QueueName queues_of_client(const JobClass *class);
 size_t queues_functions(void); /* including jobs that wait in an order */
-size_t queues_bulk(void);      /* the number of jobs of clients that do bulk work */
+size_t queues_bulk(void);      /* the number of queued jobs of the bulk class (queue.h) */
 /* Counts the users that have, or had in the last LINGER_MS, jobs of own functions, and the users of jobs of models in
  * the same way. Returns the larger of both numbers. */
 size_t queues_users(void);

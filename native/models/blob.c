@@ -54,8 +54,8 @@ void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* Frees the blob on a new thread. 0: no thread could start. The thread blocks all signals, because the server's own
- * threads handle them. */
+/* Frees the blob on a new thread. 0: no thread could start. The new thread blocks all signals, because the server's own
+ * threads handle signals. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -101,8 +101,8 @@ void blob_add_to(const Blob *blob, ArgList *args) {
     for (size_t i = 0; i < blob->n; i++) arg_list_hold(args, blob->chunks[i]);
 }
 
-/* Calls `visit` for each piece of the blob, as in an RDB file. The pieces depend only on the bytes of the blob, not on
- * its chunks. */
+/* Calls `visit` for each piece of SAVED_PIECE bytes of the blob (the last piece may be shorter). RDB files have these
+ * pieces. The pieces do not depend on the blob's division into chunks. */
 static void each_piece(const Blob *blob, void (*visit)(void *to, const char *data, size_t length), void *to) {
     char *room = blob->n > 1 ? RedisModule_Alloc(least(blob->size, SAVED_PIECE)) : NULL;
     for (size_t at = 0; at < blob->size; at += SAVED_PIECE) {
@@ -125,8 +125,8 @@ static void digest_piece(void *digest, const char *data, size_t length) {
 
 void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
-/* The total length of the pieces must equal the size. Memory grows only with the bytes that were read, so a false size
- * does no harm. */
+/* The total length of the pieces must equal the size at the start. Memory grows only with the bytes that were read. So
+ * a damaged file with a wrong size does no harm. */
 Blob *blob_load(RedisModuleIO *io) {
     uint64_t size = RedisModule_LoadUnsigned(io);
     if (RedisModule_IsIOError(io) || size == 0 || size > SIZE_MAX / 2) return NULL;

@@ -1,11 +1,11 @@
 /* The file of a model, as a list of strings of the server. The strings are the arguments of a client's command, or
  * pieces of an RDB file. A blob does not copy or join the strings.
  *
- * OWNERSHIP. A blob has a reference count, because copies of a model share it. The last release may happen on any
+ * OWNERSHIP. A blob has a reference count, because copies of a model share the blob. The last release may happen on any
  * thread. The server's reference counts of strings are not atomic, so at the last release the blob must be the only
- * owner of each string. The arguments of a command also belong to its client until the command has ended, and a blocked
- * command ends after its job. So code that creates a blob of arguments has its own reference to the blob until the
- * command and the job have ended. It releases this reference with blob_release_later. */
+ * owner of each string. The arguments of a command also belong to the client until the command has ended, and a command
+ * that waits for a job ends after the job. So code that creates a blob from arguments must keep a reference of its own
+ * to the blob until the command and the job have ended. The code releases this reference with blob_release_later. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,12 +20,13 @@ typedef struct Blob {
     RedisModuleString *chunks[]; /* no chunk is empty */
 } Blob;
 
-/* Returns a blob with one reference. The blob adds a reference to each chunk. */
+/* Returns a blob of these strings, with one reference, which belongs to the caller. The blob adds a reference to each
+ * string. */
 Blob *blob_of(RedisModuleString **chunks, size_t n);
 Blob *blob_retain(Blob *blob);
 void blob_release(Blob *blob);
-/* Releases the blob in the next round of the event loop. A thread frees the memory of a large blob. Main thread
- * only. */
+/* Releases the blob in the next round of the event loop. A thread frees the memory of a large blob. Main thread only.
+ */
 void blob_release_later(Blob *blob);
 
 /* Returns the `length` bytes at `at`, which must be within the blob. If several chunks contain these bytes, joins them

@@ -1,9 +1,9 @@
 /* AI.MODELSTORE, AI.MODELSET, AI.MODELGET and AI.MODELDEL for clients. QA.MODELREF, QA.MODEL, QA.MODELPART and QA.TRIAL
  * for the worker.
  *
- * Storing a model is a job. First the worker loads the file and reports the names of its inputs and outputs. Then the
- * module writes the key. The job owns the model until the key is written. The job also has a reference to the blob (see
- * blob.h). */
+ * Storing a model is a job. First the worker loads the model's file and reports the names of the model's inputs and
+ * outputs. Then the module writes the key. The job owns the model until the key is written. The job also has a
+ * reference to the file's bytes (blob.h). */
 #include "models/cmd_model.h"
 
 #include <stdio.h>
@@ -66,7 +66,8 @@ static int read_names(RespReader *reader, Names *names) {
     return 1;
 }
 
-/* [[input name..],[output name..]] as RESP */
+/* Reads the names of inputs and outputs into the model. `resp` is [[input name..],[output name..]] as RESP. 0: invalid.
+ */
 static int read_signature(RedisModuleString *resp, Model *model) {
     RespReader reader;
     RespToken token;
@@ -153,7 +154,8 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- AI.MODELGET ---- */
 
-/* These limits bound the reply of one command, even if MODEL_CHUNK_SIZE is small. */
+/* The most pieces in a reply of AI.MODELGET (even if MODEL_CHUNK_SIZE is small), and the most bytes in a reply of
+ * QA.MODELPART. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
 /* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. A piece has

@@ -1,6 +1,6 @@
-/* Models as runnables and as values of keys. The bytes of a model are a Blob, which copies share. A model is replicated
- * as AI.MODELSTORE with the names of its inputs and outputs. So a replica, or a server that reads the AOF, stores the
- * model without a worker. */
+/* Models as Runnables (runnable.h) and as values of keys. The bytes of a model are a Blob. Copies of a model share the
+ * Blob. A model is replicated as AI.MODELSTORE with the names of its inputs and outputs. So a replica, or a server that
+ * reads the AOF, stores the model without a worker. */
 #include "models/model.h"
 
 #include <string.h>
@@ -49,9 +49,9 @@ const char *model_check_counts(const Model *model, int n_inputs, int n_outputs) 
 
 /* ---- The data type ---- */
 
-/* Encoding version 5 has the backend number, device, tag, batch options, names, size and parts of the file. Versions 0
- * to 4 are RedisAI's and are refused: they encode backend and device differently, and contain files of other runtimes.
- */
+/* Encoding version 5 has the number of the backend, the device, the tag, the batch options, the names, the size of the
+ * file, and the file in pieces (blob.c). Versions 0 to 4 are RedisAI's and are refused: these versions encode backend
+ * and device differently, and contain files for other runtimes. */
 #define FIXED_ARGS 24
 
 static RedisModuleType *model_module_type;

@@ -1,4 +1,5 @@
-/* Models: the values of the AI__MODEL data type. runnable.h describes their lifetime and their registry.
+/* Models: the values of the AI__MODEL data type. runnable.h describes the lifetime of models, the registry of all
+ * models, and the ref, the number of a model in messages to the worker.
  *
  * The module only stores the bytes of a model. The worker loads them into a runtime. So the module can load an RDB file
  * without a worker. */
@@ -19,13 +20,14 @@ typedef struct Model {
     Runnable run;
     ModelBackend backend;
     long long batch_size, min_batch_size, min_batch_timeout_ms; /* 0: not given */
-    Names inputs, outputs;                                      /* empty until the worker has reported them */
+    Names inputs, outputs;                                      /* empty until the worker has reported the names */
     Blob *blob;                                                 /* NULL only during the load of an RDB file */
 } Model;
 
 extern const RunnableClass model_class;
 
-/* Returns a model without names, with a new ref and one reference. Takes ownership of `blob`. */
+/* Returns a model with a new ref, without names of inputs and outputs. The model has one reference, which belongs to
+ * the caller. Takes over the caller's reference to `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
 /* Returns NULL, or an error line if the model has a different number of inputs or outputs. Accepts all numbers while
@@ -34,7 +36,7 @@ const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
 
 /* ---- Models behind keys ---- */
 
-/* Sets *model to the model of the key. It is valid until the current command ends. Returns NULL or an error line. */
+/* Sets *model to the model of the key, which is valid until the current command ends. Returns NULL or an error line. */
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
 /* Stores the model in the key, which takes over the caller's reference. */
 void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);

@@ -1,5 +1,5 @@
-/* These functions only parse: they store nothing and send no reply. Error texts that clients know from RedisAI are the
- * same. */
+/* These functions only parse: they store nothing and send no reply. If RedisAI has the same error, the error has
+ * RedisAI's text, because clients may know this text. */
 #include "models/model_args.h"
 
 #include <stdint.h>
@@ -62,7 +62,7 @@ static const char *parse_head(ModelSpec *spec, Cursor *cursor, int old_form) {
     return parse_batching(spec, cursor, old_form);
 }
 
-/* INPUTS n name.. OUTPUTS n name.. */
+/* Reads INPUTS n name.. OUTPUTS n name.. if these arguments are there. Returns NULL or an error line. */
 static const char *parse_names(ModelSpec *spec, Cursor *cursor, int trusted) {
     if (!cursor_accept(cursor, "INPUTS")) return NULL;
     if (!trusted) return "ERR INPUTS argument should not be specified for this backend";

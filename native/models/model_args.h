@@ -1,4 +1,5 @@
-/* The arguments of the commands that store models. A spec points into argv, so it is valid until the command ends. */
+/* The arguments of the commands that store models. A ModelSpec points into argv, so the ModelSpec is valid until the
+ * command ends. */
 #pragma once
 
 #include "models/model.h"

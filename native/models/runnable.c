@@ -1,4 +1,4 @@
-/* runnable.h explains the ownership of these values. */
+/* runnable.h explains the ownership of models and scripts. */
 #include "models/runnable.h"
 
 #include <ctype.h>
@@ -86,7 +86,8 @@ void runnable_release(Runnable *runnable) {
 
 /* ---- Registry ---- */
 
-/* Adds a reference. 0: the last reference was already released. Another thread may release it at any time. */
+/* Adds a reference. 0: the last reference was already released. (Another thread may release a reference at any time.)
+ */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)

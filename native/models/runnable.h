@@ -1,10 +1,11 @@
 /* The common part of models and scripts. Both are values of keys, run in the worker, and have a reference count.
  *
- * OWNERSHIP. The key of a Runnable has one reference, and each job that uses the Runnable has one. So DEL or an
- * overwrite does not affect a current run. Each Runnable has a unique number `ref`, which identifies it in messages to
- * the worker. The server may release a key's reference on a background thread, so the count is atomic. Background
- * threads may only release. The last release frees the bytes and adds the Runnable to a list. The main thread then
- * removes it from the registry and sends the worker a notice (model.drop). */
+ * OWNERSHIP. A Runnable has a reference count: the key of a Runnable has one reference, and each job that uses the
+ * Runnable has one reference. So DEL or an overwrite does not affect a current run. Each Runnable also has a unique
+ * number `ref`, which identifies the Runnable in messages to the worker. The server may release a key's reference on a
+ * background thread, so the count is atomic. Background threads may only release. The last release frees the bytes and
+ * adds the Runnable to a list of dead Runnables. The main thread then removes the Runnable from the registry (the list
+ * of all Runnables). If the worker has got the ref, the module sends the worker a notice (model.drop). */
 #pragma once
 
 #include <stdatomic.h>
@@ -43,9 +44,9 @@ struct Runnable {
     RunStats stats;
     Text key;         /* the last known name of its key */
     int worker_knows; /* 1: a worker has got its ref */
-    int failures;     /* the number of its consecutive loads and runs that ended its process or exceeded a limit */
+    int failures;     /* how many loads and runs in a row have ended the model's process or exceeded a limit */
     Text failure;     /* the reason of the last failure */
-    int passed;       /* 1: it was loaded and run within the limits */
+    int passed;       /* 1: it was loaded and run within the limits (QA.TRIAL with PASSED) */
     Runnable *next;   /* the next in the registry */
     Runnable *next_dead;
 };
@@ -55,11 +56,11 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
-/* Replies with three elements: the number of failures, the reason of the last failure, and whether the value has passed
- * a trial. */
+/* Replies with three elements: the number of failures in a row, the reason of the last failure, and `passed`. */
 void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable);
 
-/* Returns a new reference to the value with this class and ref. NULL: the function has replied with an error. */
+/* Returns a new reference to the value with this class (NULL: any class) and the ref in `number`. NULL: there is no
+ * such value, and the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
 /* Calls `visit` for every registered value of the class. `visit` must not read the bytes of the value, because they may
  * already be freed. */
@@ -80,9 +81,9 @@ size_t runnable_memory(const Runnable *runnable);
 
 const char *runnable_backend(const Runnable *runnable);
 
-/* Counts a run that has ended. If it failed, `duration_us` and `samples` are ignored. */
+/* Counts a run that has ended, for AI.INFO. If the run failed, `duration_us` and `samples` are ignored. */
 void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples);
 
-/* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1
- * bytes. */
+/* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1 bytes.
+ */
 int device_parse(const char *text, size_t length, char *device);

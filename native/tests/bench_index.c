@@ -1,12 +1,16 @@
-/* Measures the index on a random corpus with Zipf's law: bench_index [sentences [sentences per document [questions]]],
- * where `questions` is the number of questions with a vector.
+/* Measures the index on a random corpus with Zipf's law: bench_index [sentences [sentences per document [questions]]].
+ * `questions` is the number of questions with a vector.
  *
- * The corpus has 600,000 terms. The probability of a term of rank r is proportional to 1 / (r + 50)^1.4. The frequent
- * terms are distributed as in a million sentences of Debian's documentation, but there are a third more rare terms than
- * in those sentences. A sentence has 8 terms on average, and each document has 20 sentences by default. A natural
- * question has 4 to 6 terms of one sentence, because such terms often occur together. The six common terms are among
- * the 40 most frequent. Times are the CPU time of the process, because other processes use the machine too. The memory
- * of a sentence is the memory of the index without the documents' ids, divided by the number of sentences. */
+ * The corpus has 600,000 different terms. The probability of a term of rank r is proportional to 1 / (r + 50)^1.4. The
+ * model for the corpus is a million sentences of Debian's documentation. The frequent terms have the same distribution
+ * as in these sentences. But the corpus has one third more different rare terms than these sentences. A sentence has 8
+ * terms on average, and each document has 20 sentences by default.
+ *
+ * There are two kinds of questions. A natural question has 4 to 6 terms, usually of one sentence, because the terms of
+ * one sentence often occur together. The other kind has six common terms: random terms of the 40 most frequent terms.
+ *
+ * Times are the CPU time of the process, because other processes use the machine, too. The memory of a sentence is the
+ * memory of the index without the documents' ids, divided by the number of sentences. */
 #include "index/index.h"
 
 #include <math.h>
@@ -111,8 +115,8 @@ static unsigned questions = QUESTIONS;
 static bool no_words;
 static IndexVector *vector; /* NULL: rank by words */
 
-/* Draws a vector with a length of about 1: a topic of some dimensions, plus noise. So the cosines vary as for real
- * texts. */
+/* Draws a vector with a length of about 1: one of 64 random topics, plus noise. So the cosines vary as for real texts.
+ */
 static float draw_vector(int8_t *values) {
     static int8_t topics[64][DIMS];
     static bool made;
@@ -127,7 +131,7 @@ static float draw_vector(int8_t *values) {
     return (float)(1 / sqrt(sum));
 }
 
-/* Attaches one passage for every five sentences of all documents. */
+/* Attaches vectors to all documents: one passage for every five sentences. */
 static void embed(Index *index, unsigned documents, unsigned each) {
     static uint8_t packed[1000 * (12 + DIMS)];
     uint32_t total = each / PASSAGE;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-__attribute__((unused)) static unsigned long round_number; /* of tests that run in rounds */
+__attribute__((unused)) static unsigned long round_number; /* set by tests that run in rounds; CHECK prints it */
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

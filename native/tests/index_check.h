@@ -1,4 +1,4 @@
-/* What the tests of the index share: its allocator, random numbers and a short way to add sentences. */
+/* Functions for the tests of the index: an allocator, random numbers and a short way to add sentences. */
 #pragma once
 
 #include "index/index.h"

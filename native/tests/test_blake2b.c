@@ -1,6 +1,8 @@
-/* Compares BLAKE2b with test vectors: RFC 7693 (appendix A), the authors' vectors (keyed, key 00 01 .. 3f, messages 00
- * 01 ..), and CPython's hashlib. The messages for hashlib have about the size of a block, and are added in pieces of
- * every size. */
+/* Compares BLAKE2b with expected hashes from three sources:
+ * - RFC 7693, appendix A
+ * - the keyed test vectors of BLAKE2's authors: the key is the bytes 00 01 .. 3f, and a message is the bytes 00 01 ..
+ * - CPython's hashlib, for messages with about the size of a block. The test adds these messages in pieces of every
+ *   size. */
 #include "server/blake2b.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* The public functions of the index, under the sanitizers. tests/index compares its answers with an oracle. */
+/* Tests of the public functions of the index, with sanitizers. tests/index compares the rankings of the index with an
+ * oracle: Python code that scores every sentence. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@ static IndexPending *begin(Index *index, const char *id) {
     return pending;
 }
 
-/* Returns the number of sentences with the term, and sets *frequency to its frequency in the index. */
+/* Returns the number of sentences that a ranking finds for the term. Sets *frequency to the term's document frequency.
+ */
 static size_t ask(Index *index, const char *text, uint64_t *frequency, IndexHit *best) {
     static IndexHit hits[INDEX_MAX_HITS];
     static double weights[INDEX_MAX_HITS];
@@ -154,8 +156,8 @@ static void test_a_cursor_survives_changes(void) {
     index_free(index);
 }
 
-/* The document of this test has more distinct terms than one call counts. Searches find the whole document at once. Its
- * frequencies follow in steps. */
+/* The document of this test has more distinct terms than one call counts. Rankings find the whole document at once. The
+ * document frequencies of its terms change in steps. */
 static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     enum { TERMS = 20000 };
     Index *index = index_new(ALLOCATOR, KEY);

@@ -1,6 +1,6 @@
-/* Damaged payloads: test_index_load [rounds]. The loader handles any payload without a crash or a leak, and an accepted
- * index is usable. The damage is random with a fixed seed: changed bits, bytes and varints, truncations and
- * insertions. */
+/* Tests of the loader with damaged payloads (a payload is the bytes of a saved index): test_index_load [rounds]. The
+ * loader handles any payload without a crash or a leak. If the loader accepts a damaged payload, the loaded index is
+ * usable. The damage is random with a fixed seed: changed bits, bytes and varints, truncations and insertions. */
 #include <string.h>
 
 #include "tests/index_check.h"
@@ -48,7 +48,8 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
     if (index_commit(pending) != INDEX_OK) exit(1);
 }
 
-/* Attaches passages of two sentences. Many passages are in two parts. `most`: the maximum number of passages. */
+/* Attaches vectors to a document, in two parts if possible. A passage has two sentences. `most`: the maximum number of
+ * passages. */
 static void embed(Index *index, const char *id, unsigned sentences, unsigned most) {
     enum { DIMS = 5, EACH = 12 + DIMS };
     uint8_t passages[100 * EACH];
@@ -71,7 +72,7 @@ static void embed(Index *index, const char *id, unsigned sentences, unsigned mos
     if (count > first && index_embed(index, id, strlen(id), &two, problem) != INDEX_OK) exit(1);
 }
 
-/* A document whose remaining parts never arrive. */
+/* Opens a document with `sentences` sentences and leaves the document open. */
 static void leave_open(Index *index, const char *id, unsigned sentences) {
     IndexPending *pending;
     if (index_begin(index, id, strlen(id), NULL, 0, &pending) != INDEX_OK) exit(1);
@@ -175,29 +176,29 @@ static void test_every_rule(void) {
         PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),
         PAYLOAD(true, "n\0e"),
         PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"),          /* a second run: ids 5 and 6 */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),                    /* no code */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),                    /* the code 0, which is no code */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),                    /* the document's own id */
         PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"),        /* the id of another document */
         PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),                    /* an id of no document */
         PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),                /* an id twice */
         PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                        /* a term without postings */
-        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),                     /* without bytes */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),          /* twice */
+        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),                     /* a term without bytes */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),          /* a term twice */
         PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),                    /* the next id is already in use */
         PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),                     /* a document twice */
         PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                       /* an empty run */
-        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* of a missing document */
+        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* a run of a missing document */
         PAYLOAD(false, "d\0\1\1\0\0n\2e"),                            /* no id */
         PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                          /* broken fields */
         PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* no id is left */
         PAYLOAD(false, DOCUMENT "n\2x"),                              /* an unknown kind */
-        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more documents than the payload has */
-        PAYLOAD(false, OPEN "n\2e"),                                  /* an open document, in the first version */
+        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* a byte after the end */
+        PAYLOAD(false, OPEN "n\2e"),                                  /* an open document in version 1 */
 #undef PAYLOAD
 #define PAYLOAD(loads, text) {"QAINDEX2" text, sizeof("QAINDEX2" text) - 1, loads}
-        PAYLOAD(true, DOCUMENT OPEN "n\4t\1a\2\1\5\2\5e"), /* with the id of a live document */
+        PAYLOAD(true, DOCUMENT OPEN "n\4t\1a\2\1\5\2\5e"), /* an open document with the id of a live document */
         PAYLOAD(true, OPEN "r\3\2\0n\7t\1a\1\5\5e"),
-        PAYLOAD(false, OPEN "n\2t\1a\1\0\5e"), /* its own id */
+        PAYLOAD(false, OPEN "n\2t\1a\1\0\5e"), /* the document's own id */
         PAYLOAD(false, OPEN "n\2t\1a\1\2\5e"), /* an id of no document */
         PAYLOAD(false, OPEN "n\1e"),           /* the next id is already in use */
         PAYLOAD(false, "o\0\1\1\0\0n\2e"),     /* no id */
@@ -205,20 +206,20 @@ static void test_every_rule(void) {
         PAYLOAD(true, OPEN4 OPEN4 OPEN4 OPEN4 "n\x20"
                                               "e"),
         PAYLOAD(false, OPEN4 OPEN4 OPEN4 OPEN4 OPEN "n\x22"
-                                                    "e"),                   /* too many open documents */
-        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),                          /* the maximum length of a sentence */
-        PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),                         /* longer */
-        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"), /* vectors, in the second version */
+                                                    "e"), /* too many open documents */
+        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),        /* an open document with one sentence of the maximum length */
+        PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),       /* one term more than the maximum */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"), /* vectors in version 2 */
 #undef PAYLOAD
 #define PAYLOAD(loads, text) {"QAINDEX3" text, sizeof("QAINDEX3" text) - 1, loads}
         PAYLOAD(true, DOCUMENT OPEN "n\4" VECTORS("\0", "\2\1\1") PASSAGE "e"),
-        PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),                                   /* without vectors */
-        PAYLOAD(true, "d\0\2\1\1x\0n\3" VECTORS("\0", "\2\2\1") PASSAGE "e"),       /* not all vectors yet */
-        PAYLOAD(true, DOCUMENT "n\2" VECTORS("\0", "\2\0\0") "e"),                  /* no passages */
-        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\0") "e"),                 /* none of the passages */
-        PAYLOAD(false, OPEN "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"),             /* of an open document */
-        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\1", "\2\1\1") PASSAGE "e"),         /* of a missing document */
-        PAYLOAD(false, "d\0\0\0\1x\0n\1" VECTORS("\0", "\2\0\0") "e"),              /* without sentences */
+        PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),                             /* version 3 without vectors */
+        PAYLOAD(true, "d\0\2\1\1x\0n\3" VECTORS("\0", "\2\2\1") PASSAGE "e"), /* not all vectors yet */
+        PAYLOAD(true, DOCUMENT "n\2" VECTORS("\0", "\2\0\0") "e"),            /* no passages */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\0") "e"),           /* none of the passages */
+        PAYLOAD(false, OPEN "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"),       /* vectors of an open document */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\1", "\2\1\1") PASSAGE "e"),   /* vectors of a missing document */
+        PAYLOAD(false, "d\0\0\0\1x\0n\1" VECTORS("\0", "\2\0\0") "e"), /* vectors of a document without sentences */
         PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\0\1\1") PASSAGE "e"),         /* 0 dimensions */
         PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\x81\x20\1\1") PASSAGE "e"),   /* 4,097 dimensions */
         PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\2\1") PASSAGE "e"),         /* more passages than sentences */

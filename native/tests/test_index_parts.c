@@ -1,4 +1,4 @@
-/* Tests of parts of the index: codes, blocks, postings with ids of every size, tables, runs. */
+/* Tests of the files of the index, one by one: codes, blocks, postings with ids of every size, tables, runs. */
 #include <math.h>
 
 #include "index/blocks.h"
@@ -137,7 +137,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
     return item == key->length;
 }
 
-/* A table of equal hashes is slow. But it contains all items, and it stops splitting segments. */
+/* If all items have the same hash, a table is slow. But the table contains all items, and stops splitting segments. */
 static void test_equal_hashes(void) {
     Index *index = index_new(ALLOCATOR, KEY);
     Table table;
@@ -150,7 +150,7 @@ static void test_equal_hashes(void) {
     index_free(index);
 }
 
-/* Compares runs with a plain array. */
+/* Compares the runs with a plain array that has the document of each id. */
 static void test_runs(void) {
     enum { IDS = 6000 };
     static uint32_t owner[IDS], first_of[IDS];

@@ -1,11 +1,12 @@
-/* Packed sentences: the check refuses invalid bytes, and the index can add all others. */
+/* Tests of packed sentences (index/sentences.c): the check refuses invalid bytes, and the index can add all sentences
+ * that the check accepts. */
 #include <string.h>
 
 #include "tests/index_check.h"
 
 enum { MOST_BYTES = 1 << 16 };
 
-/* Copies the bytes to a heap block of their exact size, so that a sanitizer detects a read beyond them. */
+/* Checks a copy of the bytes in a heap block of their exact size, so that a sanitizer detects a read beyond the end. */
 static bool check(const uint8_t *bytes, size_t length, IndexPacked *packed) {
     uint8_t *copy = malloc(length ? length : 1);
     memcpy(copy, bytes, length);
@@ -25,7 +26,7 @@ static bool check(const uint8_t *bytes, size_t length, IndexPacked *packed) {
     return valid;
 }
 
-/* Packs sentences of ascending terms. Returns the length. */
+/* Packs random sentences with ascending terms. Returns the number of bytes. */
 static size_t pack(uint8_t *bytes, unsigned sentences) {
     uint8_t *at = bytes;
     for (unsigned i = 0; i < sentences; i++) {

@@ -1,5 +1,5 @@
-/* Plain functions for tests/index, which call the index. A list of sentences, terms or documents is one argument: a
- * string of bytes. */
+/* A library with plain functions that call the index. The Python tests in tests/index call these functions. A list of
+ * sentences, terms or documents is one argument: a string of bytes. */
 #include "index/dot.h"
 #include "index/index.h"
 
@@ -73,8 +73,12 @@ static void copy_id(char *ids, size_t number, const void *id, size_t length) {
     memcpy(ids + number * 64, id, length < 64 ? length : 63);
 }
 
-/* Terms: u64 frequency, u32 length, bytes. `packed` is NULL without a vector. Copies ids to `ids`, 64 bytes each.
- * Writes for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage.
+/* Ranks sentences.
+ * - `terms` has for each term: u64 frequency, u32 length, bytes.
+ * - `packed` is the packed vector (parse_vector). NULL: no vector.
+ * - Writes the id of each hit's document to `ids`, 64 bytes for each id.
+ * - Writes for each hit three numbers to `scores`: score, total and cosine.
+ * - Writes for each hit three numbers to `places`: sentence, first sentence of the passage, sentences of the passage.
  * Returns the number of hits, or a negative error code. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,
@@ -113,7 +117,7 @@ EXPORT void shim_dot(int portable, const int8_t *query, const int8_t *vectors, s
     (portable ? dot_portable : dot_function())(query, vectors, count, bytes, out);
 }
 
-/* Copies ids to `ids`, 64 bytes each. */
+/* Lists documents. Copies their ids to `ids`, 64 bytes for each id. */
 EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count,
                         char *ids) {
     IndexDocument *documents = calloc(count + 1, sizeof *documents);
@@ -157,7 +161,7 @@ static size_t read_payload(void *context, void *bytes, size_t length) {
     return part;
 }
 
-/* Returns a copy of the index, saved and loaded. */
+/* Saves the index and loads the payload. Returns the loaded index. */
 EXPORT Index *shim_again(const Index *index, uint64_t key) {
     Payload payload = {0};
     Index *loaded = NULL;
@@ -186,7 +190,7 @@ EXPORT IndexWatch *shim_watch_new(uint64_t key) {
 }
 EXPORT void shim_watch_free(IndexWatch *watch) { index_watch_free(watch); }
 
-/* Returns the names dropped since the last call, one per line. */
+/* Writes the names of the questions that were dropped since the last call, one per line. Returns their length. */
 EXPORT size_t shim_watch_dropped(char *names) {
     size_t length = dropped_length;
     memcpy(names, dropped, length);
@@ -194,8 +198,10 @@ EXPORT size_t shim_watch_dropped(char *names) {
     return length;
 }
 
-/* Numbers: sentences, fewest, most, since, token, expires, limit, now. Terms: u64 frequency, fewest, most, u32 length,
- * bytes. Documents: u64 place, u32 length, bytes. */
+/* Watches a question.
+ * - `numbers`: sentences, fewest, most, since, token, expires, limit, now.
+ * - `terms` has for each term: u64 frequency, u64 fewest, u64 most, u32 length, bytes.
+ * - `documents` has for each document: u64 place, u32 length, bytes. */
 EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, double score, const uint64_t numbers[8],
                           const uint8_t *terms, size_t term_count, const uint8_t *documents, size_t document_count,
                           const uint8_t *filter, size_t filter_length, const uint8_t *digest, const uint8_t *packed,

@@ -1,4 +1,4 @@
-/* Tests of the fair queue, with sanitizers. */
+/* Tests of the fair queue, with sanitizers. jobs/queue.h defines flow, place, outstanding and neighbor. */
 #include "jobs/queue.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void push_front(Queue *queue, Item *item, uint64_t key) {
     queue_push_front(queue, &item->node, &(QueuePlace){{key}});
 }
 
-/* An item of a client. After the pop, its cost is outstanding. */
+/* Queues an item of a client. After the pop, the cost of the item is outstanding. */
 static void send(Queue *queue, Item *item, uint64_t class, uint64_t user, uint64_t name, uint64_t connection,
                  uint32_t cost) {
     item->place = (QueuePlace){{class, user, name, connection}};
@@ -113,7 +113,7 @@ static void test_turns_are_by_cost(void) {
     queue_free(queue);
 }
 
-/* After a time without items, a user gets no extra turns. */
+/* A flow that was empty for a time gets no extra turns afterwards. */
 static void test_a_newcomer_begins_where_the_others_stand(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item items[30] = {0}, late[10] = {0};
@@ -312,7 +312,8 @@ static void test_rival_has_most(void) {
     queue_free(queue);
 }
 
-/* Users with equal shares: one connection of a user must not block the other connections of this user. */
+/* If all users have the same number of items, queue_rival compares the connections of the user. So one connection of a
+ * user does not block the other connections of this user. */
 static void test_rival_below_a_flow_that_has_its_share(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item items[2][4] = {0};
@@ -326,8 +327,8 @@ static void test_rival_below_a_flow_that_has_its_share(void) {
     queue_free(queue);
 }
 
-/* Compares the queue with a plain count for each key. The queue loses no item, returns no item twice, preserves the
- * order within a flow, and serves no flow twice in a row while another flow waits. */
+/* Compares the queue with a plain count of the items of each key. The queue loses no item, returns no item twice,
+ * preserves the order within a flow, and serves no flow twice in a row while another flow has items. */
 static void test_random_operations(unsigned seed) {
     enum { ITEMS = 2000, KEYS = 300 };
     static Item items[ITEMS];
@@ -362,8 +363,9 @@ static void test_random_operations(unsigned seed) {
     queue_free(queue);
 }
 
-/* Runs all operations on all levels. The outstanding cost is correct and never exceeds the limit (except for one large
- * item). Ready items can be popped. No item waits without outstanding items. */
+/* Runs all operations on all levels. The outstanding cost is correct and exceeds the limit only with one large item. If
+ * queue_ready returns 1, an item can be popped. If items are queued and no item is outstanding, an item can be popped.
+ */
 static void test_random_operations_with_limits(unsigned seed) {
     enum { ITEMS = 500, WHOLE = 24, LARGEST = 9 };
     static Item items[ITEMS];

@@ -109,7 +109,7 @@ static void test_commands(void) {
     CHECK(command(big, sizeof big - 1) == -1);
 }
 
-/* The parser refuses a damaged value, or the damaged value is still valid. It reads nothing outside the buffer. */
+/* Damages a value at random. The parser accepts or refuses the damaged value, and reads nothing outside the buffer. */
 static void test_damage(void) {
     const char *text = "*3\r\n$5\r\nhello\r\n*2\r\n:12\r\n+OK\r\n-ERR bad\r\n";
     size_t length = strlen(text);
