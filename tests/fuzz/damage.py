@@ -31,6 +31,16 @@ REFUSED = ("Internal error in RDB reading", "Duplicated key found in RDB file")
 SECONDS = 20.0
 
 
+def asks_for_too_much_memory(said: str) -> bool:
+    """Return whether the server itself, not the module, has ended because damage has made a size too large.
+
+    Redis 7.0 can then hang while it writes its report.
+    """
+    _, panicked, report = said.partition("aborting for OUT OF MEMORY")
+    trace, complete, _ = report.partition("INFO OUTPUT")
+    return bool(panicked and complete) and MODULE.name not in trace
+
+
 def fill(server: Server) -> None:
     """Stores a value of each type of the module. Repeats this until the hostile worker accepts the values."""
     eventually(partial(_fill, server), SECONDS, ignore=redis.RedisError)
@@ -165,7 +175,8 @@ class Files:
         try:
             deadline = time.monotonic() + SECONDS
             while process.poll() is None and b"eady to accept connections" not in log.read_bytes():
-                if REFUSED[0].encode() in log.read_bytes():
+                said = log.read_text(errors="replace")
+                if REFUSED[0] in said or asks_for_too_much_memory(said):
                     return "refused"
                 if time.monotonic() > deadline:
                     where = keep(self.seed, number, directory)
@@ -179,7 +190,7 @@ class Files:
                 process.kill()
                 process.wait()
         said = log.read_text(errors="replace")
-        if REFUSED[1] in said:
+        if REFUSED[1] in said or asks_for_too_much_memory(said):
             return "refused"
         loaded = "eady to accept connections" in said
         # A server that refuses a file exits with the status of its check of the file: 0 if the check finds no fault.
