@@ -41,8 +41,12 @@ _Line = dict[str, Any]
 
 @dataclass(slots=True)
 class RestoredDocuments:
-    """The number of restored documents, the names of refused documents, and the names of documents with a new
-    version.
+    """The result of restoring documents: numbers of documents, and the names of some documents.
+
+    Attributes:
+        skipped: the number of documents that the cluster has in a different version and keeps (policy `skip`).
+        refused: for each document that could not be restored, the reason.
+        other_version: the restored documents whose version in the cluster differs from their version in the backup.
     """
 
     new: int = 0
@@ -78,7 +82,9 @@ class DocumentRestoring:
         self.restored = RestoredDocuments()
 
     async def differing(self) -> list[str]:
-        """Return the documents whose version in the cluster differs from the backup. This writes nothing."""
+        """Return the documents whose version in the cluster differs from the backup, without documents that the cluster
+        lacks. This method writes nothing.
+        """
         found = []
         async for batch in self._batches():
             versions = await self._versions(batch)
@@ -90,7 +96,10 @@ class DocumentRestoring:
         return found
 
     async def run(self, policy: str) -> RestoredDocuments:
-        """Store the documents and wait until they are indexed. DeadlineExceeded if the indexing makes no progress."""
+        """Store the documents and wait until they are indexed. `policy` is one of `POLICIES`.
+
+        DeadlineExceeded if the shards index no document for `patience` seconds.
+        """
         limit = asyncio.Semaphore(_CONCURRENT)
 
         async def store(line: _Line, version: str) -> None:

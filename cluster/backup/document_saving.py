@@ -96,7 +96,7 @@ class _Partition:
 
     Attributes:
         known: for each document, its version, the number of its line, and the size of its text in bytes.
-        dead: the lines whose documents have changed since they were written.
+        dead: the numbers of the lines to remove, because their documents have changed since.
         epochs: the epochs for which the file is correct; None if the file must be compared with the partition again.
     """
 
@@ -234,7 +234,8 @@ class DocumentSaving:
     async def _epochs(self, tags: Sequence[str]) -> dict[str, _Epochs]:
         """Return the epochs of each partition, without collections that are being deleted.
 
-        Each command also names the flight key of the partition, so that it waits while the slot is migrating.
+        Each command also names `flight_key`, a key that never exists. So while the slot of the partition migrates, the
+        server refuses the command, and the client retries it.
         """
         lists = await self._shards.execute_many(
             [(collections_key(tag), ("HGETALL", collections_key(tag))) for tag in tags]
@@ -334,8 +335,9 @@ class DocumentSaving:
                 if document is None:
                     self.saved.unreadable[DocumentName(name).id] = None
                 elif values[2] in (None, document[0]["version"].encode()) or attempt == _READ_ATTEMPTS:
-                    # After the last attempt, the versions still differ because a plain SET has changed the text and no
-                    # worker has indexed it yet. The record of the document will get this version.
+                    # After the last attempt, the version in the record still differs from the version of the text. A
+                    # plain SET has changed the text, and no worker has indexed the new text yet. The worker will write
+                    # the version of the text to the record.
                     found[name] = document
                 else:
                     mixed.append(name)
@@ -347,7 +349,10 @@ class DocumentSaving:
 
     @staticmethod
     def _decode(name: str, record: Sequence[bytes | None], text: bytes) -> _ReadDocument | None:
-        """Return a document from its record and its text, with the version of both; None if it is unreadable."""
+        """Return a document from its record and its text; None if the document is unreadable.
+
+        The version of the document is computed from both, because the version in the record can be outdated.
+        """
         parsed = DocumentName(name)
         title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)
         try:

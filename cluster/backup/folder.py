@@ -1,11 +1,12 @@
 """The folder of a backup. It gets its final name when the backup is complete on the disk.
 
-Before that, the files are in a temporary folder next to it, whose name starts with a dot. The process that writes the
-backup locks this folder. If the process is killed, the folder stays. The next backup to the same path removes it.
+Until then, the files are in a temporary folder next to the final path. The name of the temporary folder starts with a
+dot. The process that writes the backup locks the temporary folder. If this process is killed, the temporary folder
+stays. The next backup to the same path removes it.
 
-Two renames replace an earlier backup. Between them, the earlier backup also has a temporary name. After an
-interruption, the next command renames it back. A backup that is being restored is locked and cannot be replaced.
-Otherwise, the restore would continue with the files of a different backup.
+Two renames replace an earlier backup. Between the renames, the earlier backup also has a temporary name. If the process
+is killed between the renames, the next backup to the same path renames the earlier backup back. A backup that is being
+restored is locked and cannot be replaced. Otherwise, the restore would continue with the files of a different backup.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class BackupFolder:
         return writer
 
     def close(self, name: str, dead: frozenset[int] | set[int] = frozenset()) -> FileEntry:
-        """Complete a file of lines, without the lines with these numbers. A file without lines is removed."""
+        """Complete a file of lines, without the lines whose numbers are in `dead`. Remove a file without lines."""
         writer = self._open.pop(name)
         try:
             entry = writer.finish()
@@ -89,7 +90,7 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
     """Create a folder to write to; yield it, and a function that completes the backup and moves it to `target`.
 
     If the caller does not call the function, or an error occurs, nothing is left on the disk. `target` must be missing
-    or empty; with `force`, it may be an earlier backup. Otherwise, ConfigError.
+    or empty; with `force`, it may be an earlier backup. ConfigError if `target` is anything else or is in use.
     """
     target = target.resolve()
     if target.parent.is_dir():

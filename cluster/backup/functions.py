@@ -1,9 +1,9 @@
-"""User functions in a backup: the source of each script that `RG.PYEXECUTE` has received.
+"""User functions in a backup: the source of each script that has registered functions with `RG.PYEXECUTE`.
 
-The shards store a function as bytecode of one Python version, with the classes of one qa-cluster version. So a backup
-has the source instead. A restore runs the script again, but ignores its `run()`. The backup omits the values of
-globals, and the functions that other functions have registered. If a single registration was unregistered, the restore
-of its session registers it again.
+A *session* is such a script with its registrations. The shards store a function as bytecode of one Python version, with
+the classes of one qa-cluster version. So a backup has the source instead. A restore runs the script again, but ignores
+its `run()`. The backup omits the values of globals, and the functions that other functions have registered. If a single
+registration of a session was unregistered before the backup, the restore registers it again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Pins, synonyms, feedback and unanswered questions in a backup, with one JSON line for each.
 
-A restore does not remove newer entries of a stream. It adds the missing entries, in the order of their ids.
+Feedback and unanswered questions are entries of Redis streams. A restore adds the missing entries in the order of their
+ids, and does not remove newer entries.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class ReaderRestoring:
         ]
 
     def run(self, *, replace: bool, default: bool) -> None:
-        """Load the missing readers, and with `replace` the readers that differ. `loaded` counts them.
+        """Load the missing readers, and with `replace` the readers that differ. `loaded` counts both.
 
         With `default`, the default reader of the backup becomes the default. The previous default stays loaded.
         """

@@ -1,4 +1,13 @@
-"""Restores a backup: checks everything first, then restores API keys, readers, collections, documents and functions.
+"""Restores a backup: checks everything first, then restores the parts of the backup one after the other.
+
+The order of the parts:
+
+1. API keys
+2. readers
+3. collections
+4. pins, synonyms, feedback and unanswered questions
+5. documents
+6. functions
 
 API keys are first, so that a REST service on the new cluster requires keys before there are documents. Functions are
 last, so that the restored documents do not trigger them.
@@ -42,7 +51,9 @@ _MAX_LISTED = 5
 
 
 class Conflict(RequestError):
-    """The cluster and the backup have different contents under the same name, or too many API keys together."""
+    """The cluster and the backup have different contents under the same name, or more API keys together than the limit
+    allows.
+    """
 
 
 @dataclass
@@ -59,12 +70,15 @@ class RestoreOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether no item failed and no document was refused. Skipped items do not count."""
+        """Whether no item failed and no document was refused. Items that the cluster keeps do not count."""
         return not self.failed and not self.documents.refused
 
 
 class Restoring:
-    """Restores a backup to the cluster of the settings: everything, or only the documents in `chosen` collections."""
+    """Restores a backup to the cluster of the settings: everything, or only the `chosen` collections.
+
+    With `chosen`, readers, functions and API keys are not restored.
+    """
 
     def __init__(
         self,
@@ -110,7 +124,8 @@ class Restoring:
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
         """Restore the backup. Call `check` first.
 
-        With the policy `fail`, Conflict names the differences, and nothing is written.
+        With the policy `fail`, Conflict names the differences, and nothing is written. With every policy, Conflict is
+        raised before the first write if the cluster would get too many API keys.
 
         `on_begin` is called before the first write. After an error, `outcome` shows what was restored before the error.
         """
@@ -285,7 +300,7 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Return whether an API key needs no restore: `present` equals the key of the backup, or it was revoked after the
-    backup, and a restore must not undo this.
+    """Return whether an API key needs no restore, because `present` equals the key of the backup, or because `present`
+    was revoked after the backup. A restore must not undo a revocation.
     """
     return present == key or (present.revoked is not None and key.revoked is None)

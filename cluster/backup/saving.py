@@ -50,10 +50,12 @@ def save(
     hold_seconds: float = 0.0,
     on_step: OnStep = console.step,
 ) -> Backup:
-    """Save the cluster of the settings, or only the documents of the `chosen` collections, in a new folder.
+    """Save the cluster of the settings, or only the `chosen` collections, in a new folder.
 
-    ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError while a shard is
-    down. After an error, nothing is left on the disk.
+    With `chosen`, the backup has no readers, functions and API keys.
+
+    ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError if a shard is down
+    and has no replica. After an error, nothing is left on the disk.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     readers: tuple[SavedReader, ...] = ()

@@ -1,4 +1,4 @@
-"""`qa-cluster demo`: shows the whole system on the Python language reference, and then removes everything."""
+"""`qa-cluster demo`: shows the whole system on the Python language reference, and stops all processes at the end."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _wait_idle(loaded: LoadedSettings, url: str) -> None:
-    """Wait until the workers use no processor time.
+    """Wait until the workers use no processor time, for at most `_SETTLE_SECONDS`.
 
     A worker without requests first compiles the reader for more input lengths, which would slow the demo's questions.
     """

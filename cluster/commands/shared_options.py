@@ -145,7 +145,7 @@ def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
 
 @cache
 def _note_foreign(variables: tuple[str, ...]) -> None:
-    """Print the environment variables that are ignored, once for each process."""
+    """Print the names of ``QA_..`` variables that belong to other programs and are ignored, once for each process."""
     names = ", ".join(variables)
     console.notice(f"ignored variables of other programs: {names}; `qa-cluster config` lists all settings")
 

@@ -109,19 +109,19 @@ def _row(shard: ShardReport) -> dict[str, object]:
 
 
 def _worker(info: Mapping[str, Any]) -> str:
-    """Return the state of a shard's worker, its refused models and, if it has inference workers, their
-    number and memory.
+    """Return the state of a shard's worker and the models that the worker refuses. If the worker has inference workers,
+    add their number and their memory.
     """
     state, workers = str(info.get("qa_worker_state", "")), int(info.get("qa_inference_workers", 0))
     if refused := int(info.get("qa_models_refused", 0)):
         shown = [str(value) for name, value in info.items() if name.startswith("qa_model_refused_")]
-        state += f", {refused} refused until stored again ({'; '.join(shown)})"
+        state += f", models refused until stored again: {refused} ({'; '.join(shown)})"
     if not workers:
         return state
     megabytes = (int(info.get("qa_inference_rss_bytes", 0)) + int(info.get("qa_inference_file_bytes", 0))) / 1e6
     missing = int(info.get("qa_inference_missing", 0))
-    inference = f"{info.get('qa_inference_ready', 0)} of {workers} for models ({megabytes:.0f} MB)"
-    return f"{state}, {inference}" + (f", {missing} to be loaded again" if missing else "")
+    inference = f"{info.get('qa_inference_ready', 0)} of {workers} inference workers ({megabytes:.0f} MB)"
+    return f"{state}, {inference}" + (f", models to be loaded again: {missing}" if missing else "")
 
 
 def _show_progress(report: ClusterReport) -> None:

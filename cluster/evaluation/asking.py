@@ -35,7 +35,13 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerRanks:
-    """For each question, the rank (from 0) of the first sentence with its answer; and the number of all sentences."""
+    """Where the ranking of each question has the first sentence with an answer.
+
+    Attributes:
+        ranks: for each question, the rank of this sentence, from 0; None if the first `max(DEPTHS)` sentences have no
+            answer.
+        sentences: the number of sentences in the collection.
+    """
 
     ranks: list[int | None]
     sentences: int
@@ -84,7 +90,8 @@ def ask_all(
 ) -> list[AskResult | RequestError]:
     """Ask every question without the answer caches; return the results in order.
 
-    If a question is refused, return its error.
+    If a question is refused, return its error. With `waves`, the reader reads in waves and can stop after each wave;
+    otherwise, it reads all `retriever_k` best sentences.
 
     Each result has the best spans, even if they are improbable, and says whether the question is answerable.
     """

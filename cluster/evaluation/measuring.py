@@ -60,7 +60,13 @@ class EvaluationPlan:
 
 
 def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure the chosen parts. Return the report, and the answers of each method."""
+    """Measure the chosen parts. Return the report, and the answers of each method.
+
+    Args:
+        given: whether to measure the reader with the contexts of the file.
+        ranking: whether to measure the ranking on a cluster.
+        system: whether to measure the whole system on a cluster.
+    """
     answers: dict[str, Any] = {}
     report = _head(plan)
     reference = _reference(plan) if plan.checkpoint is not None and (ranking or system) else None

@@ -41,7 +41,7 @@ from .asking import ask_all, report_refused
 from .temporary_cluster import default_reader, make_vectors, temporary_cluster
 
 MAX_FITTED = 20
-"""Number of answers for each question that a fit uses."""
+"""Maximum number of answers for each question that a fit uses."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class PlainQuestionPlan:
     """The inputs and options of one evaluation with plain questions.
 
     Attributes:
+        labels: the fields of the questions (option --by) for whose values the report also has figures.
         fit_into: the folder of the reader whose manifest gets the fitted calibration; None: fit nothing.
     """
 
@@ -188,7 +189,7 @@ def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield the id, and the rest of the id after each `/` and each `:`."""
+    """Yield the names that a question can give a document: the id, and the rest of the id after each `/` and `:`."""
     yield name
     yield from (name[index + 1 :] for index, letter in enumerate(name) if letter in "/:")
 

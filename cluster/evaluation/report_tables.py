@@ -150,7 +150,9 @@ def _plain(report: Mapping[str, Any]) -> None:
 
 def _fit(fit: Mapping[str, Any]) -> None:
     words = fit["calibration"]
-    before, after = (f"{found['a']:.3f} × order {found['b']:+.3f}" for found in (fit["before"], fit["calibration"]))
+    before, after = (
+        f"{found['a']:.3f} × order value {found['b']:+.3f}" for found in (fit["before"], fit["calibration"])
+    )
     console.say(
         f"fitted to {console.counted(fit['questions'], 'question')}: log odds {before} became {after}, no-answer"
         f" threshold {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}, sure from"

@@ -59,7 +59,9 @@ def default_reader(settings: Settings) -> LoadedModel:
 
 
 def check_reader(settings: Settings, reader: ReaderFiles, folder: Path) -> int:
-    """Raise ConfigError if the default reader of the cluster is not `reader`. Return its context budget."""
+    """Raise ConfigError if the default reader of the cluster is not `reader`. Return the context budget of the
+    default reader: the maximum tokens of a sentence with its neighbours.
+    """
     default = default_reader(settings)
     if default.revision != reader.manifest.revision:
         raise ConfigError(

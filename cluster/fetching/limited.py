@@ -11,7 +11,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 def limited_parts(
     response: httpx.Response, url: str, *, max_bytes: int, started: float, seconds: float
 ) -> Iterator[bytes]:
-    """Yield the parts of a body as they arrive, still encoded.
+    """Yield the parts of a body as they arrive, without undoing a content encoding such as gzip.
 
     Args:
         url: the address, for errors.

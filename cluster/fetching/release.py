@@ -1,8 +1,8 @@
 """Fetches a reader or an encoder that is published as one file, and checks the file's SHA-256.
 
 A *release file* is a tar archive with the files of a model folder at its top level: `manifest.json`, `tokenizer.json`,
-and the ONNX file, which may be packed. The checksum protects the contents. So the file may come from any server and
-through any redirect.
+and the ONNX file, which may be compressed with gzip. The checksum protects the contents. So the file may come from any
+server and through any redirect.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Site:
         self._client.close()
 
     def listed(self, sitemap: str) -> list[str]:
-        """Return the addresses of pages in a sitemap, and in the sitemaps that it names, on the host of the sitemap.
+        """Return the addresses of pages that a sitemap lists, itself or in other sitemaps, on the host of the sitemap.
 
         `left_out` counts the addresses on other hosts.
 
@@ -208,7 +208,9 @@ class _Refused(InvalidInput):
 
 
 def checked_url(url: str) -> httpx.URL:
-    """Return an address of http or https without its fragment; InvalidInput for other addresses."""
+    """Return an address of http or https without its fragment; InvalidInput for other addresses, and for addresses with
+    a user name.
+    """
     try:
         found = httpx.URL(url)
         host, port = found.host, found.port or 0

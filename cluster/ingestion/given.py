@@ -86,7 +86,10 @@ def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
 
 
 def pages(site: Site, urls: Sequence[str], *, with_host: bool) -> Callable[[SourceReading], Iterator[SourceFile]]:
-    """Return a function that fetches pages one after the other, and records the pages that cannot be fetched."""
+    """Return a function that fetches pages one after the other, and records the pages that cannot be fetched.
+
+    If `SourceReading.stop` is set, the first page that cannot be fetched raises its error instead.
+    """
 
     def fetched(reading: SourceReading) -> Iterator[SourceFile]:
         extractor = reading.extractor

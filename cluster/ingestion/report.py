@@ -32,7 +32,7 @@ _LEFT_OUT = {
     EXCLUDED: ("file or folder", "files and folders", "left out by --exclude"),
     UNTRACKED: ("file or folder", "files and folders", "left out by --tracked"),
     NOT_INCLUDED: ("file", "files", "left out by --include"),
-    OTHER_KIND: ("file", "files", "left out by name"),
+    OTHER_KIND: ("file", "files", "left out, because the format is not known from the name"),
     LINK: (
         "link",
         "links",
@@ -49,7 +49,7 @@ class IngestReport:
 
     Attributes:
         dry_run: whether the run only reports, and stores and deletes nothing.
-        gone: the ids of documents whose files no longer exist; with `dry_run`, they would be deleted.
+        gone: the ids of the documents that are gone (see `sync`). They stay if `dry_run` or `kept` is set.
         moved: the ids of the adopted documents, which are now stored under the prefix.
         deleted: the number of deleted documents, including adopted documents; None if the run does not delete.
         kept: why no document was deleted; empty if some were deleted, or if there was nothing to delete.

@@ -1,4 +1,4 @@
-"""One run of `qa-cluster ingest`."""
+"""One run of `qa-cluster ingest`: stores the documents and, with --sync, deletes the documents that are gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sync import Gone, Uncertain, compare, delete, find_gone
 class IngestRun:
     """One run of the command.
 
-    `store` stores the documents. Then `remove` deletes the documents whose files no longer exist.
+    `store` stores the documents. Then `remove` deletes the documents that are gone (see `sync`).
     """
 
     source: SourceReading
@@ -46,9 +46,10 @@ class IngestRun:
         return IngestReport(stored, self.source)
 
     def remove(self, report: IngestReport, *, json: bool) -> bool:
-        """Delete the documents whose files no longer exist.
+        """Delete the documents that are gone (see `sync`), and the adopted documents. With `dry_run`, only list them.
 
-        Return False if the documents stay, because the folder cannot be listed or the deletion is not confirmed.
+        Return False if no document is deleted because the folder has no documents or cannot be listed, or because the
+        deletion is not confirmed.
         """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)

@@ -46,7 +46,7 @@ class Gone:
     """The documents that a run with `--sync` deletes.
 
     Attributes:
-        documents: the documents whose files are no longer in the folder.
+        documents: the documents that are gone.
         moved: the adopted documents, which this run has stored under the prefix.
         total: the number of documents in the collection.
     """

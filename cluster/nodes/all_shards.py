@@ -20,7 +20,7 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# How long `until_all` waits for a `Failure`: long enough for two retries of the worker.
+# How long `until_all` waits until a `Failure` is over: long enough for two retries of the worker.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _TEMPORARY = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py removes the error code from the text of the errors that it knows.

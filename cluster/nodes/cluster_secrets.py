@@ -33,8 +33,8 @@ def replication_rule(password: str) -> tuple[str, ...]:
 def replication_password(settings: Settings) -> str:
     """Return the replication password for servers on several hosts; empty if the cluster has no password.
 
-    If the setting is empty, the password is derived from the cluster's password, so it is the same on all hosts. The
-    derived password does not reveal the cluster's password.
+    If the setting `replication_password` is empty, the replication password is derived from the cluster's password. The
+    derived password is the same on all hosts, and does not reveal the cluster's password.
     """
     if not settings.cluster_password:
         return ""

@@ -24,7 +24,7 @@ _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
 
 def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
-    """Wait until the worker of every shard is ready; ClusterError if one makes no progress."""
+    """Wait until the worker of every shard is ready; ClusterError if one makes no progress or restarts too often."""
     for node, client in shards:
         wait_worker(client, WorkerStart(f"the worker of {node.address}", patience_seconds))
 

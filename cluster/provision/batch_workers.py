@@ -1,6 +1,7 @@
 """Runs batches (`POST /v1/batches`): worker processes of rq, and a loop that queues the owners of open batches.
 
-The cluster stores the batches and the leases of the workers that run them. A job in rq only says "run the batches of
+An *owner* is an API key with its batches, or all clients without an API key together. The cluster stores the batches
+and, for each owner, the lease of the worker that runs the owner's batches. A job in rq only says "run the batches of
 this owner now". So jobs may be lost or duplicated: while an owner has an open batch and no worker has the lease, the
 loop queues the owner again. The REST service does not write to the queue, because a client of the queue decides which
 functions the workers call.
@@ -36,14 +37,15 @@ POLL_SECONDS = 1.0
 _CLAIM_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _RESTART_SECONDS = 1.0
-# After a minute, a job waits for its running requests, which it retries for `batch_retry_s`, and then ends.
+# A job starts requests for a minute. Then it waits for its running requests, which it retries for `batch_retry_s`. This
+# margin covers everything except the retries.
 _JOB_MARGIN_SECONDS = 600
 
 _log = logging.getLogger(__name__)
 
 
 class BatchWorkers:
-    """Runs the worker processes, and replaces workers that ended. All workers end with this process."""
+    """Runs the worker processes, and replaces workers that ended. On Linux, all workers end with this process."""
 
     def __init__(self, loaded: LoadedSettings, url: str, count: int) -> None:
         self._settings = loaded.settings

@@ -39,11 +39,13 @@ class ShardReport:
 
     Attributes:
         collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
-        earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
+        earlier: the number of partitions that an earlier version of qa-cluster has indexed; the shard is reindexing
+            these partitions.
         failed: the documents that could not be indexed, as `<collection>/<id>: <reason>`; for the default collection,
             `<id>: <reason>`.
         unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
             background.
+        progress: the progress of the last `prepare` on the shard, as its progress key has it.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
         obstacles: the problems that prevent storing documents.
     """
@@ -90,7 +92,7 @@ class ClusterReport:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether nothing is missing and no server is down."""
         return not self.all_problems() and not self.down
 
     @property
@@ -367,7 +369,7 @@ def _own(node: Node, tags: Sequence[str]) -> list[str]:
 
 
 def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
-    """Return the number of these partitions that an earlier version has indexed."""
+    """Return the number of these partitions that an earlier version of qa-cluster has indexed."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hget(keys.layout_key(tag), "analyzer")

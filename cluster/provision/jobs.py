@@ -5,7 +5,8 @@ which functions the worker calls, and the worker knows the password of the clust
 
 - The jobs server listens on a unix socket of this user and, if configured, on loopback. It requires the cluster's
   password.
-- A server in `jobs_url` must be on loopback or use TLS. If the cluster has a password, the server must have one, too.
+- A server in `jobs_url` must be on loopback, use TLS, or be on a unix socket. If the cluster has a password, a server
+  that is not on a unix socket must have one, too.
 - Arguments are JSON, never pickles.
 """
 

@@ -30,7 +30,13 @@ _SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedDocuments:
-    """The sums of the counts of all shards, and the first failed documents of each shard with the reasons."""
+    """The result of a preparation.
+
+    Attributes:
+        counts: the sums over all shards. `done` of `total` documents are finished with their tokens, and `embedded` of
+            `to_embed` documents with their vectors. `sentences` counts tokenized sentences, `failed` failed documents.
+        failures: the first failed documents of each shard, with the reasons.
+    """
 
     counts: Mapping[str, int]
     failures: tuple[str, ...] = ()

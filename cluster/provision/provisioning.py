@@ -1,4 +1,4 @@
-"""Sets up a running cluster to answer questions: partitions, readers on every shard, and own functions.
+"""Sets up a running cluster to answer questions: partitions, readers on every shard, qa-cluster's functions.
 
 The set-up is idempotent and adds only what is missing. For example, shards can lack readers after slots were moved.
 """
@@ -36,8 +36,8 @@ _PARTITIONS_SECONDS = 8.0
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Add everything that the cluster lacks.
 
-    Models that only some shards have are stored on all shards. If no shard has any, the models of the settings or the
-    bundled models are stored.
+    Models that only some shards have are stored on all shards. If no shard has a reader, the reader of the settings or
+    the bundled reader is stored. `add_models` describes the rule for the encoder and the second reader.
     """
     report = inspect_cluster(settings, url)
     reader = None
@@ -52,9 +52,11 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 
 def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
-    """Store the encoder and the second reader of the settings, if the cluster at `url` has none; return the operation.
+    """Store the encoder and the second reader, each if the cluster at `url` has none; return the operation.
 
-    The workers warm the encoder in the background.
+    The encoder is the encoder of the settings or the bundled encoder, unless the settings switch the encoder off. The
+    second reader, which the plan `accurate` uses, is stored only if the settings name one. The workers warm the encoder
+    in the background.
     """
     operation = ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step)
     if settings.encoder != NO_ENCODER:
@@ -155,7 +157,7 @@ def _wait_partitions(node: Node, client: redis.Redis) -> None:
     while time.monotonic() < deadline:
         try:
             (reply,) = command(client, "RG.TRIGGER", PARTITIONS_TRIGGER)
-        except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not ready, or waits
+        except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # no worker, or no reply yet
             reply = b"0"
         if int(reply):
             return

@@ -32,6 +32,8 @@ _BATCH = 500
 class StoredDocuments:
     """The ids of stored documents, and the numbers of new, changed and unchanged documents.
 
+    The source of a document is the text that `store` gets with it: a --prefix or, without a prefix, a PATH.
+
     Attributes:
         replaced: for each document that replaced a document of another source, the source of the replaced document;
             empty if it is unknown.

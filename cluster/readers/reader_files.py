@@ -37,7 +37,7 @@ class ReaderFiles:
 
     @property
     def tag(self) -> str:
-        """The TAG of the stored model."""
+        """The full name, ``<id>@<revision>``, which is the TAG of the stored model."""
         return self.manifest.name
 
 
@@ -54,8 +54,8 @@ def budget_of(settings: Settings) -> int | None:
 def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
     """Read the reader or the encoder in `folder`; ModelError says what is missing, damaged or inconsistent.
 
-    `context_tokens` and `model_id` replace the context budget and the id of the manifest. The budget of an encoder is
-    part of its vectors, so it is never replaced.
+    `context_tokens` and `model_id` replace the context budget and the id of the manifest. ConfigError if the budget or
+    the id is not allowed. The vectors of an encoder depend on its budget, so this budget is never replaced.
     """
     with unpacked(folder) as files:
         manifest, model, tokenizer = _read(files, folder)

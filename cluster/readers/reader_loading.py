@@ -1,11 +1,12 @@
 """Loads a reader or an encoder on all shards, makes a reader the default, or removes a model.
 
 A load stores the new reader under its own keys, alongside the readers in use, and the worker of each shard compiles it.
-To make it the default, one script for each shard renames its keys. Before the renaming, users notice no change, and the
-command undoes a failed or interrupted load. It does not undo the renaming, because some shards may be unreachable. To
-complete an interrupted renaming, repeat the command.
+To make the new reader the default, one script for each shard renames the reader's keys. Before the renaming, users
+notice no change. If the load of a reader that no shard had before fails or is interrupted, the command removes the
+reader again. The command does not undo the renaming, because some shards may be unreachable. To complete an interrupted
+renaming, repeat the command.
 
-An encoder never becomes the default. After its load, the previous encoders are removed.
+An encoder never becomes the default. After its load, the previous encoders are removed, unless the caller keeps them.
 """
 
 from __future__ import annotations

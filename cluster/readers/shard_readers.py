@@ -190,7 +190,8 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
         The number of removed keys.
     """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
-    # Without `default`, remove only keys with the reader's name: making it the default renames these keys.
+    # Without `default`, keep the keys of the shard's default reader. If another command makes this reader the default
+    # now, that command renames the keys that contain the reader's name, so the removal does not find these keys.
     if not default:
         named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0

@@ -55,11 +55,11 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `options` are more configuration lines for every server. Those of
-    `module_options` load the module.
+    """The cluster in ``settings.data_dir``. `options` are more configuration lines for every server. The lines that
+    `module_options` returns load the module.
 
-    A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder belongs to
-    another user (`data_folder`).
+    On Linux, a tethered cluster ends with this process, even if this process is killed. ConfigError if `data_folder`
+    refuses the folder.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ def with_local_password(settings: Settings) -> Settings:
 def without_password(settings: Settings) -> Settings:
     """Return the settings without a password, for a local cluster that has no password or does not exist yet.
 
-    ConfigError if the cluster is not local, if a password is given, or if the cluster has a password.
+    ConfigError if the cluster is not local or has a password, or if the settings have a password that the user chose.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -353,7 +353,8 @@ def _is_created(folder: Path) -> bool:
 def with_password(settings: Settings) -> Settings:
     """Return the settings with the generated password of the local cluster. If it is missing, generate it.
 
-    ConfigError if the cluster is not local, if a password is given, or if servers are running without a password.
+    ConfigError if the cluster is not local, if the settings have a password that the user chose, or if servers are
+    running without a password.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -376,10 +377,13 @@ def with_password(settings: Settings) -> Settings:
 
 
 def with_tls(settings: Settings) -> Settings:
-    """Return the settings with the certificates of the local cluster. If they are missing, create them.
+    """Return the settings with the certificates of the local cluster. If the cluster has no folder for certificates,
+    create the folder and the certificates.
+
+    If the setting `cluster_tls_ca` names a different authority, the settings stay unchanged.
 
     ConfigError, without any change, if the cluster is not local, if servers are running without TLS, if the server
-    program has no TLS, or if `openssl` is missing.
+    program has no TLS, if `openssl` is missing, or if a file in an existing folder is missing.
     """
     if settings.cluster_url:
         raise ConfigError(

@@ -102,7 +102,8 @@ def spawn(
 ) -> int:
     """Start a program in its own session, with its output appended to `log`; return its pid.
 
-    When this process dies, the program receives `tether_signal`; if this is None, the program continues.
+    On Linux, the program receives `tether_signal` when this process dies. On other systems, or if `tether_signal` is
+    None, the program continues.
     """
     command = list(argv) if tether_signal is None else tethered(argv, tether_signal)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ def environment(loaded: LoadedSettings, url: str, **overrides: object) -> Mappin
 def start(loaded: LoadedSettings, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
     """Start the service on `port`, and wait until it is ready; return its process and its address.
 
-    The service ends with this process. `overrides` replace settings of this run.
+    On Linux, the service ends with this process. `overrides` replace settings of this run.
     """
     settings = loaded.settings
     pid = spawn(

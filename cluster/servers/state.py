@@ -54,7 +54,7 @@ def data_folder(settings: Settings) -> Path:
 
 
 def read_state(data_dir: Path) -> ClusterState | None:
-    """Return the state in `data_dir`; None if no cluster was created there."""
+    """Return the state in `data_dir`; None if there is no state file. An unfinished creation has a state, too."""
     path = data_dir / STATE_FILE
     try:
         document = json.loads(path.read_text("utf-8"))

@@ -40,7 +40,7 @@ def test_servers_get_the_settings_of_workers() -> None:
         (READY | {"qa_inference_workers": 0, "qa_inference_ready": 0}, "ready", ""),
         (
             READY | {"qa_models_refused": 1, "qa_model_refused_1": "m: its run ended its process: signal 8"},
-            "ready, 1 refused until stored again (m: its run ended its process: signal 8)",
+            "ready, models refused until stored again: 1 (m: its run ended its process: signal 8)",
             "",
         ),
         (
@@ -51,12 +51,12 @@ def test_servers_get_the_settings_of_workers() -> None:
                 "qa_inference_rss_bytes": 300_000_000,
                 "qa_inference_file_bytes": 25_000_000,
             },
-            "ready, 1 of 2 for models (325 MB)",
+            "ready, 1 of 2 inference workers (325 MB)",
             "",
         ),
         (
             READY | {"qa_inference_workers": 2, "qa_inference_ready": 2, "qa_inference_missing": 3},
-            "ready, 2 of 2 for models (0 MB), 3 to be loaded again",
+            "ready, 2 of 2 inference workers (0 MB), models to be loaded again: 3",
             "",
         ),
         (
@@ -66,7 +66,7 @@ def test_servers_get_the_settings_of_workers() -> None:
                 "qa_inference_ready": 0,
                 "qa_inference_restarts": 7,
             },
-            "ready, 0 of 2 for models (0 MB)",
+            "ready, 0 of 2 inference workers (0 MB)",
             "none of its 2 inference workers is running (restarts: 7)",
         ),
         (

@@ -44,7 +44,8 @@ def backup(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Save the contents of the cluster in a folder, while the cluster stays in use.
 
-    A backup has the documents, collections, pins, synonyms and feedback, and the readers, functions and API keys.
+    A backup has the documents, collections, pins, synonyms and feedback, and the readers, functions and API keys. With
+    --collection, it has no readers, functions and API keys.
 
     `qa-cluster restore` stores the backup in a cluster with any number of shards, on Valkey or Redis. The documents of
     each shard are a consistent snapshot of one moment. If clients write to a shard without a pause, its snapshot can be

@@ -55,6 +55,7 @@ def restore(  # noqa: PLR0917 - one parameter is one option
 
     The default reader of the backup becomes the default, except with --on-conflict skip; the current default reader
     stays loaded. A revoked API key stays revoked. The scripts of functions run again: restore only backups you trust.
+    With --collection, the command restores no readers, functions and API keys.
 
     Examples:
 
@@ -141,9 +142,10 @@ def _report(outcome: RestoreOutcome) -> None:
     if any(number for number, _, _ in others):
         console.say(", ".join(console.counted(number, *noun) for number, *noun in others if number) + " restored")
     if outcome.kept:
-        console.notice(f"kept from the cluster: {'; '.join(outcome.kept)}")
+        console.notice(f"not restored, because the cluster keeps its own contents: {'; '.join(outcome.kept)}")
     if documents.other_version:
         listed = ", ".join(documents.other_version[:_MAX_LISTED])
         console.notice(
-            f"{console.counted(len(documents.other_version), 'document')} restored with a new version: {listed}"
+            f"{console.counted(len(documents.other_version), 'document')} restored, but with another version than in"
+            f" the backup: {listed}"
         )

@@ -83,7 +83,8 @@ def show(context: typer.Context, id: BatchId, json: Json = False) -> None:
 
 
 def cancel(context: typer.Context, id: BatchId) -> None:
-    """Cancel a batch. Requests that have run keep their results; the others do not run.
+    """Cancel a batch. Recorded results stay. Running requests stop without a result, and the remaining requests do not
+    run.
 
     Example: qa-cluster jobs cancel batch_0123456789abcdef01234567
     """

@@ -84,7 +84,7 @@ def set_synonyms(
     weight: Annotated[
         float,
         typer.Option(
-            help="Weight of a synonym, relative to the weight that it has as a word of the question.", min=0.01, max=1
+            help="Factor for the weight of a synonym; words of the question have the factor 1.", min=0.01, max=1
         ),
     ] = 0.5,
     collection: CollectionOption = DEFAULT_COLLECTION,

@@ -33,8 +33,8 @@ def questions(
 ) -> None:
     """Show the feedback on answers or, with --unanswered, the questions without a sure answer.
 
-    A question has no sure answer if its best answer is unsure or missing. Questions that a cache answered are not
-    counted. --export writes one example for each sentence that the feedback judges.
+    A question has no sure answer if it has no answer, or if its best answer has the confidence `unsure`. Questions that
+    a cache answered are not counted. --export writes one example for each sentence that the feedback judges.
 
     Examples:
 

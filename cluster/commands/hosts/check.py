@@ -31,8 +31,8 @@ def check(  # noqa: PLR0917 - one parameter is one option
 
     The command checks the server program, the module, the worker's environment, the password, the certificate with its
     key, and the ports. As a test, it also starts a server with the module and a worker in a temporary folder. With
-    --cluster-url, it connects from this host to every server of the cluster and to its cluster bus. Give the command
-    the same options as `qa-cluster node`.
+    --cluster-url, it connects from this host to every server of the cluster and to the cluster bus of each server. Give
+    the command the same options as `qa-cluster node`.
 
     The exit code is 0 if nothing is missing, else 1.
 

@@ -115,10 +115,11 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 
     The command measures three parts. The reader gets each question with its context; the figures are exact match and
     F1. The ranking gets all contexts as documents; the figure is how often a sentence with the answer is among the
-    first 1, 5, 8 and 20. The whole system gets the same documents; the figures are exact match and F1, in waves and
-    with all candidates read. Ranking and system run on a temporary cluster. With --running or --cluster-url, they run
-    on a cluster into which you have ingested the file. All intervals are 95 % bootstrap intervals over questions.
-    `docs/evaluation.md` defines all figures.
+    first 1, 5, 8 and 20. The whole system gets the same documents; the figures are exact match and F1. The command asks
+    the system each question twice: first, the reader reads all --retriever-k best sentences; then it reads in
+    waves, and can stop after each wave. Ranking and system run on a temporary cluster. With --running or --cluster-url,
+    they run on a cluster into which you have ingested the file. All intervals are 95 % bootstrap intervals over
+    questions. `docs/evaluation.md` defines all figures.
 
     A .jsonl file can also contain plain questions, which have no contexts. Each line is {"question": "..", "answers":
     ["..", ..]} or {"question": "..", "pattern": ".."}; an empty list of answers means that the documents contain no

@@ -26,7 +26,7 @@ def bench(
     """Measure the speed of a reader on the shards: for each input length and batch size, and for one question.
 
     Times are in milliseconds, measured by a client of the shard: the median and, in JSON, the 95th percentile. Other
-    load on the shards increases them. The command removes the data that it stores.
+    load on the shards increases the times. The command removes the data that it stores.
 
     Example: qa-cluster model bench my-reader --rounds 100
     """

@@ -45,9 +45,9 @@ def load(  # noqa: PLR0917 - one parameter is one option
     """Load a reader on every shard and make it the default, while the cluster answers questions.
 
     Every shard stores and compiles the new reader while the current default reader answers. Then all shards make the
-    new reader the default, and remove the previous one and its cached answers. If a step before this change fails,
-    nothing changes. The worker of a shard needs memory for about three times the size of the model
-    (qa.worker-memory-mb).
+    new reader the default. Unless you give --keep-old, they then remove the previous default reader and its cached
+    answers. If a step before the change of the default fails, nothing changes. The worker of a shard needs memory for
+    about three times the size of the model (qa.worker-memory-mb).
 
     An encoder is never the default. It replaces the previous encoder, except with --beside or --keep-old. With several
     encoders, the encoder with the latest export makes the vectors.

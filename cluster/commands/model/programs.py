@@ -12,7 +12,8 @@ from ...servers import model_program
 def mine(context: typer.Context) -> None:
     """Find passages that rank high for labelled questions but do not answer them, for `model train`.
 
-    On a cluster, a reader also receives such passages. For all options, run: qa-cluster model mine --help
+    On a cluster, a reader reads many such passages, so it should also be trained on such passages. For all options,
+    run: qa-cluster model mine --help
 
     Example: qa-cluster model mine groups.jsonl.gz --data my-questions.json --corpus handbook/
     """
@@ -20,7 +21,10 @@ def mine(context: typer.Context) -> None:
 
 
 def train(context: typer.Context) -> None:
-    """Fine-tune a Hugging Face checkpoint, or a bare encoder, on files in SQuAD format. Then export the result.
+    """Fine-tune a Hugging Face checkpoint on files in SQuAD format.
+
+    The checkpoint is a question-answering model, or a bare encoder: a model that has not learned to answer questions
+    yet. Make a reader from the result with `qa-cluster model export`.
 
     Needs the extra `train` (torch): pip install 'qa-cluster[train]'. For all options, run: qa-cluster model train
     --help
