@@ -3,11 +3,15 @@
 It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on descriptor
 3 and runs the service. When the control socket closes, the server has ended, and the process ends at once.
 
-Its threads are:
+Its most important threads are:
 
-- the thread of the event loop, which runs qa-cluster's own functions;
-- the threads of each device, which run models, and one thread that loads models;
-- the threads of user functions, and the thread of the event loop for their coroutines;
+- the main thread with the event loop, which runs qa-cluster's own functions;
+- asyncio's helper threads, which do long steps of own functions, such as indexing;
+- the threads of each device (`CPU`, `GPU:0` and so on), which run models;
+- the threads that load models;
+- the threads of user functions;
+- a thread with a second event loop, which runs the coroutines of user functions;
+- a thread for each process with models that the worker has started;
 - the thread of the heartbeat.
 """
 
@@ -80,7 +84,7 @@ def main() -> int:
 
 
 def _serve(line: bytes, control: socket.socket) -> None:
-    gc.disable()  # the imported modules are never freed, and collecting them would take an eighth of the start
+    gc.disable()  # the imported modules are never freed, and collecting them would take an eighth of the start time
     import asyncio
 
     import uvloop

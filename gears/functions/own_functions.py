@@ -65,8 +65,9 @@ class OwnTrigger:
     If the function returns a list, the list is the reply. Any other result is the only item of the reply.
 
     Attributes:
-        cost_from: the index of the first argument that costs one unit; all later arguments cost one unit too. The
-            trigger's name has index 0. If `cost_from` is 0, no argument has a cost.
+        cost_from: each argument from this index on adds 1 to the cost of the call in the module's fair queue. The
+            trigger's name has index 0. If `cost_from` is 0, only the length of the arguments counts: a call costs at
+            least 1, and at least 1 for each 512 bytes of its arguments.
     """
 
     name: str
@@ -99,7 +100,8 @@ class OwnFunctions:
     """The functions by name, and by the ids of their registrations.
 
     Attributes:
-        preparation: prepares all documents. A script starts it, so it has no registration.
+        preparation: stores the tokens and the vectors of all documents. A script starts the preparation, so it has no
+            registration.
         failures: the failed documents. The heartbeat reports their number.
         embedding: the vectors of documents. The heartbeat reports the number of documents without vectors.
     """
@@ -138,9 +140,10 @@ class OwnFunctions:
         self._check_all = watch.check_all
 
         async def on_partitions(_call: TriggerCall) -> str:
-            """Return the number of partitions; 0 if it is unknown.
+            """Return the number of partitions; 0 if it is unset or unknown.
 
-            Clients call this trigger while the shard that has the key with this number is down.
+            The number is in a key on one shard. While the shard with the key is down, clients call this trigger on
+            other shards.
             """
             return str(await shard.partitions.count() or 0)
 

@@ -88,8 +88,8 @@ class ShardWatch:
 
     async def _poll(self) -> None:
         view = self._slots.current(0)
-        # Do this before any wait for other shards. During a wait, the shard's slots may change, and then its keys get a
-        # different tag.
+        # Read the readers before any wait for other shards. During a wait, the shard's slots may change, and then the
+        # shard has a different tag, whose reader keys may be missing.
         self._readers.if_loaded()
         if await self._partitions.follow():
             self._sweeps.request()

@@ -5,9 +5,9 @@ model that add the lowest cost (`token_batches`). For models with a `BATCHSIZE`,
 (`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
 that only the invalid item fails.
 
-Background items (vectors of documents) run only after a pause without other items. The pause is needed because a
-question sends its next sentences shortly after it has got the last answers. A background item that has waited for
-`MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
+Background items (vectors of documents) run only after a pause without other items. The pause is needed because
+the service sends the next wave of a question shortly after it has got the answers of the previous wave. A background
+item that has waited for `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
 The vectors of questions run first, because they are short, and the ranking waits for them. They cannot stop other
 work, because the module limits how many of them a user can have in the worker.
@@ -128,7 +128,7 @@ class Batcher:
 
     @property
     def depth(self) -> int:
-        """The number of waiting items."""
+        """The number of waiting items, without background items."""
         return len(self._shared.items) + len(self._arrived)
 
     def submit(self, model: ServedModel, arrays: Sequence[Array]) -> asyncio.Future[list[Array]]:
@@ -179,8 +179,9 @@ class Batcher:
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
     async def run_in_background(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a token model after all foreground items (see the module). All rows run in one batch, so pass only a few
-        rows.
+        """Run a token model after all foreground items, or after `MAX_BACKGROUND_SECONDS` of waiting.
+
+        All rows run in one batch, so pass only a few rows.
 
         Raises:
             InvalidInput, InferenceFailed, CancelledError: as `run`.

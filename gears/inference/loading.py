@@ -1,6 +1,7 @@
-"""Stores loaded models and scripts by reference. The loader thread loads objects, and any thread can get objects.
+"""Keeps loaded models and scripts in memory, by reference. The loader thread loads objects. Any thread can get objects.
 
-The bytes of a reference never change, so a loaded object stays valid. The module reports the deletion of an object.
+A reference is the module's number for the bytes of a stored model or script. The bytes of a reference never change, so
+a loaded object stays valid. The module reports the deletion of an object.
 """
 
 from __future__ import annotations

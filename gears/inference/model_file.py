@@ -1,8 +1,8 @@
 """A temporary file in memory for a model, with a path that the runtimes can read.
 
-A runtime copies bytes under the interpreter lock, which would delay other jobs and the worker's heartbeat. A model in
-bytes could also make the runtime read other files in the worker's folder. A model with a path in `/proc/self/fd`
-cannot.
+A runtime copies bytes under the interpreter lock, which would delay other jobs and the worker's heartbeat. A model that
+the runtime gets as bytes could also make the runtime read other files in the worker's folder. A model with a path in
+`/proc/self/fd` cannot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The models of the shard: compiles them off the event loop, warms them, and runs them in the queues of devices.
 
-*Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). All other
-models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`). The file of a reader is first
-loaded and run within the same limits, unless it is bundled with the package. Foreign models have separate queues and
-loader threads, so that they never delay a reader.
+*Readers* (here also encoders) run in this process or, with `qa.inference-workers`, in the inference workers
+(`workers.pool`). All other models are *foreign*: each runs in a process of its own, with limits (`workers.isolated`).
+The file of a reader is first loaded and run in such a process, unless it is bundled with the package. Foreign models
+have separate queues and loader threads, so that they never delay a reader. With `qa.model-processes` 0, foreign models
+run where readers run, and no file is tried first.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class ModelStore:
         return found
 
     async def _try_first(self, ref: int) -> None:
-        """Load and run a file in a separate process, if necessary."""
+        """Load and run a file in a separate process, unless it is bundled or an earlier trial has passed."""
         if await self._in_loader(self._needs_trial, ref):
             await self._models.get(ref)
 

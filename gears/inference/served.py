@@ -150,7 +150,12 @@ class RunTimes:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A request: `rows` rows of `length` tokens. For models with `BATCHSIZE`, `rows` is the size of dimension 0."""
+    """A request to a model.
+
+    Attributes:
+        rows, length: the size of a request to a token model: `rows` rows of `length` tokens. With `batching`, `rows` is
+            the size of dimension 0 of all inputs; 0: the sizes differ, and the request must run alone.
+    """
 
     model: ServedModel
     arrays: list[Array]

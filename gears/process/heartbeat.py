@@ -1,7 +1,7 @@
 """Sends the module a heartbeat ten times a second, from a separate thread, with the values for `INFO`.
 
-If the event loop is blocked for too long, this thread ends the process. User functions do not run on the event loop, so
-only a fault of the worker's own code can block it.
+If the event loop is blocked for too long while no job with a time limit runs, this thread ends the process. User
+functions do not run on the event loop, so only a fault of the worker's own code can block the event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ BLOCKED_EXIT_STATUS = 75
 
 
 class FunctionCounts(Protocol):
-    """The counts of user functions for the heartbeat."""
+    """The counts of user functions for the heartbeat.
+
+    Attributes:
+        count: the number of threads for user functions.
+        stuck: the number of calls that the worker has interrupted, but that do not end.
+    """
 
     count: int
     stuck: int

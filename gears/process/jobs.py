@@ -1,11 +1,12 @@
 """Fetches jobs from the module, finds their handlers, runs the jobs of own functions, and reports the results.
 
-One `QA.NEXT` is always pending, and the worker does not wait for the reply to a report. Every job is a task with its
-own context. The worker also enforces a job's time limit, so that the job ends even if the worker cannot fetch the
-module's `cancel`. An exception in a function ends its job, never the worker.
+`QA.NEXT` fetches jobs, and one `QA.NEXT` is always pending. `QA.DONE` reports the result of a job, and the worker does
+not wait for the reply to `QA.DONE`. Every job runs in an asyncio task of its own. The worker also enforces a job's time
+limit, so that the job ends even if the worker cannot fetch the module's `cancel`. An exception in a function ends its
+job, never the worker.
 
-A handler returns the arguments of `QA.DONE` after the id. The handler of a notification returns nothing. The scripts
-wing adds the handlers of jobs for user scripts.
+A handler returns the arguments of `QA.DONE` after the id. A notification is a job with the id 0, which has no result.
+Its handler returns nothing. The scripts wing adds the handlers of jobs for user scripts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..shard.loop_watch import LoopWatch
 from ..shard.replies import decode_reply, encode_reply
 
 logger = logging.getLogger(__name__)
-MAX_RUNNING = 512  # jobs of each kind of capacity
+MAX_RUNNING = 512  # running jobs of each `Capacity`
 MAX_PER_FETCH = 64
 WAIT_MS = 1000
 FULL_WAIT_MS = 20
@@ -38,7 +39,10 @@ JobResult = tuple[Argument, ...]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job from a reply of `QA.NEXT`. `arrived_us`: the arrival time of its command, by the monotonic clock."""
+    """A job from a reply of `QA.NEXT`.
+
+    `arrived_us`: the time when the job arrived at the module, in microseconds of the monotonic clock; 0: unknown.
+    """
 
     id: int
     kind: str
@@ -68,7 +72,8 @@ class Job:
 class Capacity(enum.Enum):
     """The limits against which jobs count.
 
-    User functions have separate limits, so that the worker can always fetch other jobs.
+    User functions have separate limits, so that the worker can always fetch other jobs: `FUNCTIONS` for jobs with a
+    waiting client, and `BACKGROUND` for jobs without a waiting client.
     """
 
     OWN = "own"
@@ -167,7 +172,8 @@ class JobLoop:
     def ask(self) -> None:
         """Send `QA.NEXT` if none is pending.
 
-        At the limit of jobs, request only messages, because running jobs may need messages.
+        While `MAX_RUNNING` jobs of `Capacity.OWN` run, request 0 jobs. The reply then has only notifications, such as
+        messages of other workers and cancellations, because running jobs may need these.
         """
         if not self._asking:
             self._asking = True
@@ -235,7 +241,8 @@ class JobLoop:
             del self._running[job.id]
             self._taken[capacity] -= 1
             self._count_limited(job, -1)
-        # Report the result of a second attempt at once. If the worker dies before the report, the job fails.
+        # Report at once if a client waits. Also report a second attempt at once, because the job fails if the worker
+        # dies before the report.
         report = self._reporting.gather if not job.has_client and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()

@@ -1,7 +1,7 @@
 """Assembles the worker from its two wings, and runs it until the connection to the shard ends.
 
 The *question wing* answers questions: the job loop, own functions and models. The *scripts wing* runs user scripts.
-Only this file imports both wings.
+In `gears/`, only this file imports both wings.
 """
 
 from __future__ import annotations
@@ -242,7 +242,9 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
 
 
 def _isolated(host: Host) -> IsolatedProcesses | None:
-    """Return the processes for foreign models; None if foreign models run in the same processes as readers."""
+    """Return the processes for foreign models (all models except readers and encoders); None if foreign models run in
+    the same processes as readers.
+    """
     info = host.info
     processes = info.number("qa.model-processes")
     if processes <= 0:

@@ -1,1 +1,4 @@
-"""This room is the lowest: commands and links to the shard, messages to other shards, failures and limits."""
+"""This room connects the worker to its shard and to other workers, and has the errors and the memory limit.
+
+It imports no other folder of `gears/`.
+"""

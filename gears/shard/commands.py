@@ -1,6 +1,7 @@
 """The commands that functions run on their shard, with replies in the types for functions.
 
-qa-cluster's own functions use `ShardCommands` directly. The API for user scripts uses it with the script's rights.
+qa-cluster's own functions use `ShardCommands` with the rights of the worker. The API for user scripts uses
+`ShardCommands` with the rights of the user for whom the script runs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class ShardCommands:
     def execute(self, command: str, *args: object) -> Any:
         """Run a command. Replies are str (bytearray if not UTF-8), int, list or None.
 
-        Raises GearsError (``Operation not permitted``) for a key of another shard.
+        Raises GearsError for an error reply, and for a command that functions must not run (`forbidden`). For a key of
+        another shard, the error starts with ``Operation not permitted``.
         """
         return decode_reply(self._host.execute(*_packed(command, args)))
 
@@ -67,8 +69,9 @@ class ShardCommands:
         """Send the module the documents that are being indexed (``QA.INDEXING``), and run commands in the same round
         trip.
 
-        Each document is a pair of its name in keys and its tag. Return the replies like `execute_many` with
-        `keep_errors`.
+        `batch` is the number of the calling thread's group of documents. The documents replace the previous documents
+        of this group. Each document is a pair of its name in keys and its tag. Return the replies of `commands` like
+        `execute_many` with `keep_errors`.
         """
         named = ("QA.INDEXING", str(batch), *(word for document in documents for word in document))
         replies = self._host.execute_many([named, *(_packed(command, args) for command, *args in commands)])
@@ -119,7 +122,8 @@ class ShardCommands:
     ) -> tuple[list[Any], list[int | None]]:
         """Run read commands; return the replies, and the reference of the model at each key (None: no model).
 
-        This takes one round trip, and also works on a replica. Raises an error reply of a command.
+        A reference is the module's number for the bytes of a stored model (`QA.MODELREF`). The method needs one round
+        trip, and also works on a replica. If a command fails, its error is raised as GearsError.
         """
         # The caller's last command repeats the first command (a scan of the models), to detect keys that were renamed
         # in between.

@@ -1,7 +1,8 @@
 """The error of the gears interface, and the conversion of errors to one line that starts with a code.
 
-The line names the last frame outside this package or in an own function, because the authors of functions search for
-their own frames. It names no other frame.
+The line of an unexpected exception (neither `QAError` nor `GearsError`) also names one frame, because the author of a
+function searches for the line that failed. The named frame is the last frame in qa-cluster's own functions
+(`gears/functions`) or outside of `gears/`, such as in a user's script.
 """
 
 from __future__ import annotations

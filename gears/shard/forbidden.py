@@ -1,4 +1,6 @@
-"""Commands that functions must not run: internal commands, and commands that wait for the worker or change its link."""
+"""Commands that functions must not run: internal commands, commands that wait for the worker, and commands that change
+the connection.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The worker's access to its shard: commands, the event loop, settings and the link for reports.
 
 Every part of the worker gets the `Host` as an argument. `Host` runs commands with the worker's own rights. The scripts
-wing extends it for user functions: with the caller's rights, atomic blocks and threads.
+wing has a subclass for user functions (`ScriptHost`), with the rights of the caller, atomic blocks and threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Host:
     """The shard that has started this worker.
 
     Attributes:
-        reporting: the link for reports of jobs.
+        reporting: the link that sends the results of jobs (`QA.DONE`).
     """
 
     loop: asyncio.AbstractEventLoop

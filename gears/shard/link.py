@@ -1,4 +1,4 @@
-"""Links to the shard: a blocking link for each thread of functions, and asynchronous links for the job loop.
+"""Links to the shard: a blocking link for each thread that runs commands, and asynchronous links for the job loop.
 
 A link is a connection that has sent `QA.HELLO`. Replies have hiredis's types: bytes, int, list, None, and
 `hiredis.ReplyError` objects for errors, which `execute` raises as `GearsError`.

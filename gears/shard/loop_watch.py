@@ -1,8 +1,8 @@
-"""Detects code that blocks the event loop for too long. The heartbeat's thread uses it.
+"""Detects code that blocks the event loop for too long. The heartbeat's thread uses this module.
 
-A job has a deadline, and the module kills a worker that does not end the job in time. Code without a job has no
-deadline, so the heartbeat's thread ends the worker. In both cases, the heartbeat reports the time that the loop was
-silent.
+If a job with a time limit does not end in time, the module kills the worker. While no such job runs, no deadline would
+end code that blocks the loop. So the heartbeat's thread ends the worker after a limit. In both cases, the heartbeat
+reports the silence of the loop: the time since the loop last ran the callback of `LoopWatch`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
-# The maximum time between two calls of `silence` that counts as silence. After a longer time, the calling thread was
-# late, and the loop may be late for the same reason.
+# The maximum time that one call of `silence` adds. If more time has passed since the previous call, the calling thread
+# was late, and the loop may be late for the same reason.
 MOST_SECONDS = 0.2
 
 
@@ -32,13 +32,13 @@ class LoopWatch:
         self.jobs = 0
 
     def begin(self) -> None:
-        """Start to record the turns of the event loop."""
+        """Record now, and then every `TURN_SECONDS`, that the event loop runs."""
         self._turn = time.monotonic()
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     def blocked_seconds(self) -> float | None:
-        """Return the seconds for which code without a job has blocked the loop. Return None if they are within the
-        limit, or while a job with a time limit runs.
+        """Return the seconds since the loop last ran the callback, if they exceed the limit. Return None if they are
+        within the limit, or while a job with a time limit runs.
 
         Call this on another thread.
         """

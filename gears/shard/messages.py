@@ -1,8 +1,8 @@
 """The format of messages between workers: MessagePack, which contains data and never code.
 
 A message is ``[kind, request, body]``. A body consists of None, booleans, numbers, texts, bytes, lists, dicts and
-dataclasses with the decorator `sent`. The sender pickles a value with functions, such as the plan of a run, and sends
-it as bytes.
+dataclasses with the decorator `sent`. A value that contains functions, such as the steps of a RedisGears pipeline, is
+not allowed in a body. Its sender pickles the value and puts the pickled bytes into the body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to another worker. `request` is 0 if no answer is expected. Answers have the kind ``answer``."""
+    """A message to another worker.
+
+    `request` is the number of the request, or 0 if no answer is expected. The answer has the kind ``answer`` and the
+    number of its request.
+    """
 
     kind: str
     body: Any
@@ -31,7 +35,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A part of a long message. The parts from one sender arrive in order."""
+    """A part of a long message. All parts of a message have the same `number`. The parts from one sender arrive in
+    order.
+    """
 
     number: int
     last: bool

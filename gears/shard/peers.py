@@ -27,9 +27,11 @@ from .shard import ShardInfo
 logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module accepts messages up to 1 MiB
-MAX_UNFINISHED = 256  # several threads of functions may send at the same time
+# The maximum number of messages that have not arrived completely. A worker can send several long messages at once, one
+# from each thread of functions.
+MAX_UNFINISHED = 256
 RESEND_SECONDS = 2.0  # the bus loses messages in a new cluster; a handler may get a repeated request twice
-RESEND_SOON_SECONDS = 0.25  # for cheap answers with a waiting client
+RESEND_SOON_SECONDS = 0.25  # for requests whose answer is cheap, while a client waits
 
 
 @sent

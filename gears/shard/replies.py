@@ -1,7 +1,7 @@
 """Converts values of functions to RESP2 as RedisGears did.
 
 - list: array
-- int and bool: integer
+- int and bool: integer. Exception: an int that does not fit into 64 bits is a bulk string
 - float: bulk string with six decimals
 - bytes and str: bulk string. Exception: a str of several characters that starts with ``+`` (status) or ``-`` (error)
 - all other values: the bulk string ``PY RECORD``

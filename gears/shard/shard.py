@@ -103,7 +103,11 @@ def refused_by_tls(error: BaseException) -> ProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`. `secret` is derived from the servers' common key, and is empty without a common key."""
+    """The reply of `QA.HELLO`.
+
+    `secret` is derived from the key that the servers of the cluster share (`qa.bus-key-file`). Without a shared key,
+    `secret` is empty.
+    """
 
     worker: int
     shard_id: str

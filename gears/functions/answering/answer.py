@@ -130,7 +130,7 @@ class SentenceAnswers:
 
         `model` is an id or ``id@revision``; empty means the default reader. If the reader is missing, the whole trigger
         fails. A sentence is ``<doc>:{tag}:<i>``. The worker reads a call with more than `SHORT_SENTENCES` sentences in
-        portions. With a `traceparent`, the last item of the reply has the times of the call.
+        several parts (`portions`). With a `traceparent`, the last item of the reply has the times of the call.
         """
         times = CallTimes.begin(call)
         arguments = call.arguments if times is None else call.arguments[:-1]

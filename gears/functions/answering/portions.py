@@ -46,7 +46,7 @@ class Portions:
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # The module uses the same number to limit the jobs that it sends ahead of time.
+        # With the same number, the module limits how many sentences the worker has at the same time (qa.worker-ahead).
         threads, workers = (
             max(1, int(shard.setting(name))) for name in ("qa.threads-per-queue", "qa.inference-workers")
         )

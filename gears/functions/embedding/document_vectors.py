@@ -1,7 +1,8 @@
 """Embeds documents: reads documents, divides them into passages, runs the encoder, and stores the vectors in the index.
 
-While one batch of documents is encoded, the next batch is read. A script stores vectors in portions, but only if the
-document still has the version that was read. Otherwise the outcome is `STALE`, and the new version is embedded later.
+While one batch of documents is encoded, the next batch is read. After each portion of `PORTION` passages, a script
+stores the vectors, but only if the document still has the version that was read. If the document has changed, its
+outcome is `STALE`, and the new version is embedded later.
 """
 
 from __future__ import annotations

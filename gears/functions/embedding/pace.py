@@ -1,9 +1,9 @@
 """Limits the speed of embedding, so that it does not delay questions and only slightly delays indexing.
 
 A run of the encoder cannot be interrupted, and it shares the processor with the other shards and the service. While
-questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits, because
-indexing has priority: questions must find a new document by its words first. Embedding waits at most
-`INDEXING_SECONDS`, so steady writes do not stop it.
+questions arrive, a run has at most `SHARED_RUN_TOKENS` tokens, which is about one passage, and a pause follows each
+run. While documents are indexed, embedding waits, because indexing has priority: questions must find a new document by
+its words first. Embedding waits at most `INDEXING_SECONDS` before each run, so steady writes do not stop embedding.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Stores the tokens and the vectors of all documents of this shard, and shows the progress.
 
 A script starts the preparation on all shards (`gears/scripts/own_functions.py`). Each shard prepares its own documents.
-Each step skips documents that already have the result of the step, so a second run continues a killed run. The progress
-is in the hash `progress:{h}`:
+Each step skips documents that already have the result of the step. So after a worker was killed, a second preparation
+continues the first. The progress is in the hash `progress:{h}`, where ``h`` is the hash tag of the shard:
 
 - ``shard``, and ``state`` (running, done);
-- ``done`` and ``total``: processed documents (with tokens or failed), and all documents to prepare;
-- ``tokenized`` and ``sentences``: documents that got tokens in this run, and the number of their sentences;
+- ``done`` and ``total``: documents after the step of the tokens, even if it failed, and all documents to prepare;
+- ``tokenized`` and ``sentences``: documents that got tokens in this preparation, and the number of their sentences;
 - ``failed``: documents whose tokens or vectors could not be stored;
 - ``embedded`` and ``to_embed``: documents embedded so far, and documents that lacked vectors at the start;
 - ``started`` and ``updated``: seconds since 1970;

@@ -12,7 +12,10 @@ from qa_cluster.shard_functions import EMBED_TRIGGER
 
 
 class QuestionVectors:
-    """The trigger `qa.embed`. It calls `note_short` for each question, so that long work uses small portions."""
+    """The trigger `qa.embed`.
+
+    The trigger calls `note_short` for each question, so that long work runs in small portions (`answering.portions`).
+    """
 
     def __init__(self, readers: ShardReaders, note_short: Callable[[], None]) -> None:
         self._readers = readers

@@ -1,8 +1,8 @@
 """Audits all documents of partitions in the background, to find texts that a client has changed without a change note.
 
 If the module writes change notes (`marks`), one audit scan of a partition is enough. Otherwise a scan follows every
-sweep. A scan reads texts in portions, and pauses after each portion for the duration of the portion. So it finds
-changes late, but no client waits for it.
+sweep. An audit scan reads up to `PORTION` documents, then pauses for as long as the reading has taken, and continues.
+So the scan finds changes late, but no client waits for the scan.
 
 After every sweep, the audit also deletes the answers of sentences without a document. For this, it reads no document.
 """
@@ -65,8 +65,8 @@ class DocumentAudit:
         self._loose: set[str] | None = set()
 
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
-        """Request an audit scan of the partitions `unmarked`, and the deletion of answers without a document in the
-        partitions `swept` (None: all).
+        """Request an audit scan of the partitions `unmarked` (None: all), and the deletion of answers without a
+        document in the partitions `swept` (None: all).
 
         The running task handles a new request after its current work.
         """

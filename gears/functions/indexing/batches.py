@@ -71,7 +71,8 @@ _Outcome = str | Exception
 
 
 class Indexer:
-    """The pending documents in order of arrival, the documents that are being indexed, and the batches.
+    """The documents that wait in this worker for a batch (here *pending*), the documents that are being indexed, and
+    the running batches.
 
     Attributes:
         on_indexed: called after each batch with the documents that have a new text in the index.

@@ -1,9 +1,10 @@
-"""Marks of partitions. A marked partition needs no scan, because the module has noted every change since its last scan.
+"""Marks of partitions. A marked partition needs no audit scan of its documents, because the module has written a change
+note for every change since the last scan of the partition.
 
-The layout key of a partition contains the layout, splitter and analyzer of its documents. The mark is in this key,
-after the layout's number. It is the id of the shard that has scanned the partition. After a migration, the mark has the
-id of the previous shard, so the new shard scans the partition once. If the server cannot write change notes (`INFO qa`:
-`qa_text_notes`), no partition is marked.
+The layout key of a partition contains three versions: of the layout of its keys, and of the splitter and the analyzer
+with which its documents were indexed. After the layout's number, this key can contain the mark: the id of the shard
+that has scanned the partition. After a migration, the mark has the id of the previous shard, so the new shard scans the
+partition once. If the server cannot write change notes (`INFO qa`: `qa_text_notes`), no partition is marked.
 """
 
 from __future__ import annotations

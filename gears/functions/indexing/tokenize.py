@@ -24,7 +24,8 @@ from .postponed import PostponedWork
 
 # The maximum number of concurrent documents. It is low because questions use the same processor.
 MAX_CONCURRENT = 2
-# The number of blocks in one command: about 30 kB, which block the shard for a fraction of a millisecond.
+# The number of blocks of tokens in one command. A block has the tokens of `BLOCK_SENTENCES` sentences. The command has
+# about 30 kB, and blocks the shard for a fraction of a millisecond.
 STEP_BLOCKS = 4
 
 

@@ -50,14 +50,16 @@ ASK_NEXT_SECONDS = 1.0
 # An unknown reader is copied if another shard still has it after this time.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# After this time, keys of an incomplete reader may be overwritten. Before that, a client may still be storing the
-# reader.
+# A copy cannot complete a reader whose keys all exist but do not belong together, because a copy never overwrites a
+# key. The copy is tried again after this time, because a client may still be storing the reader.
 RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """A source to copy a reader from: keys under a tag on this server, or another shard."""
+    """A source to copy a reader from: keys under `tag` on this server (`node` is empty), or the shard `node` (`tag` is
+    empty).
+    """
 
     tag: str
     node: str

@@ -135,7 +135,10 @@ class ShardReaders:
         return [self._default, *others] if self._default is not None else others
 
     def revisions(self) -> dict[str, str]:
-        """Return the reading revisions by reader name. The default reader also has the empty name."""
+        """Return the reading revisions of the readers, by each name that a request can use.
+
+        The names are ``id@revision``, the id, and the empty name for the default reader.
+        """
         found = {reader.name: reader.manifest.reading_revision for reader in self._readers()}
         for model_id in {reader.manifest.model_id for reader in self._readers()}:
             if (reader := self._meant(model_id)) is not None:

@@ -85,7 +85,10 @@ class ReaderModel:
             self._models.drop(self.ref)
 
     async def run_in_background(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run the model in its device's queue after all other work, and return the outputs."""
+        """Run the model in its device's queue after all other work, or after a maximum waiting time (`batcher`).
+
+        Return the outputs.
+        """
         served = await self.load()
         return await self._models.queue_of(served).run_in_background(served, inputs)
 

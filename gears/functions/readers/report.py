@@ -27,9 +27,8 @@ class ReaderReports:
 
         - ``kind``: ``reader`` or ``encoder``;
         - ``name``, ``id``, ``revision``, ``default``, ``precision``, ``context_tokens``;
-        - ``reading_revision``: a digest of everything that the reader's answers depend on; for an encoder, the digest
-        of
-          its vectors;
+        - ``reading_revision``: a digest of everything that the reader's answers depend on, or that the encoder's
+          vectors depend on;
         - ``warm``: whether the model has run in every shape of its manifest;
         - ``bytes``: the size of its ONNX file;
         - ``stored``: whether the reader is in keys with this shard's tag;
@@ -67,9 +66,11 @@ class ReaderReports:
         return entry
 
     async def on_reader(self, _call: TriggerCall) -> str:
-        """Trigger ``qa.reader``: return the manifest of the shard's default reader; empty if it is missing.
+        """Trigger ``qa.reader``: return the manifest of the shard's default reader; empty if the reader or its
+        model is missing.
 
-        The reader may be only in memory, while its keys have migrated with their slot and the copy is not complete.
+        After the keys of the reader have migrated with their slot, the reader is only in memory until its copy is
+        complete.
         """
         found = self._readers.if_loaded()
         return "" if found is None or found.model is None else found.manifest_text.decode()

@@ -34,7 +34,7 @@ class ShardModel:
 
     @property
     def name(self) -> str:
-        """Id and revision."""
+        """The name, ``id@revision``."""
         return self.manifest.name
 
     @property

@@ -29,8 +29,9 @@ class StoredReader:
 
     Attributes:
         name: empty for the default reader.
-        mark: the TAG of the reader's model.
-        ref: the reference of the reader's model; None if the model is missing.
+        mark: the text that `AI.MODELSTORE` stored with the reader's model as its option `TAG`. This is normally the
+            name in the manifest, not a hash tag.
+        ref: the reference of the reader's model (`QA.MODELREF`); None if the model is missing.
     """
 
     name: str
@@ -40,7 +41,7 @@ class StoredReader:
 
 
 class StoredReaders:
-    """Reads the readers in keys. Stores the name and the TAG of every model for each hash tag."""
+    """Reads the readers in keys. Remembers the name and the `TAG` of every model for each hash tag."""
 
     def __init__(self, shard: ShardContext) -> None:
         self._commands = shard.commands
@@ -48,10 +49,11 @@ class StoredReaders:
         self._seen: dict[str, dict[str, str]] = {}
 
     def under(self, tag: str) -> list[StoredReader] | None:
-        """Return the readers under a tag with manifest and tokenizer; None while the tag's slot is not on this shard,
-        or if the keys change during each of `MAX_TRIES` reads.
+        """Return the readers whose keys have the hash tag `tag`; None while the tag's slot is not on this shard, or if
+        the keys change during each of `MAX_TRIES` reads.
 
-        A named reader must also have its model. The default reader may lack its model.
+        A reader without a manifest or tokenizer is left out. A named reader without a model is left out, too, but the
+        default reader may lack its model.
         """
         marks = self._seen.get(tag, {})
         for _ in range(MAX_TRIES):

@@ -41,5 +41,8 @@ class AnswerNames:
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Return whether the name is a digest. A client can only get a digest from a list of keys."""
+        """Return whether the name is a digest, and the keys of this shard have digests.
+
+        A client can get a digest only from a list of keys.
+        """
         return bool(self._mark) and parse_digest_name(name) is not None

@@ -1,8 +1,9 @@
 """Chooses the runtime of a model. A runtime is imported only when it is needed.
 
 - OpenVINO runs ONNX files on a CPU if they are token models or have fixed shapes.
-- ONNX Runtime runs all other ONNX files: files that OpenVINO cannot load, int8 files on a processor without int8
-  products, and all files if a memory limit is set or the device is a GPU.
+- ONNX Runtime runs all other ONNX files: files that OpenVINO cannot load, and int8 files on a processor without
+  instructions for products of int8 numbers. If a memory limit is set (`qa.backend-memory-mb`) or the device is a GPU,
+  ONNX Runtime runs all ONNX files.
 - torch runs TorchScript, if the worker's environment has torch.
 """
 

@@ -36,7 +36,10 @@ _MAGIC = b"qa-comp1"
 
 
 class CompiledFiles:
-    """The files in a folder. Several processes can use it at the same time. No method raises OSError."""
+    """The files in a folder. Several processes can use the folder at the same time. No method raises OSError.
+
+    A file contains a compiled model and its facts: a JSON object of what the caller has found out about the model.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)

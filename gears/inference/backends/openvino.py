@@ -1,6 +1,6 @@
 """Runs ONNX models in OpenVINO on a CPU, if their shapes can be checked before a run.
 
-After a run that fails because of wrong shapes, later runs of the graph read wrong memory. So this module accepts only
+After a run that fails because of wrong shapes, later runs of the model read wrong memory. So this module accepts only
 models with fixed shapes, and token models. All inputs of a token model have the same shape, and the loader determines
 their maximum length.
 

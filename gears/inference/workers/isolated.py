@@ -1,10 +1,11 @@
 """A process for each model and TorchScript that is not a reader, with limits on its memory and time.
 
-The file of a client may crash a runtime, compute for hours or take all memory. In a separate process, this has no
-effect on questions, readers or other models.
+The file of a client may crash a runtime, compute for hours or take all memory. In a separate process, such a file does
+not affect questions, readers or other models.
 
-*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. If another
-process is needed, the least recently used process without a run ends, and its model is loaded again at its next use.
+*Processes.* A process starts when its model is loaded or run. At most `qa.model-processes` processes exist at the same
+time. If another process is needed, the least recently used process without a run ends, and its model is loaded again
+at its next use.
 
 *Limits.* The kernel limits the memory (RLIMIT_DATA). Loads and runs have deadlines. A process that exceeds a limit is
 killed. If a process ends during a run within its limits, the run is repeated once.

@@ -1,7 +1,7 @@
 """An inference worker as the shard's worker sees it: its process, its loaded models and its replies.
 
-Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). When the process
-ends by a crash, a signal or silence, all pending requests get `ProcessLost`.
+Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). A process that
+sends no frame for too long is killed. When the process ends for any reason, all pending requests get `ProcessLost`.
 """
 
 from __future__ import annotations
