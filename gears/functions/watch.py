@@ -103,7 +103,7 @@ class ShardWatch:
             new, before = tags - self._tags, self._view
             self._embedding.wake()
             self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
-        self._failures.forget((self._tags or frozenset()) - tags if view.is_primary else tags)
+        self._failures.forget((self._tags or frozenset()) - tags)
         self._marks.remove_marks_of_leaving(view, tags)
         self._was_primary, self._tags, self._view = view.is_primary, tags, view
         self._sweeps.resume(view)

@@ -124,6 +124,7 @@ def test_a_promoted_replica_knows_the_failed_documents_and_the_counts(shards: Mo
     assert failure(shards, failed) == why
     assert replica.field("worker_restarts") == before + 1
     eventually(lambda: replica.field("failed_documents") == 2, SECONDS)
+    eventually(lambda: primary.field("failed_documents") == 0, SECONDS)
     for name in (failed, counted):
         shards.put(name, "A harmless text.")
         shards.wait_tokenized(name)
