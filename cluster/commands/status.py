@@ -73,8 +73,9 @@ def _show(report: ClusterReport, *, local: bool) -> None:
     for text in report.all_problems():
         console.notice(text)
     if report.down:
-        advice = "`qa-cluster up` starts it again, with its data" if local else "start it on its host again"
-        console.notice(f"server does not answer: {', '.join(report.down)}; {advice}")
+        advice = "`qa-cluster up` starts servers again, with their data" if local else "start it again on its host"
+        for server in report.down:
+            console.notice(f"server {server} does not answer: {advice}")
     for text in filter(None, (report.reindexing, *report.hints)):
         console.notice(text)
     if report.ready:

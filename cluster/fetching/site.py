@@ -216,7 +216,9 @@ def checked_url(url: str) -> httpx.URL:
         host, port = found.host, found.port or 0
     except (httpx.InvalidURL, TypeError, ValueError, UnicodeError) as error:
         raise InvalidInput(f"{url[:200]!r} is not an address: {error}") from error
-    if found.scheme not in _DEFAULT_PORTS or not host or port > _MAX_PORT or found.userinfo or not url.isprintable():
+    if found.userinfo:
+        raise InvalidInput(f"{host[:200]!r}: an address must not contain a user name or a password")
+    if found.scheme not in _DEFAULT_PORTS or not host or port > _MAX_PORT or not url.isprintable():
         raise InvalidInput(f"{url[:200]!r} is not an address of a page: it must start with http:// or https://")
     return found.copy_with(fragment=None)
 

@@ -1,7 +1,7 @@
 """The commands that functions run on their shard, with replies in the types for functions.
 
 qa-cluster's own functions use `ShardCommands` with the rights of the worker. The API for user scripts uses
-`ShardCommands` with the rights of the user for whom the script runs.
+`ShardCommands` with the rights of the user of the script.
 """
 
 from __future__ import annotations

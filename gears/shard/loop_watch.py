@@ -11,7 +11,7 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
-# The maximum time that one call of `silence` adds. If more time has passed since the previous call, the calling thread
+# The maximum time that a call of `silence` adds. If more time has passed since the previous call, the calling thread
 # was late, and the loop may be late for the same reason.
 MOST_SECONDS = 0.2
 

@@ -269,8 +269,14 @@ class Sequences:
         self.admin(chance.choice([shard.primary, shard.replica]), "BGREWRITEAOF")
 
     def load(self, shard: Shard, chance: random.Random) -> None:
-        """Load the data from the AOF while clients wait."""
-        self.admin(shard.primary, "DEBUG", "LOADAOF")
+        """Load the data from the AOF while clients wait.
+
+        After a full synchronization, a server rewrites its AOF. Until the end of the rewrite, the AOF has the earlier
+        data, and DEBUG LOADAOF would load them.
+        """
+        state = shard.primary.info("persistence")
+        if not state["aof_rewrite_in_progress"] and not state["aof_rewrite_scheduled"]:
+            self.admin(shard.primary, "DEBUG", "LOADAOF")
 
     def reload(self, shard: Shard, chance: random.Random) -> None:
         """Save and load an RDB file while clients wait."""

@@ -149,7 +149,7 @@ def test_redirects_stay_on_the_host_and_end(web: WebSite) -> None:
         refused = {
             "/away": "another host",
             "/file": "not an address",
-            "/user": "not an address",
+            "/user": "must not contain a user name",
             "/loop": "more than 5",
         }
         for path, message in refused.items():
@@ -268,10 +268,17 @@ def test_no_proxy_is_used(web: WebSite, monkeypatch: pytest.MonkeyPatch) -> None
         assert fetched.fetch(f"{web.url}/a").data
 
 
-@pytest.mark.parametrize("url", ["ftp://a/", "http:///x", "http://u@a/", "/a", "", "http://a:99999/", "javascript:x"])
+@pytest.mark.parametrize("url", ["ftp://a/", "http:///x", "/a", "", "http://a:99999/", "javascript:x"])
 def test_invalid_addresses_of_pages(url: str) -> None:
     with pytest.raises(InvalidInput, match="is not an address"):
         checked_url(url)
+
+
+@pytest.mark.parametrize("user", ["u", "u:secret"])
+def test_an_address_has_no_user(user: str) -> None:
+    with pytest.raises(InvalidInput, match=r"'pages\.test': an address must not contain a user name") as refused:
+        checked_url(f"http://{user}@pages.test/")
+    assert "secret" not in str(refused.value)
 
 
 def test_the_same_host() -> None:
