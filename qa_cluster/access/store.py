@@ -4,9 +4,8 @@ Every partition stores the whole list, as a hash from ids to records. So the lis
 migrates with the slots, and it survives a failover that loses a write.
 
 A record changes only when its key is revoked, or when a restore replaces it. If services read several lists, a key is
-revoked if any list says so.
-Records of revoked keys remain, unless a full list needs their place for a new key. Once a key has existed, the service
-requires a key until `clear` removes all records.
+revoked if any list says so. Records of revoked keys remain, unless a full list needs their place for a new key. Once a
+key has existed, the service requires a key until `clear` removes all records.
 
 Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While no shard can report
 changes, they read the lists once a second.
@@ -47,7 +46,11 @@ class Reports(Protocol):
     key_changes: int
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Process the reports that have arrived. Return whether all relevant shards report changes."""
+        """Process the reports that have arrived.
+
+        Return whether no report is unread and every shard reports its changes. With `without_down`, ignore the shards
+        that are down.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class ApiKeys:
         return len(stored)
 
     async def _make_room(self, stored: list[ApiKey], count: int) -> None:
-        """Remove the record that was revoked first."""
+        """Remove the record of the key that was revoked first; InvalidInput if no key is revoked."""
         revoked = [key for key in stored if key.revoked is not None]
         if not revoked:
             raise InvalidInput(f"there are {count} keys, the limit is {MAX_KEYS}: revoke one first")

@@ -1,5 +1,7 @@
 """Stores the files and batches of all owners in the cluster.
 
+A worker in this module is a batch worker: a process that answers the requests of batches.
+
 An owner is an API key, or all clients without an API key together. All Redis keys of an owner have the same hash tag,
 so each change is one atomic script. The keys have no TTL, because a server at its memory limit evicts keys with a TTL
 first. Instead, each record has a time of expiry: reads ignore expired records, and `prune` deletes them.
@@ -167,9 +169,9 @@ class BatchStore:
         await self._remove_file(owner, file_id, parts)
 
     async def _remove_file(self, owner: str, file_id: str, parts: int) -> None:
-        """Delete the record, then the parts, then the size.
+        """Delete the record of a file, its entry in the list of files, its parts, and finally its recorded size.
 
-        The record goes first, so that no reader finds a file without all its parts.
+        The record is deleted first, so that no client finds a file without all its parts.
         """
         files, sizes, record = (
             keys.batch_files_key(owner),

@@ -62,13 +62,19 @@ MAX_CONCURRENCY = 256
 # document and the reason.
 OnWritten = Callable[[WriteResult], None]
 OnRefused = Callable[[Document, RequestError], None]
-# Returns the source of a document. The next write to the document reports it as `WriteResult.source_before`.
+# Returns the source of a document: a text that says where the document comes from, such as a path. The next write to
+# the document reports this text as `WriteResult.source_before`.
 SourceOf = Callable[[Document], str]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster as a client sees it."""
+    """A cluster as a client sees it.
+
+    Attributes:
+        model_id, model_revision: the default model; empty if the cluster has no default model.
+        tracking: whether every shard reports its changes to this client.
+    """
 
     shards: Sequence[Mapping[str, str]]
     partitions: int
@@ -196,8 +202,8 @@ class AsyncClusterClient:
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call and cancels the writes
-        in flight; documents that were stored before stay stored.
+        `timeout` seconds. The first error ends the call and cancels the writes in flight; documents that were stored
+        before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
@@ -205,7 +211,7 @@ class AsyncClusterClient:
             on_written: called with the result of each write.
             on_refused: called with each document that is refused as invalid, and the RequestError. Without it, the
                 first such error ends the call.
-            source_of: returns the source of a document.
+            source_of: returns a text that says where a document comes from, such as a path.
             wait: whether to wait until each document is indexed.
             timeout: seconds for each write.
         """
@@ -268,7 +274,9 @@ class AsyncClusterClient:
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
+        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
+        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
+        meanwhile stays.
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
@@ -303,8 +311,9 @@ class AsyncClusterClient:
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
-        that is all documents. Documents that are written meanwhile are skipped.
+        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
+        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        `next_cursor` of the result to the next call.
         """
         engine, change = self.engine, MetadataChange.of(metadata, remove)
         return await update_all(
@@ -340,7 +349,8 @@ class AsyncClusterClient:
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
         """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
-        A document that does not change during the listing is listed exactly once.
+        A document that does not change during the listing is listed exactly once. With `failed`, list the failed
+        documents instead.
         """
         return self.engine.listing.all(choice_of(choice))
 
@@ -466,8 +476,9 @@ class AsyncClusterClient:
 async def run_together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines at the same time. The first error ends all of them and is raised without its exception group.
 
-    The body of the `async with` block waits. If its end waited, an error would leave the calling task marked as
-    cancelled (before Python 3.13), and its later timeouts would raise CancelledError (Python 3.11.2).
+    The body of the `async with` block waits for the coroutines. If the end of the block waited for them, an error would
+    leave the calling task marked as cancelled (before Python 3.13), and later timeouts of this task would raise
+    CancelledError (Python 3.11.2).
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -216,8 +216,8 @@ class AsyncClient:
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""``: it must not exist. `vectors` are those of
-        its passages, from ``qa_cluster.vectors.prepared.PreparedVectors.to_dict``.
+        `if_version` is the version that the document must have now; ``""`` means that it must not exist. `vectors` are
+        the vectors of the document's passages, from ``qa_cluster.vectors.prepared.PreparedVectors.to_dict``.
         """
         document = Document(id, text, title or "", metadata or {})
         call = put_call(document, collection, if_version, wait, self._seconds(timeout), vectors=vectors)
@@ -247,7 +247,9 @@ class AsyncClient:
     async def delete_documents(self, *, timeout: float | None = None, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
+        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
+        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
+        meanwhile stays.
         """
         return Removal.from_dict(parsed_object(await self._send(removal_call(self._seconds(timeout), choice))))
 
@@ -278,8 +280,9 @@ class AsyncClient:
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
-        that is all documents. Documents that are written meanwhile are skipped.
+        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
+        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        `next_cursor` of the result to the next call.
         """
         call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
         return MetadataUpdate.from_dict(parsed_object(await self._send(call)))
@@ -312,7 +315,10 @@ class AsyncClient:
         return DocumentPage.from_dict(parsed_object(await self._send(page_call(cursor, limit, choice))))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
-        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order."""
+        """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
+
+        With `failed`, list the failed documents instead.
+        """
         return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
 
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:

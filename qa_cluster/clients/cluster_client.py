@@ -125,8 +125,8 @@ class ClusterClient(ClientThread):
         """Store many documents, `concurrency` at a time, and return their number.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call and cancels the writes
-        in flight; documents that were stored before stay stored.
+        `timeout` seconds. The first error ends the call and cancels the writes in flight; documents that were stored
+        before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
@@ -134,7 +134,7 @@ class ClusterClient(ClientThread):
             on_written: called with the result of each write.
             on_refused: called with each document that is refused as invalid, and the RequestError. Without it, the
                 first such error ends the call.
-            source_of: returns the source of a document.
+            source_of: returns a text that says where a document comes from, such as a path.
             wait: whether to wait until each document is indexed.
             timeout: seconds for each write.
         """
@@ -172,7 +172,9 @@ class ClusterClient(ClientThread):
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if that is all documents. A document that is written meanwhile stays, and `complete` is false.
+        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
+        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
+        meanwhile stays.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
 
@@ -207,8 +209,9 @@ class ClusterClient(ClientThread):
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        The call ends after `timeout` seconds; pass the `next_cursor` of the result to the next call. InvalidInput if
-        that is all documents. Documents that are written meanwhile are skipped.
+        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
+        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        `next_cursor` of the result to the next call.
         """
         return self._run(
             self._client.update_documents(metadata, remove=remove, cursor=cursor, timeout=timeout, **choice)
@@ -244,7 +247,8 @@ class ClusterClient(ClientThread):
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
         """List the indexed documents whose ids start with `prefix` and that satisfy the filter, in a stable order.
 
-        A document that does not change during the listing is listed exactly once.
+        A document that does not change during the listing is listed exactly once. With `failed`, list the failed
+        documents instead.
         """
         return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
 

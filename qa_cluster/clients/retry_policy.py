@@ -12,7 +12,7 @@ from qa_cluster.errors import InvalidInput
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Return the pause in seconds that a response asks for; None if it asks for no pause."""
+    """Return the pause in seconds that a response asks for; None if `Retry-After` is not a number of seconds."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
 
@@ -26,7 +26,8 @@ class RetryPolicy:
     Attributes:
         attempts: the maximum number of attempts of one call; None: no limit.
         first_pause: the seconds before the second attempt without `Retry-After`. Each later pause is twice as long.
-        max_pause: the limit of a pause in seconds. If a 429 asks for more, or for nothing, its error is raised at once.
+        max_pause: the limit of a pause in seconds. If a response with status 429 asks for a longer pause, or names no
+            pause, the client does not retry.
         connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
             connections again within 2 seconds.
     """

@@ -172,9 +172,11 @@ def _trim(text: str, start: int, end: int) -> SentenceSpan | None:
 
 
 def _token_estimate(word: str) -> int:
-    """Estimate the number of tokens of a word: one per character in dense scripts, otherwise one per 4 characters.
+    """Estimate the number of tokens of a word.
 
-    In other scripts, a word of up to 8 characters counts as one token.
+    - A word with characters of a dense script (`_DENSE`, such as Chinese or Thai) has one token per character.
+    - Any other word of up to 8 characters has one token.
+    - A longer word has one token per 4 characters.
     """
     if not word.isascii() and _DENSE.search(word):
         return len(word)

@@ -58,8 +58,10 @@ class SiteTitles:
         return {text for text, count in counts.items() if count >= max(MIN_SHARED, len(pages) * MIN_SHARE)}
 
     def own(self, file: SourceFile, found: Extracted) -> str:
-        """Return the title that identifies a page: the title without shared parts; if nothing is left, the first
-        heading.
+        """Return the title that identifies a page: the title without shared parts.
+
+        If no part is left, return the first heading that the pages do not share; without such a heading, the whole
+        title.
         """
         shared = self._shared.get(file.path.parent)
         if not shared or file.path not in self._titles:

@@ -134,10 +134,11 @@ class PutResult:
     """The result of a put.
 
     Attributes:
-        status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist).
+        status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist). Stale:
+            the text that `adopt_document` adopts has changed again.
         version: the current version; empty if the document does not exist.
         pending_bytes: the size of the pending documents in the partition.
-        source: the source of the previous version; empty if it is unknown.
+        source: the source of the previous version (`put_document`); empty if it is unknown.
     """
 
     status: str
@@ -154,8 +155,8 @@ class ChangeResult:
 
     Attributes:
         status: of a delete: deleted, missing, conflict or stale. Of `set_metadata`: stored, unchanged, conflict,
-            missing, busy or no_collection. Busy: a client has changed the text, and the worker has not written its
-            record yet.
+            missing, busy or no_collection. Stale: the text that `forget_document` forgets exists again. Busy: a client
+            has changed the text, and the worker has not written its record yet.
         version: the version before a delete, or the current version; empty if the document has no record.
     """
 
@@ -278,8 +279,8 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
 def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ModuleCall:
     """Store a document if its current version is ``if_version``.
 
-    `ANY_VERSION` stores it always, `NO_VERSION` only if it does not exist. `source` is the source of the document; the
-    version does not depend on it.
+    `ANY_VERSION` stores the document always, `NO_VERSION` only if it does not exist. `source` says where the document
+    comes from, such as a path. The version does not depend on `source`.
     """
     key = keys.paragraphs_key(document.name, tag)
     return ModuleCall("QA.PUTDOCUMENT", (key,), (if_version, *_put_arguments(document), source))
@@ -437,7 +438,7 @@ def embed_document(document: str, tag: str, version: str, splitter: str, made: E
 
 
 def attach_vectors(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ModuleCall:
-    """Return `embed_document` for a client that may write the document, but not its internal keys."""
+    """Do the same as `embed_document`, for a client that may write the document but not its internal keys."""
     args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
     return ModuleCall("QA.EMBEDDOCUMENT", (keys.paragraphs_key(document, tag),), args)
 
@@ -445,7 +446,7 @@ def attach_vectors(document: str, tag: str, version: str, splitter: str, made: E
 def loose_sentences(document: str, tag: str) -> ScriptCall:
     """Delete the cached answers of sentences that a client stores without a document.
 
-    If a document with this name exists, the reply is 0.
+    If a document with this name exists, delete nothing. The reply is then 0, otherwise 1.
     """
     return ScriptCall("loose_sentences", document_keys(document, tag), ())
 

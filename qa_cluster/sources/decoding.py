@@ -71,7 +71,10 @@ def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether bytes without a byte order mark are not text."""
+    """Return whether bytes are not text: they contain a zero byte or many control characters.
+
+    Bytes that start with a byte order mark count as text.
+    """
     sample = data[:_SAMPLE]
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS):
         return False

@@ -25,7 +25,8 @@ EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
 MAX_TERM = 80
-# The levels of entries' terms start at this number; the levels of headings are lower.
+# The level of a term that `TextBuilder.entry` adds is this number plus the depth of the entry. The levels of headings
+# are lower.
 _ENTRY_LEVEL = 100
 INDENT = "    "
 
@@ -233,7 +234,9 @@ class TextBuilder:
         self._prose("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
-        """Add a definition. Its term is a heading of the following blocks, until an entry of this depth or
+        """Add a term with its definition. The term is a heading of the following blocks.
+
+        The term stays a heading until the next heading, the next entry of this depth or a lower depth, or
         `end_entries`.
         """
         term = clean(term)

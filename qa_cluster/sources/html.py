@@ -46,8 +46,10 @@ _CHAPTER = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of an HTML page. `write` chooses the title from its headings. If they contain no title, it is
-    the page's ``<title>``.
+    """Return the text of an HTML page.
+
+    The title of the text is a heading that `write` chooses. If `write` finds no such heading, the title is the page's
+    ``<title>``.
     """
     root = parsed(source)
     named = root.find(".//title")

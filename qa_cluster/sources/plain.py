@@ -45,7 +45,7 @@ _MIN_PAGES = 2
 _MOST_BLANK = 12
 _MAX_TITLE = 150
 _MAX_TITLE_WORDS = 6
-# A centred title is within this many lines.
+# A centred title is one of the first `_FIRST_LINES` lines.
 _FIRST_LINES = 30
 _LEVELS = {"entry": 50, "star": 60, "underlined": 70, "capitals": 80, "numbered": 85, "question": 98}
 _MAX_HEADING = 100
@@ -138,8 +138,8 @@ class _Reader:
     def _without_contents(self, lines: list[str]) -> list[str]:
         """Return the lines of a block without entries of a table of contents. An entry names a heading that follows.
 
-        A line below `Contents` is an entry if it looks like an entry, or if it occurs elsewhere in the text. Most lines
-        of its block must occur elsewhere in the text.
+        A line below `Contents` is an entry if it looks like an entry, or if it occurs elsewhere in the text. A block
+        has entries only if at least half of its lines occur elsewhere in the text.
         """
         if lines and _CONTENTS.match(lines[0]):
             self._in_contents = True
@@ -165,7 +165,7 @@ class _Reader:
         return rest[last + 1 :]
 
     def _pending_and(self, lines: list[str]) -> list[str]:
-        """Return these lines. If a line `Contents` is pending, put it before them, because it has no entries."""
+        """Return `lines`, preceded by the pending line `Contents`, if any. No entries followed that line."""
         pending, self._pending = self._pending, []
         return [*pending, *lines]
 
@@ -331,8 +331,8 @@ class _Reader:
             self._builder.paragraph(self._joined(lines), at)
 
     def _is_code(self, lines: list[str]) -> bool:
-        """Return whether lines must stay unchanged: columns, commands and similar lines, or lines that are not
-        filled.
+        """Return whether lines must stay unchanged: columns, commands and similar lines, or indented or short lines
+        that are not prose.
         """
         texts = [line.strip() for line in lines]
         wide = sum(bool(_COLUMNS.search(text)) for text in texts)
@@ -396,9 +396,12 @@ def _title_key(line: str) -> str:
 def _restarted(blocks: Sequence[_Block]) -> set[int]:
     """Return the line numbers of single numbered lines that are items, such as the senses of a word, and not headings.
 
-    The numbers of headings ascend. If a number occurs with several texts, these lines are items: lines that are long,
-    lines that follow each other without text between them, and lines whose number is not higher than the number of the
-    last heading.
+    The numbers of headings ascend. If each number occurs with only one text, no line is an item. Otherwise, a numbered
+    line is an item in three cases:
+
+    - It is long.
+    - The block before or after it is also a single numbered line.
+    - Its number is not higher than the number of the last heading.
     """
     lone: list[tuple[int, int, str, str]] = []
     for place, block in enumerate(blocks):

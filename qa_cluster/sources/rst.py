@@ -106,8 +106,9 @@ def _check_shape(source: str) -> None:
 
 
 class _ExpansionLimit(Transform):
-    """Refuses a document whose substitutions expand to too much text. Each substitution may contain another
-    substitution twice.
+    """Refuses a document whose substitutions expand to too much text.
+
+    A substitution may contain another substitution twice, so a short file can expand to an exponentially long text.
     """
 
     default_priority = 210  # before docutils expands them

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-# If the cells of a table fill more slots, all later spans count as 1. A few short tags could otherwise claim billions
-# of slots.
+# A slot is a place in the grid: one column of one row. If the cells of a table fill more slots than this limit, all
+# later cells span only one slot. A few short tags could otherwise claim billions of slots.
 MAX_SLOTS = 200_000
 MAX_COLUMNS_SPANNED = 1000
 # A cell with more characters is written only in the first row that it spans.

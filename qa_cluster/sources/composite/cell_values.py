@@ -50,7 +50,15 @@ def _without_seconds(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A section of a number format: the text around the digits, and how the digits are written."""
+    """A section of a number format: the text around the digits, and how the digits are written.
+
+    Attributes:
+        scale: the power of ten by which the value is multiplied, such as 2 for percent.
+        least_digits: the least number of digits before the decimal point.
+        decimals: the largest number of decimals.
+        needed_decimals: the number of decimals that are written even if they are zeros.
+        grouped: whether commas separate the thousands.
+    """
 
     before: str
     after: str = ""
@@ -131,6 +139,6 @@ def _section(text: str, literals: list[str]) -> _Format | None:
 
 
 def _filled(text: str, literals: list[str]) -> str:
-    """Return the text, in which the literals replace the marks in order."""
+    """Return the text with each mark (`_QUOTED`) replaced by the next literal."""
     parts = text.split(_QUOTED)
     return "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))

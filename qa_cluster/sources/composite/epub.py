@@ -1,4 +1,7 @@
-"""Reads e-books (.epub): the chapters in the order of the spine, as one HTML tree."""
+"""Reads e-books (.epub): the chapters in the order of the spine, as one HTML tree.
+
+The spine of an e-book is the list of its files in the order of reading.
+"""
 
 from __future__ import annotations
 

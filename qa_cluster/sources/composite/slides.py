@@ -106,8 +106,9 @@ class _SlideReader:
 
 
 def _shapes(tree: Any) -> Iterator[Any]:
-    """Yield the shapes of a tree in order, including shapes in groups. Of alternatives, only the newer shape is
-    used.
+    """Yield the shapes of a tree in order, including shapes in groups.
+
+    If a shape has a replacement for older programs (`AlternateContent`), the replacement is left out.
     """
     for child in tree:
         name = child.tag.rpartition("}")[2] if isinstance(child.tag, str) else ""

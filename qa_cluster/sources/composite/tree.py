@@ -56,7 +56,7 @@ def lower_headings(root: Any) -> None:
 
 
 def with_headers(root: Any) -> Any:
-    """Make the first row of each table its header row, unless the table has headers."""
+    """Make the first row of each table its header row, unless the table has headers or only one row."""
     for table in root.iter("table"):
         rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
         if len(rows) > 1 and next(table.iter("th"), None) is None:

@@ -1,5 +1,7 @@
 """Collects the words of a block of a manual page and writes the block: a paragraph, an entry with its tag, an item or
 code.
+
+The tag of an entry is the term that the entry explains, such as an option.
 """
 
 from __future__ import annotations

@@ -130,7 +130,9 @@ class _State:
 
 
 class PageContent:
-    """Collects the pieces of text of pages. It caches fonts and forms, because many pages share them.
+    """Collects the pieces of text of pages.
+
+    Fonts and forms (content streams that pages place) are cached, because many pages share them.
 
     Attributes:
         artifacts: the number of characters that the file marks as running heads, feet and ornaments.

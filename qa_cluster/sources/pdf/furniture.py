@@ -42,8 +42,8 @@ def without_running_heads(
     """Return the lines of the pages without running heads, running feet and page numbers, and the texts of the removed
     lines.
 
-    A line in a larger font than the text is kept as a heading, unless most pages repeat it. On the first page, it is
-    always kept.
+    A line in a larger font than the text is kept as a heading, unless at least half of the pages (and at least three)
+    repeat the line. On the first page, such a line is always kept.
 
     Args:
         pages: the lines of each page.
@@ -105,8 +105,10 @@ def _is_separate(line: PageLine, lines: Sequence[PageLine]) -> bool:
 
 
 def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
-    """Return the ids of the highest lines of pages, if most pages have a line at this position with a wide gap below
-    it.
+    """Return the ids of lines that are the highest lines of their pages and are far above the next line.
+
+    On at least half of the pages, the highest line must be at the same height with the same wide gap below. Otherwise,
+    the result is empty.
     """
     tops = []
     for lines in pages:
@@ -125,7 +127,7 @@ def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
 def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[PageLine, bool]]:
     """Return the highest and the lowest lines of a page, each with True if it is one of the highest lines.
 
-    A short page may end anywhere. So its lowest line is a foot only if it is low on the page or a number.
+    A short page may end anywhere. So a lowest line is left out unless it is low on the page or is a page number.
     """
     if not lines:
         return []
@@ -264,8 +266,11 @@ def _entry(text: str) -> tuple[str, str, bool] | None:
 
 
 def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
-    """Return the entries of a run. If a known heading consists of an entry's line and lines above it, the entry has
-    only these lines; otherwise, it has all pending lines above it.
+    """Return the entries at `run`, the positions from `_run`.
+
+    An entry ends with the line that has its page number. The lines between the previous entry and this line may be the
+    start of a long title, or other text. If the last of these lines and the line with the number form a known heading,
+    the entry has only the lines of this heading. Otherwise, the entry has all lines since the previous entry.
     """
     entries: list[_Entry] = []
     pending: list[int] = []

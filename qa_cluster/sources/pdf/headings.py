@@ -131,7 +131,10 @@ class Headings:
         return place
 
     def _matching(self, place: int, key: str, bare: str) -> int:
-        """Return the number of lines, starting at `place`, that form the title; 0 if the lines there do not form it."""
+        """Return the number of lines, starting at `place`, that form a title; 0 if the lines there do not form it.
+
+        `key` is the key of the title (`key_of`), and `bare` the key of the title without its number.
+        """
         joined = ""
         for count in range(1, _MAX_LINES + 1):
             if place + count > len(self._lines):
@@ -174,7 +177,10 @@ class Headings:
         return levels
 
     def _is_distinct(self, line: PageLine) -> bool:
-        """Return whether a line has the form of a heading: it is larger or bolder than the text."""
+        """Return whether a line has the form of a heading: it is larger or bolder than the text.
+
+        A line in a font with fixed width must be larger, and also bold or much larger.
+        """
         style, body = line.style, self.body
         if style.size >= body.size * _LARGER:
             return not style.is_fixed or line.is_bold or style.size >= body.size * 1.3
@@ -209,8 +215,10 @@ class Headings:
             place += count
 
     def _is_heading(self, place: int, count: int) -> bool:
-        """Return whether lines with the form of a heading are a heading: short, separate from the text, and not a row
-        or an item.
+        """Return whether lines with the form of a heading (`_is_distinct`) are a heading.
+
+        The lines must be short, and neither a row of a table nor a list item. If they are not larger than the text, a
+        gap or a heading must also be above them.
         """
         lines = self._lines[place : place + count]
         text = " ".join(line.text for line in lines)
@@ -250,7 +258,7 @@ class Headings:
         return line.y - below.y > line.style.size * self._leading * 1.15
 
     def _follows(self, place: int) -> bool:
-        """Return whether a line continues the heading of the line above it."""
+        """Return whether a line is close enough to the line above it to continue the same heading."""
         above, line = self._lines[place - 1], self._lines[place]
         return (
             above.page == line.page

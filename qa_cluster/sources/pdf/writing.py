@@ -41,7 +41,7 @@ class Writer:
         self._words = vocabulary(lines)
         self._margins = _margins(lines)
         self._notes: list[list[PageLine]] = []
-        self._items: list[float] = []  # the places of the marks of open list items
+        self._items: list[float] = []  # the x positions of the marks of open list items
 
     def write(self, title: int | None) -> None:
         """Write all lines. `title` is the position of the heading that is the document's title."""
@@ -177,7 +177,10 @@ class Writer:
         return self._is_open(last) and line.x - left < line.style.size * 0.8 and line.text[:1].isalnum()
 
     def _code_length(self, place: int) -> int:
-        """Return the number of lines from here that are code: lines in a font with fixed width."""
+        """Return the number of lines, starting at `place`, that are code: lines in a font with fixed width.
+
+        Return 0 if most of the document's text has a font with fixed width.
+        """
         if self._headings.body.is_fixed:
             return 0
         count = 0
@@ -206,7 +209,10 @@ class Writer:
         self.builder.code("\n".join(texts), lines[0].page)
 
     def _table_length(self, place: int) -> int:
-        """Return the number of lines from here that are rows of a table: their cells start at the same positions."""
+        """Return the number of lines, starting at `place`, that form a table; 0 if they form fewer than two rows.
+
+        The cells of the rows start at the same positions.
+        """
         lines = self._lines
         starts: list[Cell] = []
         count = rows = 0
@@ -235,15 +241,20 @@ class Writer:
         return count if rows >= 2 else 0
 
     def _is_header(self, place: int, count: int) -> bool:
-        """Return whether a line below rows is the header of the next table, like the first of these rows."""
+        """Return whether the line at `place + count` is the header of a new table.
+
+        The header must be bold, like the line at `place`, where the table above starts. The lines directly above and
+        below the header must not be bold, and the line below it must have several cells.
+        """
         lines = self._lines
         line, above, first = lines[place + count], lines[place + count - 1], lines[place]
         below = lines[place + count + 1] if place + count + 1 < len(lines) else line
         return first.is_bold and line.is_bold and not above.is_bold and not below.is_bold and len(below.cells) > 1
 
     def _is_part_of_row(self, line: PageLine, starts: Sequence[Cell]) -> bool:
-        """Return whether a line with one cell continues a cell of the row above. It starts below a cell other than the
-        first.
+        """Return whether a line with one cell continues a cell of the row above.
+
+        The line must start below a cell other than the first cell of that row.
         """
         return any(abs(line.x - start.x) < line.style.size * _COLUMN_SHIFT for start in starts[1:])
 

@@ -58,7 +58,8 @@ class Budget:
 class Hits:
     """Counts the files that exceeded their limits.
 
-    After `MAX_HITS` such files of a format, its time limit is reduced, so that a folder of such files takes less time.
+    After `MAX_HITS` such files of a format, the time limit of the format is reduced. So a folder of such files takes
+    less time.
     """
 
     def __init__(self) -> None:
@@ -70,5 +71,5 @@ class Hits:
 
     @property
     def cut(self) -> list[str]:
-        """The formats whose files have one tenth of the usual time limit for the rest of the run."""
+        """The formats whose files have one tenth of the usual time limit from now on."""
         return [format for format, count in self._counts.items() if count >= MAX_HITS]

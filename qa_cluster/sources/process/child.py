@@ -1,8 +1,10 @@
 """The process that `extractor` starts. It reads requests from its standard input until the input ends.
 
-When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget),
-followed by the file. Each answer is JSON, preceded by its length in eight bytes. The first answer has the limits for
-the file, the last has its text or an error. Answers between them may report the page that is being read.
+When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget, and
+the formats with a reduced time limit), followed by the file. Each answer is JSON, preceded by its length in eight
+bytes. The first answer has the format of the file and the limits for the file. The last answer has the text or an
+error. Answers between them may report the page that is being read. If an error occurs before the format is known, the
+error is the only answer.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Extractor:
     """Extracts files, one at a time.
 
     Attributes:
-        counts: the number of files by format.
+        counts: the number of files whose text was extracted, by format.
         remarks: the names of files with texts that say what was guessed, replaced or left out; at most `MAX_REMARKS`.
         on_page: called several times a second with the current page and the number of pages, for files with pages.
 
@@ -97,8 +97,12 @@ class Extractor:
             process.kill()
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """Return the format of a file and its text. Errors are as in `extract.extract`; InvalidInput also if a limit is
-        exceeded.
+        """Return the format of a file and its text.
+
+        Raises:
+            InvalidInput: as in `extract.extract`; or reading the file exceeded a limit or ended the process; or `kill`
+                was called.
+            InputTooLong: as in `extract.extract`; or the file has more than `MAX_FILE_BYTES` bytes.
         """
         if len(data) > MAX_FILE_BYTES:
             raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
