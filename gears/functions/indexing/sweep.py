@@ -1,10 +1,11 @@
 """Sweeps the partitions of this shard: does the pending work that no event has started.
 
-A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a reader or
-a slot arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is
-indexed. The writing client or the module records pending documents. If a partition was indexed with a different
-splitter, analyzer or layout, the sweep reindexes all its documents. After a sweep, `audit` scans the partitions that
-may have changes without a note, in the background. A sweep also deletes cached answers:
+A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a slot
+arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is indexed.
+The writing client or the module records pending documents. If a partition was indexed with a different splitter,
+analyzer or layout, the sweep reindexes all its documents. After a sweep, `audit` scans the partitions that may have
+changes without a note, in the background. When a reader arrives, a sweep only checks cached answers. Each sweep
+deletes cached answers:
 
 - from a different reader, or from a different version of their document;
 - whose keys do not have the form that this worker uses (`answer_names`).
