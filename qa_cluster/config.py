@@ -7,11 +7,13 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. A later
 - the environment: ``QA_<NAME>``
 - command-line flags
 
-A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. The file can name
-programs to run. Therefore, no other user may be able to change a file in the working directory. If `cluster_url` is
-empty or names the local cluster, `cluster_password` defaults to the generated password of the local cluster
-(`local_password`). If `cluster_url` and `cluster_tls_ca` are unset, the certificates of the local cluster are used, if
-it has TLS.
+A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. Environment variables
+that start with ``QA_`` but are not similar to any setting are ignored.
+
+The TOML file can name programs to run. So if no option names the file, and another user may have written the file in
+the working directory, `load` raises a ConfigError. If `cluster_url` is empty or names the running local cluster,
+`cluster_password` defaults to the generated password of the local cluster (`local_password`). If `cluster_url` and
+`cluster_tls_ca` are unset and the local cluster has TLS, its certificates are used.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -122,7 +124,7 @@ class Settings:
     )
     inference_workers: int = _of(
         0,
-        "processes that only run models, per shard; they share worker_threads; 0: the worker runs the models",
+        "processes that only run readers, per shard; they share worker_threads; 0: the worker runs the readers",
         between=(0, 64),
     )
     model_cache_dir: str = _of(
@@ -152,8 +154,8 @@ class Settings:
     )
     max_batch_tokens: int = _of(
         1024,
-        "limit of padded tokens in one run of a model; a longer pair runs alone; a loaded reader is warmed up"
-        " with shapes up to this limit",
+        "limit of padded tokens in one run of a model; a longer pair of question and sentence runs alone; a loaded"
+        " reader is warmed up with shapes up to this limit",
         unit="tokens",
         between=(16, 65_536),
     )
@@ -173,10 +175,15 @@ class Settings:
     worker_ahead: int = _of(64, "number of sentences that a shard hands to its worker in advance", between=(1, 65_536))
     shared_ahead: int = _of(
         1,
-        "like worker_ahead, for one user while other users ask; a larger number raises the total throughput",
+        "number of sentences of one user that a shard hands to its worker in advance while other users ask; a larger"
+        " number raises the total throughput, but each user waits longer",
         between=(1, 65_536),
     )
-    bulk_users: str = _of("", "ACL users whose work is bulk work for the shards; names, separated by spaces")
+    bulk_users: str = _of(
+        "",
+        "ACL users whose jobs are bulk work, which gets only a small part of a shard's capacity while other jobs wait;"
+        " names, separated by spaces",
+    )
 
     cluster_url: str = _of(
         "",
@@ -255,7 +262,7 @@ class Settings:
     )
     http_head_timeout_ms: int = _of(
         10_000,
-        "timeout for the head of a request, from the connection or the first byte",
+        "timeout for the head of a request, from the start of the connection or the first byte of a later request",
         unit="ms",
         between=(1, 600_000),
     )
@@ -380,7 +387,7 @@ class Settings:
         200_000, "length limit of a context of POST /models/{id}", unit="characters", between=(1, 10_000_000)
     )
     top_k_max: int = _of(20, "limit of answers per question", between=(1, 1000))
-    retriever_k: int = _of(8, "number of sentences that are read for a question by the plan balanced", between=(1, 64))
+    retriever_k: int = _of(8, "limit of sentences that the plan balanced reads for a question", between=(1, 64))
     waves: tuple[int, ...] = _of(
         WAVES,
         "total number of sentences read by the end of each wave of the plan balanced, ascending",
@@ -388,8 +395,8 @@ class Settings:
     )
     plan: str = _of(
         BALANCED,
-        "plan of questions that name no plan: fast reads at most 6 sentences; accurate reads 12, and a larger reader"
-        " reads the best 4 of them again",
+        "plan of questions that name no plan: fast reads at most 6 sentences; accurate reads at most 12, and if the"
+        " answer is not sure enough, a larger reader reads the best 4 of them again",
         choices=tuple(PLANS),
     )
 
@@ -480,7 +487,7 @@ class Settings:
     shard_patience_ms: int = _of(
         300,
         "longest wait of a request with coverage=partial for a shard whose server or worker is gone or stopped; the"
-        " wait is 1 s for a server that hangs otherwise, and 1.5 s for such a worker",
+        " wait is 1 s for a server that hangs for another reason, and 1.5 s for a worker that hangs for another reason",
         unit="ms",
         between=(10, 600_000),
     )
@@ -659,7 +666,8 @@ def _is_foreign(variable: str, text: str) -> bool:
     """Return whether an environment variable that starts with ``QA_`` belongs to another program.
 
     A name that is similar to the name of a setting counts as a misspelt setting. Kubernetes gives a container the
-    variable ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``, so such a link is foreign, too.
+    variable ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``. So a variable of a port is foreign, too,
+    if its value is a URL of this form.
     """
     name = variable.removeprefix(_PREFIX).lower()
     if name in SETTINGS:

@@ -1,4 +1,4 @@
-"""Every error that qa-cluster raises, grouped by what the caller can do about it.
+"""The errors that qa-cluster raises, grouped by what the caller can do about them.
 
 ::
 
@@ -7,12 +7,14 @@
     │   ├── InvalidInput        ERR        422
     │   ├── InputTooLong        TOOLONG    413
     │   ├── NotFound            NOTFOUND   404
-    │   └── AccessDenied        FORBIDDEN  403  the API key is missing or wrong (401), or lacks the right
+    │   ├── AccessDenied        FORBIDDEN  403  the API key is missing or wrong (401), or lacks the right
+    │   ├── VersionConflict     CONFLICT   412  not sent over RESP
+    │   └── CollectionBusy      DELETING   409  not sent over RESP
     ├── CapacityError           retry later
     │   ├── QueueFull           OVERLOADED 503
     │   ├── DeadlineExceeded    DEADLINE   504
     │   └── LimitReached        LIMIT      429  a limit of the API key
-    ├── WorkerError             the shard's worker is at fault: retry most of these
+    ├── WorkerError             the shard's worker is at fault: retry, except after InferenceFailed
     │   ├── NoWorker            NOWORKER   503
     │   ├── WorkerLost          WORKERLOST 503
     │   └── InferenceFailed     INFERENCE  500
@@ -24,7 +26,8 @@
     └── ConfigError             CONFIG     500  a setting is wrong; raised at start
 
 Each leaf has a code on the wire (RESP), an HTTP status, and a flag that says whether a retry of the same request may
-succeed. `from_reply` turns the text of a RESP error back into the class.
+succeed. `from_reply` turns the text of a RESP error back into the class. Other modules define subclasses of these
+classes.
 """
 
 from __future__ import annotations
@@ -255,6 +258,8 @@ _RIGHTS_CODES = frozenset({"NOAUTH", "NOPERM"})
 def remedy(refusal: str) -> str:
     """Return a text that explains why a server refuses writes and what to do.
 
+    `refusal` is the server's error reply. It must start with MISCONF, NOREPLICAS or OOM.
+
     >>> remedy("MISCONF Errors writing to the AOF file: No space left on device")
     'disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically'
     """
@@ -270,12 +275,11 @@ def from_reply(text: str) -> QAError:
 
     The text may lack a leading ``ERR``, because redis-py strips it. The class depends on the code:
 
+    - a code of the classes in `LEAVES`: this class, with the text after the code
     - the server accepts no writes: `CannotWrite`, with a text that says what to do
-    - the user lacks rights: `MissingRights`
-    - another fault of the server: `ClusterError`
-    - an unknown code: `InvalidInput`
-
-    The last three classes contain the whole text of the reply.
+    - the user lacks rights: `MissingRights`, with the whole text of the reply
+    - another fault of the server: `ClusterError`, with the whole text of the reply
+    - an unknown code, or no text after the code: `InvalidInput`, with the whole text of the reply
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')

@@ -3,6 +3,9 @@
 Every key of a document has the hash tag of its partition. A partition therefore migrates between shards as one slot. A
 document is in one collection. Its keys contain a *document name*, which has the collection and the id (`DocumentName`).
 A parameter `document` is a `DocumentName`, or a plain string, which is the id of a document in the default collection.
+
+The pins, synonyms, feedback and unanswered questions of a whole collection are in one partition, the partition of the
+collection's name: `partition_of` with the name in place of a document's id.
 """
 
 from __future__ import annotations
@@ -241,7 +244,7 @@ def offsets_key(document: str, tag: str) -> str:
 
 
 def tokens_key(document: str, tag: str) -> str:
-    """The key of a document's token ids: a hash of blocks of sentences."""
+    """The key of a document's token ids: a hash with a field for each block of sentences."""
     return f"tokens:{document_name(document)}:{{{tag}}}"
 
 
@@ -343,7 +346,7 @@ def batch_part_key(file_id: str, part: int, owner: str) -> str:
 
 
 def batch_sizes_key(owner: str) -> str:
-    """The key of the sizes of an owner's batch files: a hash of ``<bytes>:<time of expiry>``."""
+    """The key of the sizes of an owner's batch files: a hash of ``<bytes>:<time of expiry>`` by file id."""
     return f"batch-sizes:{{{owner}}}"
 
 
@@ -378,9 +381,9 @@ def submission_key(key_id: str, name: str) -> str:
 
 
 def pins_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's pins: a hash of normalised questions.
+    """The key of a collection's pins: a hash with a field for each normalised question.
 
-    `tag` is the partition of the collection's name.
+    `tag` is the tag of the partition of the collection's name.
 
     >>> pins_key("06S"), pins_key("06S", "books")
     ('pins:{06S}', 'pins:books:{06S}')

@@ -1,6 +1,6 @@
 """Names, times and limits of the functions that run in the shards' workers (`gears/functions`).
 
-Services, clients and the set-up of a cluster use them to register, call and configure these functions.
+Services, clients and the set-up of a cluster use this module to register, call and configure these functions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
 # The limit of sentences in one call of `qa.read`. A service sends 64 at most.
 MAX_READ_SENTENCES = 256
-# The limit of sentences in one ranking; it is also the limit of an index.
+# The limit of sentences in one ranking. The index of a partition returns at most this number of sentences, too.
 MAX_RANK_COUNT = 1000
 
 # The limit of sentences in one reply of `qa.sentences`. Reading 100 sentences blocks the shard for less than 1 ms.

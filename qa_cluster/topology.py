@@ -20,7 +20,7 @@ class NotServed(ClusterError):
 
 
 def split_cluster_url(url: str) -> tuple[str, str]:
-    """Split a cluster's URL into its scheme and its servers, with user and password; both are empty for other texts.
+    """Split a cluster's URL into its scheme and its servers, with user and password; both are empty without ``://``.
 
     The servers stay one text, separated by commas. `urllib` in recent Python versions refuses a list of servers that
     has an IPv6 address after the first server.
@@ -45,6 +45,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Parse ``host:port``, ``host`` or ``[v6]:port``; InvalidInput for any other text.
+
+        Without a port, the port is `DEFAULT_PORT`.
 
         >>> Address.parse("127.0.0.1:7000")
         Address(host='127.0.0.1', port=7000)

@@ -43,7 +43,10 @@ class _Json:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read the result of `to_dict`. Unknown fields are ignored; a missing field raises InvalidInput."""
+        """Read the result of `to_dict`. Unknown fields are ignored.
+
+        InvalidInput if a field without a default is missing, or if a value has the wrong shape.
+        """
         try:
             made: Self = _read(cls, value)
             return made
@@ -58,7 +61,9 @@ class _Json:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source file of a document, and the line or page (counted from 1) where the paragraph starts."""
+    """The source file of a document, and the line or page (counted from 1) where the paragraph with the answer or hit
+    starts.
+    """
 
     file: str
     line: int | None = None
@@ -70,7 +75,8 @@ class Mention:
     """Another span, in the same or another document, that contains the same answer.
 
     Attributes:
-        section, source, url: as in `Answer`.
+        passage_id, section, source, url: as in `Answer`.
+        shard: the short name of the shard that stores the document.
     """
 
     document_id: str
@@ -90,13 +96,18 @@ class Answer(_Json, what="an answer"):
     """One answer: a span of a sentence of a stored document.
 
     Attributes:
-        score: the probability that the answer is right. The scores of all answers and of "no answer" add up to 1.
+        score: the probability that the answer is right. The scores of all answers that were found and of "no answer"
+            add up to 1. This sum includes answers that are not returned, but not the pinned answer.
+        logit: the score over null of the answer's span: its start logit plus its end logit, minus the null score.
+        passage_id: the document's id, a colon, and the number of the answer's sentence (from 0).
+        context: the text that the reader read: a ranked sentence, with its neighbours if they fitted into the budget.
+            `context_start` and `context_end` are its offsets in the document.
         section: the headings above the answer, the outermost first.
         source: the position in the document's source file; None if it is unknown.
         url: the web address of the document's page, from the document's metadata; empty if unknown.
         also_in: other spans with the same answer, the best first.
-        pinned: whether an editor wrote the answer. A pinned answer has the score 1, the confidence ``sure`` and the
-            offsets 0.
+        pinned: whether an editor wrote the answer. A pinned answer has the score 1, the confidence ``sure``, the
+            offsets 0 and its own text as `context`.
         confidence: a word for the score: ``sure``, ``likely`` or ``unsure``. The calibration of the reading plan
             includes the thresholds between these words. Empty in results of earlier versions of the service.
     """
@@ -154,9 +165,11 @@ class CacheUse:
     """How the caches were used.
 
     Attributes:
-        status: ``hit``, ``miss``, ``refresh`` or ``off``.
-        tier: the cache that had the answer: ``near`` (in this process), ``shard``, or ``none`` (the answer was
-        computed). age_s, ttl_s: the age of the cached answer and its lifetime, in seconds.
+        status: ``hit``, ``miss``, or the question's option `cache` if it is ``refresh`` or ``off``.
+        tier: the cache that had the answer: ``near`` (in the memory of the service or cluster client), ``shard``, or
+            ``none`` (the answer was computed).
+        age_s: the age of the cached answer in seconds; 0 if the answer was computed.
+        ttl_s: the time until the cached answer expires, in seconds; 0 if the answer is not cached.
     """
 
     status: str
@@ -186,6 +199,10 @@ class Usage:
     """The work that computed the answer.
 
     Attributes:
+        candidates: the number of sentences that were ranked for reading.
+        sentences_read: the number of sentences that were read, including cached sentence answers.
+        sentences_cached: the number of the sentences whose answers were cached.
+        waves: the number of waves.
         windows: the number of windows that were read, including the windows of cached sentence answers.
         truncated: whether the question was too long, so that its end was not read.
     """
@@ -288,7 +305,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence with its neighbours.
+    """A sentence that a search found, with its neighbours. Passages with vectors are unrelated to this class.
 
     The text is as long as in the document, because one space replaces each white space character between sentences.
     """
@@ -481,9 +498,10 @@ class MetadataUpdate(_Json, what="an update of metadata"):
 
     Attributes:
         skipped: documents that another client wrote or removed during the update.
-        next_cursor: continues an update that reached its time limit.
-        complete: false if the time limit ended the update or documents were skipped. A repeated update changes the
-            rest.
+        next_cursor: the cursor with which the next call continues an update that reached its time limit; None if the
+            update reached the last document.
+        complete: false if the time limit ended the update, or if documents were skipped. Repeat the update to change
+            the documents that it skipped or did not reach.
     """
 
     updated: int
@@ -499,8 +517,8 @@ class FieldEntry(_Json, what="a field"):
 
     Attributes:
         documents: the number of documents that have the field.
-        texts, numbers, booleans, times: the number of its values of this type. Each item of an array is a value. Values
-            that filters cannot use are not counted.
+        texts, numbers, booleans, times: how many values of the field have this type. Each item of an array is a value.
+            Values that filters cannot use are not counted.
     """
 
     name: str
@@ -603,7 +621,7 @@ class UploadedFile(_Json, what="the result of an upload"):
         version, changed, created, tokenized: as in `WriteResult`.
         remarks: texts that say what was guessed, replaced or left out.
         error: why the file was not stored; empty if it was stored.
-        code: the code of the error, as in a problem document.
+        code: the code of the error, as in the REST service's problem documents; empty if there is no error.
     """
 
     name: str
@@ -626,8 +644,11 @@ class LoadedModel(_Json, what="a model"):
 
     Attributes:
         kind: ``reader`` or ``encoder``.
+        default: whether the model is the reader of questions that name no reader.
         warm: the number of shards where the model is ready.
+        shards: the number of all shards of the cluster.
         bytes: the size of the model file.
+        context_tokens: the token budget for a sentence with its neighbours, or of an encoder's passage.
     """
 
     name: str
@@ -706,7 +727,7 @@ class UnansweredQuestion(_Json, what="an unanswered question", object="qa.unansw
 
     Attributes:
         count: how often the shards computed an answer to the question; cached answers do not count.
-        score: the score of the last answer; 0 if it got no answer.
+        score: the score of the last answer; 0 if the question got no answer the last time.
         first, last: when the question was first and last asked, in seconds since 1970.
     """
 

@@ -24,8 +24,8 @@ from .reliability import expected_calibration_error
 
 MIN_QUESTIONS = 50
 LEAST_ODDS = 0.1
-"""The lowest odds, against "no answer", at which the first answer is returned. So "no answer" is returned only if it is
-more than ten times as probable."""
+"""The lowest odds, against "no answer", at which the first answer is returned. So "no answer" is returned only if "no
+answer" is more than ten times as probable as the first answer."""
 
 UNANSWERABLE_SHARE = 0.2
 """The assumed share of questions without an answer for `best_threshold`."""
@@ -61,6 +61,8 @@ class ChoiceFit:
     """A fitted calibration.
 
     Attributes:
+        questions: the number of questions that were used: the questions with at least one answer.
+        no_answer_threshold: the order of a span whose odds are `LEAST_ODDS`.
         error: calibration error of the first answers' scores, 0 to 1. Each half of the questions is judged with a fit
             to the other half.
     """
@@ -72,7 +74,7 @@ class ChoiceFit:
 
 
 def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
-    """Fit the calibration and its limits. The no-answer threshold is the order of a span whose odds are `LEAST_ODDS`.
+    """Fit the calibration, the limits of the words *sure* and *likely*, and the no-answer threshold.
 
     Raises:
         InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders.
@@ -163,7 +165,8 @@ def _likelihood(
 def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
     """Return the score below which "no answer" should be returned for the highest total gain.
 
-    An answered question counts its gain. An unanswerable question counts 1 for "no answer" and 0 for an answer. The
+    A question that the documents answer counts its value in `gained` if its answer is returned, and 0 for "no answer".
+    An unanswerable question counts 1 for "no answer" and 0 for an answer, so its value in `gained` must be 0. The
     questions are weighted as if the share `UNANSWERABLE_SHARE` of them had no answer.
     """
     order = np.argsort(scores)

@@ -1,9 +1,13 @@
 """Turns feedback about answers into question sets: SQuAD-format JSON for evaluation, JSON lines for training.
 
-Only entries with the sentence of the answer are used. The verdict `right` makes an example with the answer, and `wrong`
-an example without an answer. `better` makes two examples: the sentence that was shown, without an answer, and the
-better sentence with the better answer. If several entries are about the same question and sentence, the last entry is
-used.
+An example is a question with a sentence. An entry that lacks the sentence or the answer of an example does not make
+this example.
+
+- The verdict `right` makes an example of the judged sentence, with the judged answer.
+- `wrong` makes an example of the judged sentence, without an answer.
+- `better` makes two examples: the judged sentence without an answer, and the better sentence with the better answer.
+
+If several examples have the same question and sentence, only the last example is used.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from .examples import Example
 
 
 def examples_of(feedback: Iterable[Feedback]) -> list[Example]:
-    """Return the examples of all entries, in the order of their first entries.
+    """Return the examples of all entries, in the order in which each question and sentence first occur together.
 
     >>> examples_of([Feedback("Who?", "wrong", answer="It", context="It rains.")])[0].answers
     ()

@@ -1,5 +1,7 @@
 """Figures of the answers to plain questions: right first, right in the first three, wrong and sure, risk.
 
+A plain question has no context: the system must find the answer in all its documents (`plain_questions`).
+
 A question whose answer is in the documents can get a right answer, a wrong answer or "no answer". A question without an
 answer in the documents can get an answer or not. The curve of risk over coverage uses the best span of every question,
 whether or not it was returned. Its area is the share of wrong spans among the k most probable, averaged over all k

@@ -1,5 +1,7 @@
 """Reads plain questions with their accepted answers strictly, from JSON lines. The documents are not in the file.
 
+A plain question has no context: the system must find the answer in all its documents.
+
 A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
 document answers the question. An answer is right if the regular expression `pattern` matches a part of it, regardless
 of case. A line may have `document`: the id of the document that the answer must come from, or the end of the id after a

@@ -140,8 +140,10 @@ class Preparer:
 class Answers:
     """Collects the answers to a pair of question and context from the logits of its windows, which must come in order.
 
-    The score of a candidate is the product of two softmaxes over the window's context and its null position. Candidates
-    whose texts differ only in case are one answer. Their scores are added up and can exceed 1, as in transformers.
+    The score of a candidate is the probability of its start times the probability of its end. The probabilities are
+    softmaxes of the start logits and of the end logits, over the window's context tokens and its null position: the
+    first token, which means "no answer". Candidates whose texts differ only in case are one answer. Their scores are
+    added up and can exceed 1, as in transformers.
     """
 
     def __init__(self, prepared: Prepared, parameters: Parameters) -> None:
@@ -172,7 +174,7 @@ class Answers:
                 known["score"] = float(known["score"]) + score
 
     def result(self) -> Answer | list[Answer]:
-        """Return the best answer, or a list of up to `top_k` answers, the best first."""
+        """Return the only answer without a list, or a list of up to `top_k` answers, the best first."""
         answers = list(self._found.values())
         if self._parameters.handle_impossible_answer:
             # without context tokens, the null answer has all the probability

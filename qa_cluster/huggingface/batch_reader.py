@@ -72,6 +72,8 @@ class BatchReader:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of the batch, and the columns `OUTPUTS` with one value for each row.
 
+        An output replaces a column of the batch with the same name.
+
         `start` and `end` are code points of the context: ``context[start:end] == answer``. Without an answer, `answer`
         is empty, `start` and `end` are 0, and `score` is the probability that the context has no answer. A row whose
         question or context is null or empty has no answer, with the score 0.

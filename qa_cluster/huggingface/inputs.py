@@ -74,8 +74,9 @@ def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
 
 
 def create_sample(question: str | list[str], context: str | list[str]) -> Sample | list[Sample]:
-    """Return one sample for two strings, or a list of samples for a list of questions. The contexts are then a list
-    of the same length, or one context for all questions.
+    """Return one sample for two strings, or a list of samples for a list of questions.
+
+    For a list of questions, `context` is a list of the same length, or one context for all questions.
     """
     if not isinstance(question, list):
         return _checked(question, context)

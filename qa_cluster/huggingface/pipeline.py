@@ -119,10 +119,17 @@ class QuestionAnsweringPipeline:
             batch_size: the number of windows in one run of the model.
 
         Returns:
-            ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. For
-            several questions, a list with such a result for each question; for a generator or a dataset, an iterator
-            over these results. `start` and `end` are code points of the context. The empty answer is ``""`` from 0 to
-            0.
+            The result of a question depends on the number of its answers:
+
+            - one answer: ``{"score", "start", "end", "answer"}`` without a list, even if `top_k` is more than 1
+            - several answers: a list of up to `top_k` such dictionaries, the best first
+
+            For one question, the call returns its result, even if the question was given in a list of one. For several
+            questions, or for a dictionary of lists, the call returns a list with the result of each question. For a
+            generator or a dataset, the call returns an iterator over the results.
+
+            `start` and `end` are code points of the context. The empty answer is ``""`` from 0 to 0. A context without
+            tokens always gets the empty answer.
 
         Raises:
             ValueError, KeyError: as transformers did; both are also `qa_cluster.errors.InvalidInput`.

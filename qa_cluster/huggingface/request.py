@@ -1,7 +1,7 @@
 """The body of `POST /models/{id}`: the form of Hugging Face's question-answering task, checked against limits.
 
 The form is ``{"inputs": {"question", "context"}, "parameters": {..}}``, or the same with a list of inputs. The REST
-service and the shards check it with the same code, which reports all faults and not only the first.
+service and the shards check it with the same code, which reports up to 50 faults and not only the first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
     """Check the decoded JSON of a request body.
 
     Raises:
-        InvalidRequest: the body has faults; the exception has all of them.
+        InvalidRequest: the body has faults; the exception has the first 50 faults.
         InputTooLong: a text or list exceeds its limit; the message names the first such value.
     """
     if not isinstance(document, Mapping):

@@ -44,7 +44,7 @@ class DocumentChoice:
     `chosen`.
 
     With `failed`, it selects failed documents instead of indexed documents. The truth value of a selection is false if
-    it selects all documents (the default).
+    it selects all indexed documents of its collection (the default).
     """
 
     prefix: str = ""

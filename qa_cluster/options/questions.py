@@ -1,6 +1,6 @@
 """The options of questions and searches, as clients give them.
 
-The module does no I/O and does not import numpy, because the thin client contains it.
+The module does no I/O and does not import numpy, because the thin client (`qa-cluster-client`) contains it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class AskOptions:
         filters: a filter in Haystack's form. Only documents whose metadata satisfies it can give answers. None means no
             filter.
         filter: conditions in the short form, ``year>=2020``; all conditions must hold.
-        waves: whether reading stops as soon as an answer is sure enough.
+        waves: whether reading stops after a wave if an answer is sure enough; false: all sentences of the plan
+            are read.
         timeout: the time limit in seconds; None means the service's default.
-        cache: ``use`` reads and writes the caches; ``refresh`` only writes them; ``only`` answers from the caches and
-            never runs the model; ``off`` neither reads nor writes.
+        cache: ``use`` reads and writes the caches; ``refresh`` only writes them; ``only`` answers from the caches,
+            never runs the model, and raises NotFound if the answer is not cached; ``off`` neither reads nor writes.
         coverage: what happens while shards are down: ``partial`` answers without their documents and says so; ``full``
             raises an error.
         model: the id or ``id@revision`` of a loaded reader. If it is empty, the readers of the reading plan are used.
@@ -141,7 +142,7 @@ class AskArguments(TypedDict, total=False):
 
 
 def ask_options(arguments: AskArguments) -> AskOptions:
-    """Create the options from the arguments of a client's `ask`. A single document may be given without a list.
+    """Create the options from the arguments of a client's `ask`. A single `doc_id` or `filter` needs no list.
 
     >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
     ('a',)
@@ -150,7 +151,7 @@ def ask_options(arguments: AskArguments) -> AskOptions:
 
 
 def search_options(arguments: SearchArguments) -> SearchOptions:
-    """Create the options from the arguments of a client's `search`. A single document may be given without a list.
+    """Create the options from the arguments of a client's `search`. A single `doc_id` or `filter` needs no list.
 
     >>> search_options({"doc_id": "a", "context": None}).doc_id
     ('a',)

@@ -1,8 +1,9 @@
 -- Counts the sentences that are written with an API key, from one midnight (UTC) to the next.
 -- KEYS: use.
--- ARGV: sentences per day (0: count without a limit), sentences (may be negative), day to correct (empty: today).
--- Reply: 1, or 0 if the limit was reached; the number of today; the sentences of today (0 if the day to correct has
--- ended); seconds until today ends.
+-- ARGV: sentences per day (0: count without a limit), sentences to add (may be negative), number of the day whose count
+-- is corrected (empty: today).
+-- Reply: 1, or 0 if the limit was reached; the number of today, in days since 1970; the sentences of today (0 if the
+-- corrected day has ended); seconds until today ends.
 local time = redis.call('TIME')
 local day = math.floor(tonumber(time[1]) / 86400)
 local rest = 86400 - tonumber(time[1]) % 86400

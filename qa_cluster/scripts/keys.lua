@@ -70,20 +70,23 @@ local function drop_answers()
   redis.call('UNLINK', ANSWERS)
 end
 
--- The pending documents are the fields of a hash; the field with the empty name has the sum of their bytes. The module
--- adds 1 for every change of a text that these scripts did not make (native/corpus/notes.h). A worker therefore passes
--- the change note that it read before the text: if the note differs, the text has changed again and the document stays
--- pending. `*` matches any note.
+-- The pending documents are the fields of a hash. The value of a document's field is its change note. When one of these
+-- scripts makes a document pending, the note is the size of the text in bytes. For every change of a text that these
+-- scripts did not make, the module adds 1 to the note; a missing note counts as 0 (native/corpus/notes.h). The field
+-- with the empty name has the sum of all notes.
+-- A worker reads the note before the text, and later passes the note to a script. If the stored note then differs, the
+-- text has changed again, and the document stays pending. Otherwise the script settles the note: it removes the field.
+-- `*` matches any note.
 
--- Removes damaged notes. Without notes, the worker does not know which documents are pending. This function therefore
--- removes the layout, too: if the layout is unknown, the next sweep scans all documents of the partition
--- (gears/functions/indexing/marks.py).
+-- Removes the hash of pending documents because a note in the hash is damaged. Without notes, the worker does not know
+-- which documents are pending. This function therefore removes the layout, too: if the layout is unknown, the next
+-- sweep scans all documents of the partition (gears/functions/indexing/marks.py).
 local function discard_notes(why)
   discard(why, PENDING)
   redis.pcall('HDEL', 'layout:' .. TAG, 'layout')
 end
 
--- A field of the notes as text, false if it is missing.
+-- A field of the hash of pending documents as text, false if the field is missing or damaged.
 local function note_of(field)
   local note = redis.pcall('HGET', PENDING, field)
   if note and not tonumber(note) then
@@ -112,7 +115,7 @@ local function no_longer_pending(seen)
   end
 end
 
--- Returns the sum of all pending documents.
+-- Adds the document to the pending documents. Returns the sum of all notes.
 local function make_pending(bytes)
   local before = note_of(NAME)
   redis.call('HSET', PENDING, NAME, bytes)

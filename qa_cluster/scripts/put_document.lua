@@ -1,7 +1,7 @@
 -- Stores a new version of a document and removes everything derived from the previous version, in one step.
 -- ARGV: mode, condition, id, title, metadata, version, length, text, source (empty: unknown).
--- Mode `put` writes the text. Mode `adopt` writes the record of a text that a client wrote with SET, if the text is
--- unchanged.
+-- Mode `put` writes the text. Mode `adopt` writes the record of a text that a client wrote with SET, if the stored text
+-- is still the given text.
 -- Condition: `*` for no condition; empty: the document must not exist; else the version that it must have.
 -- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether the document is new,
 -- whether it is indexed, bytes of the pending documents in its partition, source of the previous version.

@@ -3,10 +3,11 @@
 -- ARGV: number of the sentence, limit of neighbours on a side, sentences in a block of tokens, 1 to return the
 -- metadata.
 -- Reply: nil if the sentence does not exist. Else number of the first sentence, width of a record, records, text,
--- version, id, title, the answer if another client has stored it meanwhile (GETRANGE is not hooked, unlike GET), number
--- of the first block of tokens, the blocks, the metadata if requested. A sentence without offsets (a client stores it
--- without a document) is returned alone, with its first code point instead of records.
+-- version, id, title, the answer if another client has stored it meanwhile, number of the first block of tokens, the
+-- blocks, the metadata if requested. A sentence without offsets (a client stores it without a document) is returned
+-- alone, with its first code point instead of records.
 local INDEX, AROUND, BLOCK = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+-- A GET of a missing answer starts the function that computes the answer (`ANSWER_KEYS`). GETRANGE starts no function.
 local answer = redis.call('GETRANGE', KEYS[6], 0, -1)
 local width, count = offsets()
 local record = redis.call('HMGET', KEYS[3], 'version', 'id', 'title')

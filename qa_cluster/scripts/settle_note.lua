@@ -1,4 +1,5 @@
--- Marks the changes of a document that a change note records as processed.
+-- Settles a change note (keys.lua) without a new version of the document, because the text is the same as before or
+-- cannot be indexed.
 -- ARGV: version that the document must still have (empty: no record), the change note.
 -- Reply: status (unchanged, stale).
 if (redis.call('HGET', DOCUMENT, 'version') or '') ~= ARGV[1] then

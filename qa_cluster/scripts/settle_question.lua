@@ -4,7 +4,8 @@
 --   renew: duration of the lease (ms)
 --   release: the reason; any process can then become the holder
 --   finish: id, milliseconds for which the result is kept, status, headers and body of the response
--- Reply: 1, or 0 if the record has expired, is finished or has a different holder.
+-- Reply: 1, or 0 if the record has expired or is finished. `renew` and `release` also reply 0 if the record has a
+-- different holder.
 local action = ARGV[1]
 local found = redis.call('HMGET', KEYS[2], 'question', 'holder', 'status')
 if not found[1] or found[3] then

@@ -1,8 +1,11 @@
 """Finds the password of a local cluster, which is stored in the cluster's folder.
 
-Commands that use the folder read the password from it. A client that gets only the cluster's address reads it, too, if
-the working directory contains the folder. The password is sent to no other address. It is never read from a folder or
-file that another user may have created or can read.
+Commands that use the folder read the password from it. A client that gets only the cluster's address also reads the
+password from the folder in the working directory, but only if two conditions hold. The address is an address of the
+running cluster. No other user could have written the folder or the file, or can read the file.
+
+Without TLS, the password is sent only to servers that `LocalServers` includes. With TLS, the servers' certificates are
+checked instead.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ def stored_password(file: Path) -> str:
 def password_at(cluster_url: str, data_dir: Path) -> str:
     """Return the password of the running local cluster in `data_dir`; empty if `cluster_url` names other servers.
 
-    A URL with a user name gets no password. Host names such as localhost also get no password, because they may resolve
+    The result is also empty if another user may have written the folder or the password file, or can read the file. A
+    URL with a user name gets no password. Host names such as localhost also get no password, because they may resolve
     to a server of another user.
     """
     hosts = split_cluster_url(cluster_url)[1].split(",")  # with a user name, the first part is not a server's address
@@ -50,8 +54,8 @@ class LocalServers:
     """The servers that may receive the password of a local cluster: the servers in its folder, and servers that the
     user named.
 
-    Another program could join the cluster without a password. The cluster would then redirect clients to the address of
-    that program.
+    Without this check, a program could get the password: it could join the cluster without knowing the password, and
+    the cluster would then redirect clients to the address of this program.
     """
 
     data_dir: Path

@@ -1,9 +1,8 @@
-"""Checks whether a file or folder belongs to the user.
+"""Checks whether only the user (or root) could have written a file or folder.
 
-Only such a file in the working directory may name programs to run.
-
-In a shared folder, or in a checkout of another user, the user has not chosen the files. Like git (`safe.directory`) and
-ssh (`StrictModes`), the check asks who could have written the files.
+qa-cluster runs programs that some files name, such as the settings file in the working directory, and finds these files
+by itself. In a shared folder, or in a checkout of another user, the user has not chosen the files. So qa-cluster uses
+only files that no other user could have written. Git (`safe.directory`) and ssh (`StrictModes`) make similar checks.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ROOT = 0
 
 
 def objection(path: Path, *, others_may_add: bool = False) -> str | None:
-    """Return the reason why another user may have written `path`; None if only this user could.
+    """Return the reason why another user may have written `path`; None if only this user or root could.
 
     A file is safe if it belongs to this user or to root and no other user may write it. Its group may write it if the
     group is the private group that many systems give each user. With `others_may_add`, a folder in which others can
