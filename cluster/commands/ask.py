@@ -44,8 +44,8 @@ def ask(  # noqa: PLR0917 - one parameter is one option
         str | None,
         choice_option(
             tuple(PLANS),
-            "How many sentences the reader reads. fast: at most 6; balanced: at most 8; accurate: 12, and a larger"
-            " reader reads the best 4 again.",
+            "How many sentences the reader reads. fast: at most 6; balanced: at most 8; accurate: at most 12, and if"
+            " its answer is not sure enough, a larger reader reads the best 4 again.",
             show_default="setting 'plan'",
         ),
     ] = None,

@@ -2,8 +2,8 @@
 -- creation; the score also holds the size in bytes. Another key has the sum of the sizes. `kept:{t}` and
 -- `kept-bytes:{t}` are the list and the sum of a partition's sentence answers.
 local UNIT = 1048576
--- The limit of evictions in one call. This many of the smallest answers are as large as the largest answer, so the loop
--- can always bring the sum below the limit.
+-- The limit of evictions in one call. If a large answer follows very small ones, the sum can stay above the limit after
+-- this call. The next calls then continue the eviction.
 local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
