@@ -122,7 +122,7 @@ test-model: $(VENV)-export/.done build  ## test export, quantization, agreement 
 reader: $(VENV)-export/.done  ## train a reader from this checkout and PyPI packages (hours; installs torch); ARGS=--small: tiny networks, a minute
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe $(ARGS)
 
-reader-accurate: $(VENV)-export/.done  ## train the second reader from this checkout and PyPI packages (an hour; installs torch)
+reader-accurate: $(VENV)-export/.done  ## train the second reader from this checkout and PyPI packages (two hours; installs torch)
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe --recipe models/recipe/second.toml --folder build/reader-accurate $(ARGS)
 
 encoder: $(VENV)-export/.done  ## train the bundled encoder from a PyPI package and this checkout (half an hour; installs torch)

@@ -48,7 +48,7 @@ class BuildWithModule(build_py):
 
 
 class OneWheelForAllPythons(bdist_wheel):
-    """The server loads the library, not Python: the wheel fits every Python 3, on one platform."""
+    """Tags the wheel for every Python 3 on one platform, because the server loads the library, and Python does not."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """The tags of the wheel: Python, ABI, platform."""

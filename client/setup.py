@@ -1,12 +1,15 @@
-"""Leaves out of the packages what the clients of the REST service do not import; the rest is in pyproject.toml."""
+"""Puts only the modules that the clients of the REST service import, and the adapters, into qa-cluster-client.
+
+All other settings of this distribution are in pyproject.toml.
+"""
 
 from __future__ import annotations
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# With the folder `integrations/`, the distribution is these modules. `tests/contract/test_client_distribution.py`
-# compares the list with what `import qa_cluster.client` loads.
+# The distribution has these modules, and the adapters of `integrations/` that pyproject.toml names.
+# `tests/contract/test_client_distribution.py` compares the list with what `import qa_cluster.client` loads.
 MODULES = frozenset(
     {
         "qa_cluster",
@@ -40,10 +43,10 @@ ADAPTERS = ("qa_cluster.integrations.", "haystack_integrations.")
 
 
 class BuildClient(build_py):
-    """Copies the modules of the client only."""
+    """Copies only the modules of the clients and the adapters."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """The modules of a package that belong to the client."""
+        """Return the modules of a package that belong to the clients or to an adapter."""
         found = super().find_package_modules(package, package_dir)
         return [row for row in found if f"{package}.".startswith(ADAPTERS) or _name(row[0], row[1]) in MODULES]
 

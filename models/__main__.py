@@ -1,7 +1,8 @@
 """The program behind `qa-cluster model export|evaluate|reference|mine|train`: `python -m qa_cluster.models`.
 
 `qa-cluster` runs it in a separate process. Results go to standard output as JSON, progress and errors to standard
-error. Exit codes: 0 done, 1 failed, 2 wrong usage.
+error. Exit codes: 0 done, 1 failed, 2 wrong usage, and 128 plus the number of the signal that stopped the command (130:
+Ctrl-C).
 """
 
 import argparse

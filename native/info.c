@@ -46,9 +46,9 @@ typedef struct Refused {
     int found;
 } Refused;
 
-/* Adds the key of a refused model or script, with the reason of its last failure. Replaces bytes that are not
- * printable, because a key can contain any bytes. Also replaces `=`, because clients read a value with `=` as a
- * dictionary. */
+/* Adds the key of a model or script that the worker refuses after repeated failures (models/runnable.h), with the
+ * reason of the last failure. Replaces bytes that are not printable, because a key can contain any bytes. Also replaces
+ * `=`, because clients read a value with `=` as a dictionary. */
 static void add_refused(const Runnable *runnable, void *data) {
     Refused *refused = data;
     char field[32], text[REFUSED_TEXT];

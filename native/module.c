@@ -4,14 +4,14 @@
  * notifications, in timers and in event loop callbacks (the control socket and the output of the worker). So no code
  * reads a partly changed state. Other threads only free memory:
  *   - The server may free the value of a deleted key on a background thread. On this thread, the `free` of a data type
- *     releases only memory that no other value shares. A list with a lock passes the rest to the main thread
- *     (runnable.c).
+ *     releases only memory that no other value shares. A list with a lock passes the other parts of a model or script
+ *     to the main thread, which frees them (runnable.c).
  *   - A second lock guards the list of all indexes (stored_index.c).
  *   - A short-lived thread of the module frees the memory of a large model (blob.c).
  *
  * THE WORKER is a separate process for long work, and an ordinary client of the server. It can crash, hang or send
- * wrong replies. Then the affected jobs end with an error, and the module kills the worker if necessary. supervisor.c
- * starts it with posix_spawn, because the duration of a fork grows with the data set.
+ * wrong replies. Then the affected jobs end with an error or are tried once more, and the module kills the worker if
+ * necessary. supervisor.c starts the worker with posix_spawn, because the duration of a fork grows with the data set.
  *
  * OWNERSHIP. A Job owns its data and the client that waits for it (jobs.c). A Registration belongs to its Session. Jobs
  * refer to a registration by id, never by pointer, because the registration may be removed before the job ends. A link
@@ -19,8 +19,8 @@
  *
  * ORDER. The module blocks a client before the worker can get its job, so no answer arrives too early. A job leaves the
  * queue when the module writes the reply to QA.NEXT, so no job is lost if the link dies before. A job writes keys in
- * the context of QA.DONE or of a timer, where replication is in order. A timer handles a worker's death for this
- * reason.
+ * the context of QA.DONE or of a timer, where replication is in order. A timer handles a worker's death, because the
+ * module also writes keys then, for example the failures of documents.
  *
  * Only QA.ATOMIC blocks the server until a function answers, with a lease in milliseconds (atomic.c). */
 #include <stdio.h>

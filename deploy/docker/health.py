@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Checks whether the server or the service in this container is alive. The exit status is 0, or 1 with the reason.
 
-    qa-health          is the server in QA_DATA_DIR alive? If it has no server: is the service alive?
-    qa-health ready    is it also ready to answer?
+    qa-health          is the server in QA_DATA_DIR alive? If QA_DATA_DIR has no server: is the service alive?
+    qa-health ready    is this server or service also ready to answer?
 
-A server is alive if it answers, even while it loads its data. It is ready when it has loaded its data. The check does
-not test the worker, because the module supervises it. A service is alive if it answers /livez. It is ready if /readyz
-succeeds.
+A server is alive if it answers PING, even with LOADING, MASTERDOWN or BUSY. A server is ready if it answers PONG. So a
+server that loads its data is alive, but not ready. The check does not test the worker, because the module supervises
+the worker. A service is alive if /livez succeeds. A service is ready if /readyz succeeds.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Writes the software bill of materials of a wheel next to it, as CycloneDX JSON.
+"""Writes the software bill of materials of a wheel as CycloneDX JSON, next to the wheel.
 
-It lists the components in the wheel (the native module, the bundled reader and the bundled encoder) and the packages of
-the lock file that the service needs, with hashes. `make wheel` runs it in an environment with
+The document lists the components in the wheel (the native module, the bundled reader and the bundled encoder) and the
+packages of the lock file that the service needs, with hashes. `make wheel` runs this program in an environment with
 deploy/wheel/requirements.txt:
 
     python deploy/wheel/sbom.py dist/qa_cluster-….whl deploy/service.lock

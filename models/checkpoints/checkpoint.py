@@ -88,7 +88,7 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # ask the normalizer, because a small vocabulary may have letters of neither case
+        # ask the normalizer and not the vocabulary, because a small vocabulary may have no letters with a case
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
         passage_prefix=knows_titles(folder),

@@ -4,11 +4,12 @@
   least 0.5). With enough examples, the limits of the words *sure* and *likely* are fitted to these probabilities.
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
   not used for the fit. The same error is computed for the reader's own odds.
-- *No-answer threshold*: the score below which the reader should return "no answer". It gives the highest total gain: F1
-  for an answered question, and 1 for "no answer" to a question without an answer.
-- *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The best
-  value for the bundled reader is 6. For any other reader, it is the score at which that reader is right as often as the
-  bundled reader is at a score of 6.
+- *No-answer threshold*: the score below which the reader should return "no answer". This threshold gives the highest
+  total gain: F1 for an answered question, and 1 for "no answer" to a question without an answer. `best_threshold` says
+  how the questions are weighted.
+- *Wave threshold*: the score at which reading stops. This threshold is used if `waves` has too few examples for a fit.
+  For an early bundled reader, the best threshold was a score of 6, where the probability of a right answer was 39 %.
+  For any other reader, the threshold is the score at which its own calibration gives a probability of 39 %.
 """
 
 from collections.abc import Sequence
@@ -115,7 +116,10 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
 
 
 def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
-    """Return the calibration error. The logistic function for each half of the answers is fitted to the other half."""
+    """Return the calibration error. The logistic function for each half of the answers is fitted to the other half.
+
+    If all answers of a half are right, or all are wrong, one function is fitted to all answers.
+    """
     half = np.arange(len(scores)) % 2 == 0
     shown = np.empty(len(scores))
     for part in (half, ~half):

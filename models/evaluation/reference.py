@@ -34,7 +34,8 @@ class Reference:
         sentences: the number of sentences in the corpus.
         places: the rank, from 0, of the first sentence with the answer; None if no ranked sentence has the answer.
         plain: the answer with the best score over null, and its score.
-        ranked: the answer with the best sum of score over null and `rank_weight` times the BM25 score.
+        ranked: the answer with the best sum of score over null and `rank_weight` times the BM25 score, and its score
+            over null.
     """
 
     checkpoint: str

@@ -1,7 +1,8 @@
-"""Ranks the sentences of a corpus in memory exactly as the shards do, to fit and to mine without a cluster.
+"""Ranks the sentences of a corpus in memory exactly as the shards do by words, without a cluster.
 
-It scores every sentence that shares a term with the question, by the formula of `qa_cluster.ranking.bm25`. The weights
-have 8 bits, as in the index of a shard (``native/index/codes.c``). `tests/index/test_sentence_index.py` compares both.
+The fit of the wave threshold (`waves`) and the mining of passages use this ranking. The ranking scores every sentence
+that shares a term with the question, by the formula of `qa_cluster.ranking.bm25`. The weights have 8 bits, as in the
+index of a shard (``native/index/codes.c``). `tests/index/test_sentence_index.py` compares both rankings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Fits `wave_threshold`: the score at which reading stops after a wave.
+"""Fits `wave_threshold`: the order value of a span at which reading stops after a wave.
 
-A wave is one batch of ranked sentences. The reader reads wave after wave until a span reaches the threshold.
+A wave is one batch of ranked sentences. The reader reads wave after wave until the order value of a span reaches the
+threshold. The order value is the span's score over null plus its weighted ranking score (`in_order`).
 
 The corpus has the sentences of all contexts, which are ranked as on the shards. Every candidate of a held-out question
 is read once, as a sentence without neighbours. The recorded scores then show for any threshold which sentences would be

@@ -1,5 +1,8 @@
 """Reads labelled examples for training from SQuAD-format JSON, JSON lines, groups and written passages.
 
+A group is a question with passages that have its answer (positives) and passages that do not (negatives). Written
+passages are the project's own data (`passages.py`).
+
 A file with a wrong format raises an error that names the line or question. An example whose label does not fit its
 context is dropped and counted.
 """

@@ -1,4 +1,7 @@
-"""Holds examples out of the training data, spread over its sources. The training uses none of their sentences."""
+"""Holds examples out of the training data, spread over its sources.
+
+The training uses no context that shares a sentence of more than 12 characters with a held-out context.
+"""
 
 import random
 import re

@@ -22,10 +22,10 @@ _WORD = re.compile(r"\w{4,}")
 
 
 def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int, seed: str) -> list[Labelled]:
-    """Return the examples in order. About `share` of them have a joined context of up to about `max_tokens` tokens.
+    """Return the examples in order. About `share` of the specific questions get a joined context.
 
-    Only specific questions get longer contexts: questions of at least six words that are asked of at most two contexts.
-    A joined context has no title, because it comes from several documents.
+    A joined context has at most about `max_tokens` tokens. Specific questions have at least six words, are asked of at
+    most two contexts, and have a label. A joined context has no title, because it comes from several documents.
     """
     if share == 0:
         return list(examples)

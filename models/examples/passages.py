@@ -1,8 +1,8 @@
 """Passages with the questions that were written for them: `models/training/written/*.jsonl.gz`.
 
 A line has `domain`, `title`, `section`, `text` and `questions`. A question has an `answer`, a `kind` and a `style`. The
-answer consists of words of the text, whose first occurrence counts. It is null if the passage does not answer the
-question. Other fields, such as `package`, are ignored. Every file must pass the check in `faults`.
+answer consists of words of the text, whose first occurrence counts. The answer is null if the passage does not answer
+the question. Other fields, such as `package`, are ignored. Every file must pass the check in `faults`.
 """
 
 from __future__ import annotations

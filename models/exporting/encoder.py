@@ -1,8 +1,9 @@
 """Exports an encoder checkpoint as the encoder of shards: mean pooling and normalisation are part of the ONNX file.
 
 The file takes token ids and an attention mask, `[batch, length]`, and returns one vector of length 1 for each row. int8
-uses the same quantization as readers; the calibration texts are passages and questions without labels. The report
-compares the vectors of the file with the vectors of the network in float32, on texts that the calibration did not use.
+uses the same quantization as readers; the calibration texts are passages and questions without labels. The field
+`agreement` of the manifest compares the vectors of the file with the vectors of the network in float32, on texts that
+the calibration did not use.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Exports a Hugging Face question-answering checkpoint as a reader: ONNX, tokenizer and manifest in one folder.
 
 With held-out examples, the thresholds in the manifest are fitted. With question sets, the manifest has the scores
-before and after the export. An export that loses more than the tolerance is refused. The folder is written only at the
-end.
+before and after the export. An export that loses more F1 than the tolerance is refused, unless `force` is set. The
+folder is written only at the end.
 """
 
 import os
@@ -153,7 +153,8 @@ class ExportOptions:
 def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
     """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
 
-    ModelError if it cannot be exported, or if the export loses more than the tolerance.
+    ModelError if the checkpoint cannot be exported, or if the export loses more F1 than the tolerance and `force` is
+    not set. InvalidInput if an option or a question set cannot be used.
     """
     require_export_extra()
     options.check(source, out)
@@ -242,8 +243,9 @@ class _Export:
         examples: Sequence[Example],
         question_sets: Mapping[str, Sequence[Example]],
     ) -> Manifest:
-        """Fit the thresholds, measure all files, and raise ModelError if the file of the chosen precision loses too
-        much.
+        """Fit the thresholds, measure all files, and return the manifest.
+
+        ModelError if the file of the chosen precision loses more F1 than the tolerance and `force` is not set.
 
         Args:
             labelled: the held-out questions.

@@ -82,7 +82,8 @@ def mine(
         unlabelled: the file for pairs without a label, if `settings.unlabelled` is above 0.
 
     Raises:
-        InvalidInput: a file cannot be read or written; then nothing is written.
+        InvalidInput: a file cannot be read, an output file exists, or its folder is missing. Then no output file is
+            written.
     """
     _check(out, settings, unlabelled)
     datasets = [load_dataset(path) for path in data]
@@ -224,7 +225,10 @@ class _Miner:
         return {"groups": [_line(group)] if group else [], "unlabelled": unlabelled}
 
     def _cut(self, example: Labelled, ranked: Sequence[int]) -> Labelled:
-        """Return the example with the part of its context that a shard would read."""
+        """Return the example with the part of its context that a shard would read.
+
+        If this part does not contain the whole answer, return the example with its whole context.
+        """
         pool, document = self._pool, self._pool.document_of(example)
         if example.answer_start < 0:
             return replace(example, context=pool.text(pool.best_passage(document, ranked)))

@@ -85,7 +85,7 @@ def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dic
             low, high = rows.min(axis=0), rows.max(axis=0)
             least[name] = np.minimum(least[name], low) if name in least else low
             greatest[name] = np.maximum(greatest[name], high) if name in greatest else high
-            # the first row, of the null, is always recorded, because every score depends on it
+            # the first row, of `[CLS]`, is always recorded, because every score depends on the null score
             places = np.unique(np.linspace(0, len(rows) - 1, min(share, len(rows))).astype(int))
             kept[name].append(rows[places])
     return {name: Activations(least[name], greatest[name], np.concatenate(kept[name])) for name in tensors}

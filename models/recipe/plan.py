@@ -75,7 +75,11 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A stage of a training. `data` has the names of data, each as `name`, `name:groups` or `name:pairs`."""
+    """A stage of a training.
+
+    `data` has the names of data, each as `name` (labelled examples), `name:groups` (mined groups) or `name:pairs`
+    (mined pairs of question and passage without labels).
+    """
 
     data: tuple[str, ...]
     epochs: float
@@ -99,7 +103,13 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """How the student is exported. `evaluation` has patterns in the folder of additional data."""
+    """How the student is exported.
+
+    Attributes:
+        thresholds: whether the thresholds are fitted to the held-out examples.
+        calibration_examples: number of examples on which the ranges of int8 are measured; 0: no calibration.
+        evaluation: patterns of question sets in the folder of additional data.
+    """
 
     precision: str
     thresholds: bool
@@ -112,7 +122,10 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All settings of a recipe. Without a `teacher`, the student learns from the labels only."""
+    """All settings of a recipe. Without a `teacher`, the student learns from the labels only.
+
+    `share` is the share of the epochs that each training of the ablations has.
+    """
 
     seed: int
     held_out: int

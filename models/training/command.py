@@ -81,7 +81,7 @@ def add_train(commands: Any) -> None:
         float,
         "dropout of attention; 0 saves a fifth of the time on a CPU (default: from the config of the base)",
     )
-    option("null_weight", float, "in groups: weight of the null loss of each window without an answer (default %d)")
+    option("null_weight", float, "in groups: weight of the loss of each single window without an answer (default %d)")
     option("title_share", float, "share of the questions whose contexts get title and section as a prefix (default %d)")
     option(
         "teacher_weight",

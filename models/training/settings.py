@@ -62,7 +62,8 @@ class TrainingSettings:
         attention_dropout: None: the value in the config of the base.
         normalisation: of the loss; window: each window alone; shared: all windows of a group together; auto: shared for
             groups, otherwise window.
-        null_weight: with shared normalisation, the weight of the null loss of each window without an answer.
+        null_weight: with shared normalisation, the weight of the loss that each window without an answer adds alone
+            (`shared_loss`).
         title_share: the share of the questions whose contexts get title and section as a prefix.
         teacher_weight: the weight of the teacher in the loss, from 0 to 1; the labels have the other part.
         temperature: softens the distributions of teacher and student before they are compared.

@@ -97,7 +97,7 @@ static int is_on_this_host(const char *address, const char *own) {
 }
 
 /* Returns an error line if a node of the cluster is on another host. Then not all nodes can have the key of the source
- * KEY_USER. Asks the server at most once a second, and returns the last result until then. */
+ * KEY_USER. Asks the server at most once a second. In between, returns the last result. */
 static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
     static char error[320];
     static long long asked;

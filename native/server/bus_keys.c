@@ -1,13 +1,16 @@
 /* The module uses the first available source of the key:
  * 1. The lines of the file `qa.bus-key-file`. If this setting names a file, the module uses no other source. To change
- *    the key, add the new key as the second line on every server, then make it the first line, then remove the old
- * line.
+ *    the key, add the new key as the second line on every server, then make the new key the first line on every server,
+ *    then remove the line with the old key.
  * 2. `requirepass`, if it differs from `masterauth`. Through the cluster bus any server can claim to be the primary,
- * and a server sends `masterauth` to its primary. So `masterauth` must not be the key.
- * 3. A file in the home folder of the server's user. The first server of this user creates it.
- * 4. A file in the folder of the server (`dir`), if the user has no home folder.
- * The module creates a file only in a folder that no other user can write to. It reads a file only if no other user can
- * read it. It checks the sources again at most once a second. */
+ *    and a server sends `masterauth` to its primary. So `masterauth` must not be the key.
+ * 3. A file in the home folder of the server's user. The first server of this user creates the file.
+ * 4. A file in the folder of the server (`dir`), if the module cannot use a file of source 3, for example because the
+ *    user has no home folder.
+ * The module uses a file of source 3 or 4 only if the file and its folder belong to the server's user, no other user
+ * can write to the folder, and no other user can read or write the file. The module does not check who can read
+ * `qa.bus-key-file`, because mounted secrets are often readable by a group. The module checks the sources again at most
+ * once a second. */
 #include "server/bus_keys.h"
 
 #include <errno.h>

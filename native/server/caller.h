@@ -20,14 +20,14 @@ int caller_tracks_keys(RedisModuleCtx *ctx);
  * do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
-/* Returns 1 if the caller may run administrator commands, or if it is the worker and link_may_run accepts the command.
- * Otherwise replies with an error and returns 0. Refuses a primary and the AOF, because administrator commands are
- * never replicated. Only Redis 7.0 needs the check of other callers, because its ACL categories do not include commands
- * of modules. */
+/* Returns 1 if the caller may run administrator commands, or if the caller is the worker and link_may_run accepts the
+ * command. Otherwise replies with an error and returns 0. Refuses a primary and the AOF. A command that is replicated
+ * therefore calls caller_is_log first. This function checks the rights of other callers only on Redis 7.0, whose ACL
+ * categories do not include commands of modules. Later servers check these rights before the command. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
-/* Like caller_require_admin, but checks on every server version. For commands that need an administrator only with some
- * arguments. */
+/* For commands that need an administrator only with some arguments. Returns 1 if the caller may run administrator
+ * commands. Otherwise replies with an error and returns 0. Checks on every server version. Also refuses the worker. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command);
 
 /* Call it before QA.AS runs a command with the rights of `user`, and with NULL after the command. The server does not

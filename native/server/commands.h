@@ -3,7 +3,7 @@
  * A handler has the name of its command, such as AI_MODELEXECUTE_RedisCommand. The callbacks of a client that it blocks
  * end in _Reply, _Disconnected, _Timeout and _Free. A handler works in this order:
  *   1. It reports key positions if the server asks for them (getkeys-api).
- *   2. An internal command checks that the caller is a link.
+ *   2. An internal command, which only the worker may call, checks that the caller is a link (links.h).
  *   3. It checks the number of arguments, the rights of the caller, and the arguments. */
 #pragma once
 

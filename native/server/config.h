@@ -42,7 +42,7 @@ typedef struct Config {
     long long model_memory_mb; /* 0: no limit */
     long long model_load_timeout_ms;
     long long max_watched;
-    long long whole_answers_bytes; /* in each partition */
+    long long whole_answers_bytes; /* limit of the cached answers about all documents, in each partition */
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */
     long long background_embedding;  /* 1: workers compute the vectors of documents; 0: only `prepare` does */

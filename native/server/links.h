@@ -34,7 +34,7 @@ int link_add(RedisModuleCtx *ctx);
 /* 1: the calling client is a link of the current worker. 0: it is not, and the function has replied NOPERM. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
-/* Call it when an atomic block of the worker starts (1) or ends (0) a command. */
+/* Call it when an atomic block of the worker (scripts/gears/atomic.c) starts (1) or ends (0) a command. */
 void link_set_in_block(int in_block);
 int link_in_block(void);
 

@@ -1,8 +1,8 @@
 /* The environment variables of a server often contain passwords, such as QA_CLUSTER_PASSWORD. So the worker gets only
  * the variables of a list, and the names that an administrator adds with qa.worker-environment.
  *
- * The list does not include QA_*, because QA.HELLO sends these settings to the worker, and LD_PRELOAD, which applies to
- * the server only. Tests use QA_TEST_* to find remaining processes. */
+ * The list does not include QA_*, because QA.HELLO sends the settings to the worker. It does not include LD_PRELOAD,
+ * because LD_PRELOAD is meant for the server only. Tests use QA_TEST_* to find remaining processes. */
 #include "worker/environment.h"
 
 #include <dlfcn.h>

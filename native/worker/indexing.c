@@ -1,5 +1,5 @@
 /* Implements QA.INDEXING, and counts the ends of workers in `failures:{tag}`. The names of the documents are only in
- * memory: if the server and the worker end at the same time, no document is the cause. While a slot is migrating, the
+ * memory. So if the server and the worker end at the same time, no end is counted. While a slot is migrating, the
  * server may refuse the write of a count. Then the document may end one more worker. */
 #include "worker/indexing.h"
 
@@ -57,8 +57,8 @@ static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- The end of a worker ---- */
 
-/* Returns the count at the start of the stored value. Returns 0 if there is no value, or if the document was skipped
- * and has been written again since. */
+/* Returns the count at the start of the stored value. Returns 0 if there is no value, or if the value has no count: the
+ * document was marked as failed, and has been written again since. */
 static long long ends_before(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HGET", "ss", key, name);
     long long count = 0;

@@ -3,8 +3,8 @@
  *
  * Before the worker indexes documents, it sends their names with QA.INDEXING. If it ends before it has withdrawn the
  * names, the module counts the end in the hash `failures:{tag}` of the document's partition: name -> number of ends and
- * the last reason. The next worker indexes the counted documents one at a time, and skips a document that has ended two
- * workers (gears/functions/indexing/failures.py). */
+ * the last reason. The next worker indexes the counted documents one at a time, and marks a document that has ended two
+ * workers as failed (gears/functions/indexing/failures.py). */
 #pragma once
 
 #include "server/module_api.h"

@@ -6,8 +6,9 @@
  * ignores a cancellation (jobs/cancelled.c).
  *
  * Every death has the same sequence. supervisor_control_closed schedules on_death in a timer, because ending jobs
- * writes keys. on_death invalidates the token, kills the process group, reaps the worker and closes the links. Its jobs
- * are retried. If workers die repeatedly, the delay before each restart grows. */
+ * writes keys. on_death invalidates the token, kills the process group, reaps the worker and closes the links. The jobs
+ * that the worker had return to the queue; a job that has now lost its second worker fails (jobs_worker_lost). If
+ * workers die repeatedly, the delay before each restart grows. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -41,7 +42,7 @@ enum {
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
-    STALE_MS = 500, /* changes of several sessions cause one restart */
+    STALE_MS = 500, /* the wait after a session has been loaded, so that several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
     START_LINE = 32768,   /* the limit of the worker is 65536 */
@@ -129,7 +130,8 @@ static void close_output(void) {
     output = -1;
 }
 
-/* Reads one small portion of the output, so that a worker that writes much output does not block the server. */
+/* Reads at most READS_PER_EVENT buffers of the output, so that a worker that writes much output does not block the
+ * server. */
 static void on_output(int fd, void *data, int mask) {
     char buffer[4096];
     for (int i = 0; i < READS_PER_EVENT; i++) {

@@ -20,7 +20,10 @@ class RankingExample:
     negatives: tuple[Labelled, ...] = ()
 
     def may_be_answered_by(self, passage: Labelled) -> bool:
-        """Return whether the passage is the question's own, or contains the words of its answer."""
+        """Return whether the passage is the question's own passage, or contains the words of the question's answer.
+
+        An answer of fewer than `_LEAST_ANSWER` characters is not searched in other passages.
+        """
         answer = self.passage.answer.lower()
         return passage.context == self.passage.context or (
             len(answer) >= _LEAST_ANSWER and answer in passage.context.lower()
@@ -28,7 +31,10 @@ class RankingExample:
 
 
 def ranking_examples(examples: Sequence[Labelled]) -> list[RankingExample]:
-    """Return the questions that have a passage with an answer. Only questions of groups have negatives."""
+    """Return the questions that have a passage with an answer near its start (`_LATEST_ANSWER`).
+
+    Only questions of groups have negatives.
+    """
     groups: dict[int, list[Labelled]] = {}
     for number, example in enumerate(examples):
         groups.setdefault(example.group if example.group != ALONE else -2 - number, []).append(example)

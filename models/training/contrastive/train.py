@@ -1,8 +1,9 @@
 """One training run of an encoder, from files to a Hugging Face checkpoint.
 
 The loss is InfoNCE (van den Oord et al. 2018). As in DPR (Karpukhin et al. 2020), the wrong passages of a question are
-the passages of all other questions of the batch, and mined passages without the answer. A passage that contains the
-answer of a question is never a wrong passage for it.
+the passages of all other questions of the batch, and one mined passage of each question that has mined passages. A
+passage that contains the answer of a question is not a wrong passage for this question, except if the answer has fewer
+than 4 characters.
 
 During the run, the output folder has `resume.pt`. At the end it has the checkpoint and `training.json` (the record).
 """
@@ -37,7 +38,7 @@ _IGNORED = -1e4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContrastiveSettings:
-    """The settings of a run. It reads each question once.
+    """The settings of a run. The run reads each question once. Questions that do not fill the last batch are left out.
 
     Attributes:
         batch_size: questions in a step.

@@ -1,8 +1,13 @@
 """The losses of a batch of windows, in PyTorch and float32.
 
 As in serving, the score of a position is its logit minus the logit of the null in its window: `d = logit[i] -
-logit[0]`. The candidates of a window are the null and the tokens of the context, because the question, the prefix and
-the padding cannot be an answer. Over the candidates, the softmax of the logits equals the softmax of `d`.
+logit[0]`. Each loss uses a softmax over the candidates of a window or of a group of windows. Over the candidates of a
+window, the softmax of the logits equals the softmax of `d`.
+
+- In `shared_loss` and `distillation_loss`, the candidates are the null and the tokens of the context, because the
+  question, the prefix and the padding cannot be an answer.
+- In `span_loss`, all positions that the caller does not ban are candidates. `Objective` bans only the tokens of the
+  prefix. So the tokens of the question and the padding are candidates, too.
 """
 
 from typing import Any

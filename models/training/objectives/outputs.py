@@ -34,7 +34,8 @@ class TeacherOutputs:
     Attributes:
         keys: uint64 [E], the `key_of` each pair.
         windows: int32 [E], the number of windows of each pair.
-        begins, ends: int32 [W], the first and last code point of the context in the window.
+        begins, ends: int32 [W], the range of the context in the window: its first code point, and the code point after
+            its last one.
         counts: int32 [W], the number of positions in the window.
         places: int32 [W, 2, TOP], the starts of the best first tokens, and the ends of the best last tokens.
         scores: float16 [W, 2, TOP], their logits over null, best first; -inf if a window has fewer positions.
@@ -106,7 +107,7 @@ def key_of(example: Labelled) -> int:
 
 
 def compressed(logits: NDArray[np.float32], places: NDArray[np.int32]) -> tuple[Any, Any, Any]:
-    """Return the `TOP` best places of a window, their scores, and the mean score of all other positions.
+    """Return the `TOP` best places of a window, their scores, and the common score of all other positions (`rests`).
 
     Args:
         logits: float32 [positions], over null.

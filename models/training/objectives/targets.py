@@ -104,7 +104,8 @@ def softened(
 
     Args:
         scores: the scores over null.
-        rest: the mean score of the `others`.
+        rest: the common score of the other positions (`TeacherOutputs.rests`).
+        others: the number of these other positions.
     """
     every = np.array([0.0, *scores, *([rest] if others else [])]) / temperature
     every -= every.max()

@@ -1,5 +1,5 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. It reads its input tensors from their keys at the time of the
- * call. */
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. The module reads the input tensors from their keys before it
+ * queues the job. So later changes of these keys do not affect the run. */
 #include "jobs/jobs.h"
 #include "models/model.h"
 #include "scripts/ai/run_args.h"
@@ -36,8 +36,8 @@ static int emit_run(RedisModuleCtx *ctx, void *data) {
     return n;
 }
 
-/* Returns the number of rows. The cost of a run with a minimum batch size is 0: it waits for other runs, so it must not
- * delay them. */
+/* Returns the number of rows of the first input. A run with a minimum batch size waits for other runs of its model. So
+ * its cost is 0, because it must not delay these other runs. */
 static uint32_t run_cost(void *data) {
     RunJob *job = data;
     if (job->model->min_batch_size > 1) return 0;

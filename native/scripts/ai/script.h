@@ -16,7 +16,7 @@ typedef struct Script {
 
 extern const RunnableClass script_class;
 
-/* Returns a script with a new ref, one reference and an empty source. */
+/* Returns a script with a new `ref` (runnable.h), a reference count of one and an empty source. */
 Script *script_new(const char *device);
 
 /* ---- Scripts behind keys ---- */

@@ -19,9 +19,10 @@ static const char ERR_NO_GEARS_HERE[] = "Can not run gears inside a multi exec, 
 
 enum { MAX_SESSION_ID = 256 };
 
+/* `run` and `upgrade` have the values of the job `script` (docs/worker-protocol.md, section 4). */
 typedef struct Script {
     RedisModuleString *source, *id, *description, *replace_with; /* NULL: missing */
-    int run, upgrade;                                            /* as in the job */
+    int run, upgrade;
     ArgList requirements;
 } Script;
 

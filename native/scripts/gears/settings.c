@@ -12,7 +12,7 @@
 #include "server/config.h"
 
 /* A setting of RedisGears or RedisAI. RG.CONFIGSET stores it, and RG.CONFIGGET shows it. The worker applies some of
- * them (`GearsSettings`). Names outside this table are the user's own settings, which functions read with
+ * these settings (`GearsSettings`). Names outside this table are the user's own settings, which functions read with
  * configGet(). */
 typedef struct Legacy {
     const char *name;
