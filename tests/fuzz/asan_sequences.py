@@ -279,13 +279,26 @@ class Sequences:
             self.admin(shard.primary, "DEBUG", "LOADAOF")
 
     def reload(self, shard: Shard, chance: random.Random) -> None:
-        """Save and load an RDB file while clients wait."""
-        self.admin(chance.choice([shard.primary, shard.replica]), "DEBUG", "RELOAD")
+        """Save and load an RDB file while clients wait.
+
+        A primary that loads its file removes expired keys without a DEL for its replica. So the replica then loads all
+        data, too.
+        """
+        server = chance.choice([shard.primary, shard.replica])
+        self.admin(server, "DEBUG", "RELOAD")
+        if server is shard.primary:
+            self.load_replica(shard)
 
     def break_link(self, shard: Shard, chance: random.Random) -> None:
         """Cut the replication link. The replica then continues, or loads all data again."""
-        if chance.random() < 0.3:  # without the backlog, the replica must load all data again
-            self.admin(shard.primary, "DEBUG", "CHANGE-REPL-ID")
+        if chance.random() < 0.3:
+            self.load_replica(shard)
+        else:
+            self.admin(shard.primary, "CLIENT", "KILL", "TYPE", "replica")
+
+    def load_replica(self, shard: Shard) -> None:
+        """Cut the replication link of a primary without its backlog, so that the replica must load all data again."""
+        self.admin(shard.primary, "DEBUG", "CHANGE-REPL-ID")
         self.admin(shard.primary, "CLIENT", "KILL", "TYPE", "replica")
 
     def fail_over(self, shard: Shard, chance: random.Random) -> None:
