@@ -1,7 +1,8 @@
 """The certificate of the service. SIGHUP reloads it while the service runs.
 
-Open connections keep the old certificate; new connections use the new certificate. The context of the listener passes
-each handshake to the newest context. If the new files are invalid or do not match, the old certificate stays in use.
+Open connections keep the old certificate; new connections use the new certificate. The listener's SSL context passes
+each handshake to the newest SSL context. If the new files are invalid or do not match, the old certificate stays in
+use.
 """
 
 from __future__ import annotations

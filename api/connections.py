@@ -38,7 +38,8 @@ class ConnectionLimits:
     Attributes:
         connections: the limit of open connections. Above the limit, a new connection replaces the connection that has
             been idle longest. If no connection is idle, the new connection gets status 503.
-        head_seconds: the time limit for the head of a request, from the connection or from its first byte.
+        head_seconds: the time limit for the head of a request. For the first request of a connection, it starts with
+            the connection, and for every later request with the first byte of the request.
         stall_seconds: how long a client may read no bytes of its answer.
         idle_seconds: how long a connection may be idle between an answer and the next request.
     """

@@ -2,7 +2,8 @@
 
 Before the cluster has its first key, every request is allowed, except if other machines can reach the service
 (`keys_required`). After that, every route requires a key, except the open routes. The guard checks the scope before the
-service reads the request. The collection is known only later, so each route calls `http.messages.permit`.
+service reads the request. The collection is known only later, so each route calls `http.messages.permit`, which checks
+the collection.
 
 The guard's list of keys is as fresh as a cached answer; see `qa_cluster.access.store`.
 """
@@ -48,7 +49,7 @@ class Guard:
         return key
 
     async def admit(self, scope: Scope, resource: Resource) -> ApiKey:
-        """Return the key of a request about `resource`.
+        """Return the key of a request about `resource`, or `ANONYMOUS` if the request needs no key.
 
         Raises:
             HttpProblem: 401 if the request has no valid key; 403 if the key lacks the scope, or if it allows only some

@@ -27,7 +27,10 @@ class Hosts:
         self._known: set[bytes] = set()
 
     def knows(self, scope: Scope) -> bool:
-        """Return whether the caller can skip `check`, because it accepted the `Host` of the request before."""
+        """Return whether the caller can skip `check`.
+
+        This is the case if all hosts are accepted, or if `check` has accepted the same `Host` before.
+        """
         return self._any or all(name != b"host" or value in self._known for name, value in scope["headers"])
 
     def check(self, scope: Scope) -> None:

@@ -92,7 +92,7 @@ class Origins:
 
 
 def preflight(scope: Scope) -> RawHeaders | None:
-    """Return the headers that answer the preflight request of an allowed origin; None for any other request."""
+    """Return the headers that answer a preflight request; None for any other request. `check` must come first."""
     names = {name for name, _ in scope["headers"]}
     if scope["method"] != "OPTIONS" or not {b"origin", b"access-control-request-method"} <= names:
         return None

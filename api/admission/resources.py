@@ -40,7 +40,8 @@ class Resource:
 
     Attributes:
         name: the name in the metrics.
-        reads, writes: the scopes for GET and HEAD, and for other methods. A key needs one of them.
+        reads: the scopes for GET and HEAD. A key needs one of these scopes.
+        writes: the scopes for all other methods. A key needs one of these scopes.
         changes: the event in the audit log for each method that changes the resource.
         is_open: whether requests need no key.
         is_file: whether the response is the same for all clients and needs no work.

@@ -18,7 +18,9 @@ SLICE_SECONDS = 60.0
 
 
 def run(owner: str) -> bool:
-    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker. Return whether there were any.
+    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker.
+
+    Return False if the owner had no open batch, or if another worker is running the owner's batches.
 
     SIGTERM stops the run after the running requests. Then the worker gets the signal again.
     """

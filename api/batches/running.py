@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Line:
-    """A running line."""
+    """A running line. `end` is the offset of the end of the line in the file."""
 
     end: int
     task: asyncio.Task[LineResult]
@@ -64,7 +64,10 @@ class OwnerBatches:
         self.stopping = asyncio.Event()
 
     async def run(self, seconds: float) -> bool:
-        """Run batches for about `seconds`; return whether this worker had any work."""
+        """Run batches for about `seconds`.
+
+        Return False if the owner had no open batch, or if another worker has the lease.
+        """
         if not await self._store.claim(self._owner, self._token):
             return False
         work_for("" if self._owner == "anonymous" else self._owner)
@@ -139,7 +142,11 @@ class OwnerBatches:
         return await self._store.batch(self._owner, batch.id)
 
     async def _run_lines(self, batch: Batch, until: float) -> Batch:
-        """Run lines until the file, the time or the batch ends. Return the updated batch."""
+        """Run lines until the file has no more lines, `until` is over, or `stopping` is set. Return the updated batch.
+
+        Also end if the batch is no longer in progress, for example because a client has cancelled it. After the batch
+        has expired, the remaining lines do not run, but get lines in the error file.
+        """
         most = self._store.limits.concurrency
         answers = BatchAnswers(self._engine, self._owner, batch.request.endpoint, self._store.limits.retry_seconds)
         places = asyncio.Semaphore(await answers.concurrency(most))

@@ -59,7 +59,7 @@ SCHEMAS = {
         "items": object_of(
             {
                 "name": {**STRING, "description": "the id of the reader"},
-                "version": {**STRING, "description": "its revision"},
+                "version": {**STRING, "description": "the revision of the reader"},
                 "state": {**STRING, "enum": ["READY", "UNAVAILABLE"]},
                 "reason": STRING,
             }

@@ -326,7 +326,7 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
             ),
             "patch": _operation(
                 "Change the metadata of all documents that match a prefix or filter, without their texts",
-                ("the numbers of documents", "Update"),
+                ("the numbers of changed, unchanged and skipped documents", "Update"),
                 _BODY,
                 query=schemas.update_parameters(limits),
                 body=schemas.METADATA_FIELDS,

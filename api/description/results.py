@@ -65,7 +65,8 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     },
     Hit: {
         **_ORIGIN,
-        "score": "BM25 over all searched collections, with weights for edges; comparable only within one result",
+        "score": "retriever words: BM25 over all searched collections, plus a bonus if the sentence has several terms"
+        " of the query; meaning: the similarity of vectors; both: a weighted sum; comparable only within one result",
         "text": "the sentence",
         "start": "offset of its first code point in the stored document",
         "end": "offset after its last code point",

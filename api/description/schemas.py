@@ -77,7 +77,8 @@ class Field:
     Attributes:
         kind: ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
         minimum, maximum: the bounds of a number, or of the length of a string.
-        pattern, required_inside: rules that only the description shows; the code that uses the value checks them.
+        pattern: the pattern of a string. Only the description shows it; the code that uses the value checks it.
+        required_inside: the fields that an object must have. Only the description shows them, as for `pattern`.
         most: the limit of values of a repeated field.
         in_bytes: whether the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema
             shows this number as characters.
@@ -177,8 +178,9 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
         Field(
             "plan",
             "string",
-            "fast: read at most 6 sentences; balanced: read up to retriever_k in waves; accurate: read 12, and let a"
-            " larger reader read the best 4 again; default: the plan of the service",
+            "fast: read at most 6 sentences; balanced: read at most retriever_k sentences; accurate: read at most 12"
+            " sentences, and if the answer is not sure enough, let a larger reader read the best 4 of them again;"
+            " default: the plan of the service",
             choices=tuple(PLANS),
         ),
     )

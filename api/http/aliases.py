@@ -13,8 +13,8 @@ OVERHEAD_BYTES = 512
 
 
 class Alias(NamedTuple):
-    """The parsed form of a query string: the digest of the answer, the JSON of the question, and the options that a hit
-    needs.
+    """The parsed form of a query string: the digest that names the cached answer, the JSON of the question, and the
+    options that are necessary to send the answer from the near cache.
     """
 
     digest: str

@@ -86,7 +86,11 @@ class BackgroundAnswers:
         return name, expires
 
     async def poll(self, key: ApiKey, name: str) -> Submission:
-        """Return a submission of a key, pending or done. If no process answers it, this process starts to answer it."""
+        """Return a submission of a key, pending or done.
+
+        If no process answers the question, this process starts to answer it, unless it has no capacity. If `MAX_TRIES`
+        processes have ended while they answered the question, the result is an error.
+        """
         submissions = self._state.engine.submissions
         found = await submissions.claim(key.id, name, only_read=len(self._tasks) >= MAX_HELD)
         if found.state == LOST:

@@ -37,7 +37,7 @@ async def write_document(
             timeout=timeout,
             vectors=vectors,
         )
-    except RequestError:  # the document was not stored or cannot be indexed; after any other error, it may be
+    except RequestError:  # the document was not stored or is not indexable; after other errors, it may be stored
         await settle_sentences(scope, engine.key_use, reserved, 0)
         raise
     if reserved is not None:

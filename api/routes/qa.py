@@ -35,7 +35,8 @@ class QuestionRoute:
     async def near(self, scope: Scope, request_id: str, send: Send, key: ApiKey) -> int | None:
         """Answer a GET from the near cache and return the status; return None if the near cache has no valid answer.
 
-        `key` is valid and may ask questions. This method checks whether the key allows the collection.
+        Also return None if the query string is not known, if the request has the header `Prefer`, or if `key` does not
+        allow the collection. The caller has checked that `key` is valid and may ask questions.
         """
         begun = perf_counter()
         alias = self._aliases.get(scope["query_string"])

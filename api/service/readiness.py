@@ -1,4 +1,7 @@
-"""Checks whether every shard can answer questions, and names what is missing. Results are cached for one second."""
+"""Checks whether every shard can answer questions, and names what is missing. Results are cached for one second.
+
+The service is ready if every shard can answer, all slots are served, and all shards have the same model.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """The readiness of one shard. `missing` names what it lacks if it is not ready."""
+    """The readiness of one shard. `missing` names what the shard lacks. If `missing` is empty, the shard is ready."""
 
     shard: str
     address: str

@@ -36,7 +36,10 @@ def prepare(*, force: bool = False, collection: str = "") -> None:
 
 
 def start_preparing(*, force: bool = False, collection: str = "") -> None:
-    """Like `prepare`, but return at once and prepare in the background. `progress:{h}` shows the progress."""
+    """Like `prepare`, but return at once and prepare in the background.
+
+    On each shard, the hash `progress:{h}` shows the progress, where ``h`` is the hash tag of the shard.
+    """
     _on_all_shards(partial(_start, force=force, collection=collection))
 
 

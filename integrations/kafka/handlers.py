@@ -131,7 +131,10 @@ class DocumentHandler:
         self._collection = check_collection(collection)
 
     def order_key(self, record: KafkaRecord) -> bytes | None:
-        """Return the id of the document, so that messages for the same document are handled in order."""
+        """Return the id of the document, so that messages for the same document are handled in order.
+
+        Return None if the message has neither a key nor a valid field `id`.
+        """
         if record.key is not None:
             return record.key
         try:

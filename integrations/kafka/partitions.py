@@ -1,7 +1,7 @@
 """Handles the messages of one assigned partition concurrently, and publishes their outcomes in order.
 
-An outcome is published only after the outcomes of all earlier messages. So answers have the same order as their
-questions, and the committed offset never skips a message.
+`publishing.py` explains outcomes. An outcome is published only after the outcomes of all earlier messages. So answers
+have the same order as their questions, and the committed offset never skips a message.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Publishes the outcomes of a partition's messages: writes the outcomes, and marks the messages as processed.
 
+The outcome of a question is an outgoing message: an answer, or a dead letter if the question cannot be answered. A
+document that was stored or deleted has an outcome without an outgoing message.
+
 Both publishers get batches in the order of the messages. `AtLeastOncePublisher` waits until the brokers have
 acknowledged a batch, and then reports its offset for the next commit. `TransactionalPublisher` writes a batch and its
 offset in one transaction.
@@ -74,7 +77,10 @@ class DeadLetterTopic:
         self.topic = topic
 
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
-        """Replace the outgoing message of an entry with a dead letter. SessionLost if it is already a dead letter."""
+        """Replace the outgoing message of an entry with a dead letter.
+
+        SessionLost if the outgoing message is already a dead letter.
+        """
         if entry.outcome == "dead_letter":
             raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
         reason = InputTooLong(f"the brokers refuse the answer: {error.str()}")

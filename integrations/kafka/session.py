@@ -1,4 +1,4 @@
-"""A session: a process is a member of a consumer group, from its subscription until a signal or a failure.
+"""Runs a session: the time in which a process is a member of a consumer group, until a signal or a failure.
 
 One thread makes all calls of the consumer. It never stops polling, so the process stays in the group
 (`max.poll.interval.ms`) even if the cluster is slow. While the buffer is full, the thread pauses the partitions and
@@ -64,7 +64,8 @@ class SessionOptions:
         exactly_once: whether to write outcomes and offsets in transactions.
         linger_seconds: the time that a transaction waits for more outcomes.
         drain_seconds: the time for which a session that ends processes the messages that it has already read.
-        revoke_seconds: the time for which the attempts in progress of a revoked partition may continue.
+        revoke_seconds: the time for which the attempts in progress of a revoked partition may continue. A longer time
+            than half of `max.poll.interval.ms` is shortened to that half.
     """
 
     topic: str

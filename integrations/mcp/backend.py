@@ -137,6 +137,7 @@ class Backend:
             work: called with the client and the remaining seconds.
 
         Raises:
+            InvalidInput: `authorization` has several headers, or is not a valid header.
             ConfigError: keys are required, but the service accepts requests without a key.
             QueueFull: too many calls are waiting.
             DeadlineExceeded: the call has exceeded its timeout.

@@ -1,7 +1,7 @@
 """The process of `qa-cluster mcp`: transports, logging and shutdown.
 
-The protocol uses standard output, so the log uses standard error. The log has no headers and no questions. The loggers
-of the HTTP client log only warnings, because their debug messages contain headers.
+With stdio, the protocol uses standard output, so the log uses standard error. The log has no headers and no questions.
+The loggers of the HTTP client log only warnings, because their debug messages contain headers.
 """
 
 from __future__ import annotations

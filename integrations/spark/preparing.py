@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DOCUMENT_COLUMNS = "id string, text string, title string, metadata string, error string"
 MAX_BYTES = 64 * 1024 * 1024
-# The number of documents that are encoded together, so that passages of similar lengths share a run.
+# The number of documents that are encoded together, so that the encoder can run passages of similar lengths together.
 ENCODED_TOGETHER = 64
 
 # The encoders of this process.
@@ -74,7 +74,7 @@ def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
 
     Args:
         encoder: the folder of the shards' encoder; default: the bundled encoder.
-        threads: the threads of the runtime in each Python worker.
+        threads: the number of threads with which the encoder runs in each Python worker.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 

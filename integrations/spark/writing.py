@@ -55,9 +55,11 @@ class DocumentsWritten(WriterCommitMessage):
     """The counts of a task's documents.
 
     Attributes:
-        changed, unchanged: new or changed documents, and documents that were already stored.
-        skipped: documents that the service has refused.
-        embedded, discarded: documents whose vectors the shards use, and documents whose vectors they have discarded.
+        changed: the number of new or changed documents.
+        unchanged: the number of documents that were already stored with the same content.
+        skipped: the number of documents that the service has refused.
+        embedded: the number of documents whose prepared vectors the shards use.
+        discarded: the number of documents whose prepared vectors the shards have discarded.
         ids: for an overwrite, the digests of all document ids, which have `ID_BYTES` bytes each.
     """
 

@@ -1,4 +1,7 @@
-"""The queue of calls that wait for a thread. Owners take turns. The calls of one owner run in order."""
+"""The queue of calls that wait for a thread. Owners, such as registrations and runs, take turns.
+
+The calls of one owner start in order.
+"""
 
 from __future__ import annotations
 

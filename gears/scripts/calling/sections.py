@@ -1,8 +1,8 @@
 """Sections run the code of functions on a thread, and let another thread interrupt the code.
 
-The interruption is an exception. The interpreter raises it when the section's thread runs the next bytecode. So it
-cannot end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of `interrupt`
-must check whether the section has ended.
+The interruption is an exception. The interpreter raises it when the section's thread runs the next bytecode. So an
+interruption cannot end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller
+of `interrupt` must check whether the section has ended.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class CodeSection:
     """Runs code that another thread may interrupt. A section runs one call at a time, on one thread.
 
     The exception may occur at any point of the section's thread, even between taking a lock and the `try` that would
-    release the lock. So this thread never takes the object's lock. It only reads and writes single attributes, and
-    waits until no other thread is inside `interrupt`.
+    release the lock. So the section's thread never takes the lock of the `CodeSection`. This thread only reads and
+    writes single attributes, and waits until no other thread is inside `interrupt`.
     """
 
     __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")

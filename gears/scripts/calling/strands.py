@@ -101,9 +101,9 @@ class Strand(asyncio.AbstractEventLoop):
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt running code, or cancel a waiting task.
+        """Interrupt running code, and cancel a waiting task. Work that has not begun ends at once.
 
-        Repeat this until the work has ended.
+        This method repeats itself every `AGAIN_SECONDS` until the work has ended.
         """
         if self._over.done():
             return

@@ -71,6 +71,9 @@ class Call:
 class FunctionThreads:
     """All function threads of the worker. It calls `give_up` when too many threads are stuck.
 
+    Each pool has at most `limit` running calls. Stuck calls do not count. A call is stuck if it has not ended
+    `grace_seconds` after its first interruption.
+
     Each thread calls `prepare` when it starts. After each call, it calls `ended` with the section of the call's code.
     """
 
@@ -127,7 +130,10 @@ class FunctionThreads:
         return call.state is CallState.WAITING and self._queues[call.pool].remove(call)
 
     def interrupt(self, call: Call, waited: float) -> None:
-        """Interrupt a call. The caller repeats this until the call ends. `waited`: the seconds since the first time."""
+        """Interrupt a call. The caller repeats this until the call ends.
+
+        `waited` is the number of seconds since the first interruption of the call.
+        """
         if call.state is not CallState.RUNNING:
             return
         call.section.interrupt()

@@ -31,8 +31,9 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():` of a function: the section of its code, and the link for the server's report of the block's
-    end.
+    """One `with atomic():` of a function. `section` runs the code of the function.
+
+    On `link`, the server reports the end of the block.
     """
 
     __slots__ = ("link", "section")

@@ -1,7 +1,8 @@
 """Executions are runs of pipelines, with ids, states and results.
 
 The context variable `current` has the execution of the running function. The execution determines the rights of the
-function's commands. It also has the reply that replaces the reply of a hooked command.
+function's commands. It also has the reply that replaces the reply of a hooked command (a client's read of a missing
+key, which starts a registered function).
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class Execution:
         self.shards_completed = 0
         self.aborted = False
         self.abort_reason = ABORTED
-        # called at the end if the history must not list ended executions
+        # called at the end, if the history must list this execution only until its end
         self.leave_list: Callable[[], None] | None = None
-        # the number of reports of a function that it still works on its record
+        # the number of waiting records that have continued, as a sign of progress
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
         # the future of the running step; None if the step has created no future; OUTSIDE between steps
@@ -151,7 +152,7 @@ class Execution:
         self._wake()
 
     def hold(self) -> None:
-        """Record that a coroutine or a stored session works for this execution outside the steps."""
+        """Record that a coroutine or a handle of `getGearsSession` uses this execution outside the steps."""
         with self._lock:
             self._holds += 1
 

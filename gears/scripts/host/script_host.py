@@ -85,7 +85,7 @@ class ScriptHost(Host):
         return super().execute_many(packed)
 
     def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
-        """As in `Host`. Inside an atomic block, wait for the reply and raise an error."""
+        """Like `Host.execute_later`. Inside an atomic block, wait for the reply; an error reply raises GearsError."""
         if self.atomic.entered_here:
             self.execute(*arguments)
         else:
@@ -94,7 +94,8 @@ class ScriptHost(Host):
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
         """Return the command in the form that runs with the rights of the execution's user.
 
-        Internal commands run with the worker's rights.
+        Internal commands run with the worker's rights. If `_PUBLIC_FORMS` has the internal command, this method first
+        checks that the user may run the public command.
         """
         execution = current.get()
         if execution is None or not execution.user:

@@ -64,7 +64,8 @@ def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = Fa
 def execute_later(command: str, *args: object) -> None:
     """Run a command on this shard without waiting for its reply. An error reply is only logged.
 
-    The command runs before the client of the current job gets its reply.
+    The command runs before the client of the current job gets its reply. Inside `atomic()`, this function waits for the
+    reply, and raises GearsError for an error reply.
     """
     current_runtime().commands.execute_later(command, *args)
 
@@ -128,8 +129,9 @@ def flat_error(message: object) -> GearsError:
 def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
     """Call `f` every `seconds` until the session is unregistered or replaced; return True.
 
-    The timer belongs to this worker. A script's timer runs on one shard and ends with the worker. For a timer on every
-    shard that also exists after a restart, start the timer in `onRegistered`.
+    A call starts `seconds` after the end of the previous call. The timer belongs to this worker. A script's timer runs
+    on one shard and ends with the worker. For a timer on every shard that also exists after a restart, start the timer
+    in `onRegistered`.
     """
     if key is not None:
         raise GearsError(

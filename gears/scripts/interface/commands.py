@@ -35,7 +35,11 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Run a command without waiting for other shards. Other shards get a message to drop or abort their parts."""
+    """Run a command without waiting for other shards.
+
+    `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` only send the other shards a message to drop or abort their parts.
+    `RG.GETEXECUTION` without a level returns only this shard's part.
+    """
     if name not in _ORDERS:
         own_only = name == "RG.GETEXECUTION" and len(arguments) == 1
         return await run_command(runtime, name, [*arguments, "SHARD"] if own_only else arguments)

@@ -1,11 +1,15 @@
-"""Runs the commands of functions that the server would pass back to this worker. They run without the server, but with
-the function's rights.
+"""Runs the commands of functions that the server would only pass back to this worker. The commands run without the
+server, but with the function's rights.
 
-The worker's event loop runs these commands. A function on a thread waits for the answer until its abort or its time
-limit. Coroutines share a loop and must not block it. So in a coroutine, these commands never wait:
+The worker's event loop runs these commands. A function on a thread waits for the answer until the function is aborted,
+or until the time limit of the command. Coroutines share one event loop, so no coroutine may block this loop. Therefore
+a command of a coroutine never waits:
 
-- They read and change only this shard's part of an execution. Other shards get a message to drop or abort their parts.
-- They do not run triggers of user functions.
+- `RG.GETEXECUTION` returns only this shard's part of an execution. With ``CLUSTER``, it raises an error if
+  it must ask other shards.
+- `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` change only this shard's part. The other shards get a message to drop or
+  abort their parts.
+- `RG.TRIGGER` and `RG.TRIGGERONKEY` do not run triggers of user functions.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# The module's errors for a caller with the right to run the command, but without the right to wait.
+# The check of the rights sends the command in a context that must not wait. With these errors, the module refuses a
+# command that would wait, after it has found that the user may run the command.
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
 _CALL_ELSEWHERE = "call it in a function that is not a coroutine, or with asyncio.to_thread"
 # The interval at which a waiting function runs bytecode, because only bytecode can be interrupted.

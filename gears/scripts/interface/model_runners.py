@@ -71,7 +71,10 @@ class ModelRunner(_Runner):
         return self._chosen(await current_runtime().models.run(self._model.ref, self._close()))
 
     def run_blocking(self) -> list[Tensor]:
-        """Run the model while the calling thread waits. On the event loop's thread, this blocks other functions too."""
+        """Run the model while the calling thread waits. Raise GearsError if the model's backend is not TORCH.
+
+        In a coroutine, this call also blocks all other coroutines.
+        """
         if self._model.backend.upper() != "TORCH":
             raise GearsError("Cannot execute onnxruntime model synchronously, use async execution instead")
         return self._chosen(_waiting_runtime().models.run_blocking(self._model.ref, self._close()))

@@ -1,8 +1,8 @@
 """The worker's parts that scripts and jobs use, in one object.
 
 A worker process serves one shard and has one object of each part. The functions for scripts are module-level functions,
-which find the parts in the `Runtime`. The `Runtime` is bound once at the start. Lower rooms do not use this class.
-Their objects get the needed parts as arguments.
+which find the parts in the `Runtime`. The `Runtime` is bound once at the start. The folders that `interface` imports do
+not use this class. Their objects get the needed parts as arguments.
 """
 
 from __future__ import annotations

@@ -127,9 +127,10 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
 
 
 def _timeout_ms(value: object) -> int:
-    """Return the `timeout` of `register` in the form for the module.
+    """Return the option `timeout` of `register` in the form for the module.
 
-    None: the module's default. 0: no limit.
+    For scripts, None means the module's default, and 0 means no limit. For the module, 0 means its default, and -1
+    means no limit. Any other value is a number of milliseconds.
     """
     if value is None:
         return 0

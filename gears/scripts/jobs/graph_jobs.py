@@ -49,7 +49,7 @@ def _read_step(words: Iterator[Any]) -> DagStep:
 
 
 async def run_dag(models: ModelStore, scripts: ScriptStore, arguments: list[Any]) -> JobResult:
-    """`dag.run`: run steps on slots."""
+    """`dag.run`: run the steps of a graph. Steps read and write tensors by the numbers of their slots (`Dag`)."""
     words = iter(arguments)
     user, wait_ms = next(words).decode(), int(next(words))
     tensors = [take_wire(words) for _ in range(int(next(words)))]

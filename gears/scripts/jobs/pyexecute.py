@@ -28,7 +28,15 @@ _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """The arguments of a `script` job."""
+    """The arguments of a `script` job.
+
+    Attributes:
+        unblocking: whether the reply is the id of the script's run, sent before the end of the run.
+        registers_only: whether to ignore the script's `run()`.
+        id: the id of the script's session; empty: the worker creates an id.
+        upgrade: whether the script may replace the session with the same id.
+        replace_with: the id of another session that the script replaces; empty: no other session.
+    """
 
     script_source: str
     unblocking: bool
@@ -81,7 +89,14 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
-    """Raise an error if the session's id is taken, or does not match the session that it replaces."""
+    """Raise an error if the script may not use its session's id, or may not replace the session `replace_with`.
+
+    The errors are:
+
+    - the session `replace_with` does not exist;
+    - the script replaces one session, but its id belongs to another session;
+    - the script replaces no other session, its id is taken, and the request has no `upgrade`.
+    """
     exists = bool(request.id) and _session_exists(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:
@@ -99,7 +114,7 @@ def _session_exists(runtime: Runtime, session_id: str) -> bool:
 
 
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
-    """Raise an error if a trigger belongs to another session that the script does not replace.
+    """Raise an error if the script registers a trigger twice, or a trigger of a session that it does not replace.
 
     Clients get the error as an exception of the script.
     """

@@ -149,9 +149,10 @@ class Installed:
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
         """Install and use a session that this shard has missed.
 
-        Also apply the sender's `orders` to pause its registrations.
+        Also apply the sender's `orders` to pause or resume registrations of the session.
 
-        Do not permanently unregister the replaced registrations, because only their publisher may do this.
+        Do not permanently unregister the replaced registrations, because only the shard that has published the session
+        may do this.
         """
         if self._payloads.get(stored.id) == stored:
             return
@@ -220,8 +221,10 @@ class Installed:
             self.use(session.id)
 
     def use(self, session_id: str) -> None:
-        """Start to use an installed session: read its streams, run `onRegistered`, and check the shard for own
-        functions.
+        """Start to use an installed session: read its streams, and run `onRegistered`.
+
+        If the session registers own functions, also make them check the whole shard, because the shard may have changed
+        before the registration.
         """
         self._previous.clear()
         self._timers.stop_dead()

@@ -44,7 +44,11 @@ MAX_PAUSE_ROUNDS = 32  # about a minute
 @sent
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A shard's reply to another shard's digest: its own registrations if the digests differ."""
+    """A shard's reply to another shard's digest: its own registrations if the digests differ.
+
+    Attributes:
+        publishing: whether the shard cannot compare now: it is publishing a session, is starting, or is a replica.
+    """
 
     publishing: bool
     registrations: RegistrationList | None = None
@@ -63,7 +67,12 @@ class SessionOffer:
 class Difference:
     """Two shards that still differ after this shard has corrected itself.
 
-    This shard asks again in round `due`, or after a change.
+    `own` is the digest of this shard, and `theirs` is the digest of the other shard.
+
+    Attributes:
+        pause: the number of rounds until this shard asks again. It doubles as long as both digests stay the same.
+        due: the number of the round in which this shard asks again. After a change of a digest, it asks in the next
+            round.
     """
 
     own: bytes

@@ -2,8 +2,9 @@
 
 First, this shard installs and validates a new version of a session. Then all other shards install it. If a shard
 refuses the new version or does not reply, all shards restore the old version. The message to restore is repeated until
-all shards have acknowledged it, for at most `UNDO_SECONDS`. A new version is used (`Installed.use`) only after all
-shards have installed it.
+all shards have acknowledged it, for at most `UNDO_SECONDS`. This shard uses a new version (`Installed.use`) only after
+all shards have installed it, and then confirms the version to the other shards. A shard that has installed the version,
+but gets no confirmation, uses the version after `CONFIRM_SECONDS`.
 
 Replaced registrations, and registrations of a refused version, are unregistered in the module of every reachable shard.
 So an unreachable shard cannot restore these registrations on other shards later (`reconciliation`).
@@ -71,7 +72,7 @@ class Registrar:
                 await self.installed.until_started(session)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        if self._undoing is not None:  # otherwise, its repeated messages could arrive after the new version
+        if self._undoing is not None:  # otherwise, repeated messages of the undo could arrive after the new version
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
@@ -167,7 +168,7 @@ class Registrar:
             self._expect(session_id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
-        """Use a session and run its `onRegistered`, because all shards have installed it."""
+        """Use a session and run its `onRegistered`: all shards have installed it, or `CONFIRM_SECONDS` have passed."""
         self._expect(session_id, None)
         self.installed.use(session_id)
 

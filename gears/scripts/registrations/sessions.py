@@ -31,7 +31,8 @@ class Registration:
 
     Attributes:
         own: the name of the own function that the worker calls instead of steps; empty for a user function.
-        cost_from: the index of the first argument of a trigger that costs one unit; 0: no argument has a cost.
+        cost_from: each argument of a trigger from this index on adds 1 to the cost of a call; 0: only the length of the
+            arguments counts (`OwnTrigger`).
     """
 
     id: str

@@ -28,7 +28,7 @@ _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode
 
 @dataclass(frozen=True, slots=True)
 class StoredRegistrations:
-    """The contents of a payload."""
+    """The registrations and the requirements of a session. A payload is their cloudpickle, after the versions."""
 
     registrations: list[Registration]
     requirements: tuple[str, ...]
@@ -44,8 +44,10 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """Read a payload. Return None if the Python version or format version is different: then the source must be
-    executed again.
+    """Read a payload. Return None if the source must be executed again.
+
+    This is the case if the Python version or the format version is different, or if the payload uses a name that does
+    not exist in this environment.
     """
     if not payload.startswith(_PREFIX):
         return None
@@ -77,8 +79,9 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def restricted_to(self, session: ScriptSession) -> StoredSession:
-        """Return a copy with only the registrations in `session`. Pickle it again if a different version has pickled
-        it.
+        """Return a copy with only the registrations that are in `session`. If these are all registrations, return self.
+
+        If the payload cannot be loaded, the copy has the registrations of `session` itself, pickled again.
         """
         stored = load(self.payload)
         if stored is None:

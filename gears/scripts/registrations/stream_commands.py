@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Return whether the stream exists. Create its consumer group if it is missing or unknown."""
+    """Return whether the stream exists. If `stream.has_group` is False, first create its consumer group if needed."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False

@@ -69,7 +69,7 @@ class Stream:
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """A registration that reads streams."""
+    """A registration that reads streams. All registrations share the consumers of the consumer group (`CONSUMERS`)."""
 
     session: ScriptSession
     registration: Registration

@@ -83,7 +83,7 @@ class Streams:
         self._spawn(self._scan(consumer))
 
     def stop(self, registration_id: str) -> None:
-        """Stop reading for a registration. A running batch is completed and acknowledged."""
+        """Stop reading for a registration. A running batch continues to its end, and is then settled as usual."""
         consumer = self._consumers.pop(registration_id, None)
         if consumer is None:
             return
@@ -122,7 +122,7 @@ class Streams:
 
     def promoted(self) -> None:
         """Read all streams again after the promotion of this server, because the previous primary may have left pending
-        entries.
+        entries. Registrations that a failed batch has stopped on the previous primary read again, too.
         """
         for registration_id, status in known_statuses(self._host).items():
             if status == "ABORTED":  # set by the previous primary; the failed batch may succeed on this server
@@ -252,7 +252,7 @@ class Streams:
             self._retry_later(consumer, stream, LOST_SECONDS)
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
-        """Read entries until the batch is full; return whether the batch must run now."""
+        """Read entries for the next batch, up to its size; return whether the batch must run now."""
         if not has_group(self._host, stream):
             return False
         if stream.left_over and not stream.entries:
@@ -279,7 +279,7 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # All registrations share one consumer. Exclude entries that another registration is processing.
+        # All registrations share the same consumers. Exclude entries that another registration is processing.
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
@@ -372,14 +372,17 @@ class Streams:
     def _acknowledge(
         self, consumer: Consumer, stream: Stream, batch: list[Entry], numbers: tuple[Argument, ...]
     ) -> bool:
-        """Acknowledge a batch, trim, report and read again, in one round trip.
+        """Acknowledge a batch, trim the stream, report the batch to the module, and read new entries.
+
+        All commands are sent in one round trip. New entries are read only if the registration continues and no
+        earlier entry is left.
 
         Return whether the next batch may start at once.
         """
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
-        # entries left by another registration may be older, so later batches trim
+        # entries left by another registration may be older, so only a later batch trims the stream
         if consumer.source.trim and ids and not stream.left_over:
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))

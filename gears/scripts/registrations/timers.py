@@ -43,7 +43,10 @@ class Timers:
         self._timers: list[Timer] = []
 
     def start(self, session: ScriptSession, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
-        """Call `function` every `seconds`, with the rights of `user` (empty: the worker's)."""
+        """Call `function` every `seconds`, with the rights of `user` (empty: the worker's).
+
+        A call starts `seconds` after the end of the previous call.
+        """
         check_timer(seconds, function)
         if len(self._timers) >= MAX_TIMERS:
             raise GearsError(f"ERR too many timers: limit {MAX_TIMERS}, unregister the sessions that started them")

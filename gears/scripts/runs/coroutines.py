@@ -86,7 +86,10 @@ class _Coroutine:
         return value
 
     def _end(self, waited: float) -> None:
-        """Cancel a waiting coroutine, or interrupt a running coroutine. Repeat this until the coroutine has ended.
+        """Cancel a waiting coroutine, or interrupt a running coroutine.
+
+        This method repeats itself every `AGAIN_SECONDS` until the coroutine has ended. If the coroutine still runs
+        after `STUCK_SECONDS`, the worker ends and is replaced.
 
         The time for the coroutine's clean-up is a second after an interruption, and `STUCK_SECONDS` after a
         cancellation.

@@ -107,7 +107,7 @@ class Sending:
     def send(self, node: str, kind: str, message: Any) -> None:
         """Send a message of a run with the next number, now or as soon as possible.
 
-        Raises GearsError if more than `MAX_BYTES` of the run's records are not acknowledged.
+        Raises GearsError if the shard has not acknowledged more than `MAX_BYTES` of the run's records.
         """
         with self._lock:
             if message.id in self._over:  # the sender is a thread that continues after its run

@@ -1,7 +1,8 @@
 """Allows functions to work longer than their step: with futures that suspend a record, and with scheduled coroutines.
 
-A coroutine that a function schedules belongs to the function's execution and has its rights. The client of a hooked
-command gets its reply after the end of the last of these coroutines.
+A coroutine that a function schedules belongs to the function's execution and has its rights. A hooked command is a
+client's read of a missing key, which starts a registered function. The client of a hooked command gets its reply after
+the end of the last of these coroutines.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class RunPart:
 
     @property
     def at_work(self) -> bool:
-        """Whether a function runs on a thread, or waits for a thread, a coroutine or a future."""
+        """Whether a function runs on a thread, or waits for a thread, a coroutine, a future or its `onRegistered`."""
         return self.beginning or self.strand.is_running() or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:

@@ -412,7 +412,8 @@ class Chain:
     ) -> None:
         """Push the remaining items of a list while earlier items finish."""
         try:
-            # not `capacity`: records that use capacity must not wait for capacity
+            # Not `capacity`: this record already counts as a waiting record. If all waiting records waited for
+            # capacity, none of them would end.
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)

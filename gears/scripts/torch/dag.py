@@ -1,7 +1,8 @@
 """Runs a graph of models and scripts. A step starts on its device when its inputs exist.
 
-Each slot contains a tensor and is written once. After the first failure, no other step starts, but running steps
-continue to their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner for functions use this module.
+A slot is a numbered place for one tensor, and is written once. After the first failure, no other step starts, but
+running steps continue to their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner for functions use this
+module.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from .script_store import ScriptStore
 
 @dataclass(frozen=True, slots=True)
 class DagStep:
-    """One run of a model (`function` is empty), or one call of a script's function."""
+    """One run of a model (`function` is empty), or one call of a script's function.
+
+    `inputs` and `outputs` are the numbers of the slots that the step reads and writes.
+    """
 
     ref: int
     inputs: Sequence[int]
@@ -37,7 +41,12 @@ class DagStep:
 
 @dataclass(slots=True)
 class DagStepResult:
-    """The outcome of a step. `NA`: the step has not run."""
+    """The outcome of a step.
+
+    Attributes:
+        state: ``OK``, ``ERR``, or ``NA`` if the step has not run.
+        samples: the size of the first dimension of the first output.
+    """
 
     state: str = "NA"
     took_us: int = 0

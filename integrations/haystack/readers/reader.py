@@ -29,9 +29,9 @@ class QAClusterReader(Connected):
         api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
         model: the name of the reader on the service.
         top_k: the maximum number of returned answers; "no answer" is not counted.
-        score_threshold: answers with a lower score are left out.
+        score_threshold: answers with a lower score are left out. This is also true for "no answer".
         no_answer: whether to add "no answer", which is an answer without data. Its score is the probability that all
-            other returned answers are wrong.
+            of the best `top_k` answers are wrong. Answers below `score_threshold` are among these answers.
         answers_per_seq: the maximum number of answers from one document.
         overlap_threshold: the allowed overlap of two answers, as a fraction (0 to 1) of the shorter answer. If two
             answers overlap more, only the answer with the higher score is returned. None: both answers are returned.
