@@ -21,6 +21,8 @@ from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE
 
 # The maximum number of concurrent requests to the service.
 _AT_ONCE = 8
+# How often an update is repeated for documents that other clients write at the same time.
+_UPDATE_ROUNDS = 5
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -170,19 +172,35 @@ class QAClusterDocumentStore(Connected):
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
         """Set metadata fields of the documents that match a filter, and return the number of changed documents.
 
-        An empty filter matches all documents.
+        An empty filter matches all documents. If another client writes a matching document at the same time, the update
+        of this document is repeated.
+
+        Raises:
+            DocumentStoreError: Other clients have written matching documents during each of `_UPDATE_ROUNDS` rounds.
         """
         chosen = _checked(filters) or every_document()
-        updated, cursor = 0, ""
-        while True:
-            with _filter_errors():
-                done = self.connection.client.update_documents(
-                    meta, collection=self.collection, filters=chosen, cursor=cursor
-                )
-            updated += done.updated
-            if not done.next_cursor:
+        updated = 0
+        for _ in range(_UPDATE_ROUNDS):
+            cursor: str | None = ""
+            skipped = 0
+            while cursor is not None:
+                with _filter_errors():
+                    done = self.connection.client.update_documents(
+                        meta, collection=self.collection, filters=chosen, cursor=cursor
+                    )
+                updated, skipped = updated + done.updated, skipped + done.skipped
+                if cursor and done.next_cursor == cursor:
+                    raise DocumentStoreError(
+                        f"an update of documents of collection {self.collection!r} makes no progress within"
+                        f" {self.timeout:g} s: the timeout is too short"
+                    )
+                cursor = done.next_cursor
+            if not skipped:
                 return updated
-            cursor = done.next_cursor
+        raise DocumentStoreError(
+            f"{skipped} documents of collection {self.collection!r} were not updated, because other clients write them"
+            f" ({updated} were updated): repeat the call"
+        )
 
 
 def _checked(filters: Filters | None) -> Filters | None:

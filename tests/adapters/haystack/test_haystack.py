@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from haystack import Document, Pipeline
 from haystack.dataclasses import ExtractedAnswer
-from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing.document_store import DocumentStoreBaseExtendedTests
@@ -22,6 +22,7 @@ from haystack_integrations.document_stores.qa_cluster import QAClusterDocumentSt
 
 from qa_cluster.client import Client
 from qa_cluster.errors import ClusterError, NotFound
+from qa_cluster.types import MetadataUpdate
 from tests.adapters.conftest import TEXT
 from tests.adapters.pages import run_page
 from tests.harness.system import System
@@ -229,6 +230,36 @@ def test_filters_of_the_retriever_and_of_a_call(url: str) -> None:
 def test_errors_name_the_cause() -> None:
     with pytest.raises(ClusterError, match="cannot be reached"):
         QAClusterReader("http://127.0.0.1:1", attempts=1).run(QUESTION, [Document(content="x")])
+
+
+@pytest.mark.parametrize("busy", [1, 10])
+def test_an_update_is_repeated_for_documents_that_others_write(
+    document_store: QAClusterDocumentStore, monkeypatch: pytest.MonkeyPatch, busy: int
+) -> None:
+    document_store.write_documents([Document(id=name, content=TEXT, meta={"state": "draft"}) for name in "ab"])
+    client = document_store.connection.client
+    update, calls = client.update_documents, count(1)
+
+    def updated(*words: Any, **options: Any) -> MetadataUpdate:
+        return MetadataUpdate(0, 0, 2, complete=False) if next(calls) <= busy else update(*words, **options)
+
+    monkeypatch.setattr(client, "update_documents", updated)
+    drafts = {"field": "meta.state", "operator": "==", "value": "draft"}
+    if busy == 1:
+        assert document_store.update_by_filter(drafts, {"state": "final"}) == 2
+        assert document_store.count_documents_by_filter(drafts) == 0
+    else:
+        with pytest.raises(DocumentStoreError, match=r"2 documents of collection .* were not updated"):
+            document_store.update_by_filter(drafts, {"state": "final"})
+
+
+def test_an_update_without_progress_ends(
+    document_store: QAClusterDocumentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = MetadataUpdate(0, 0, 0, complete=False, next_cursor="same")
+    monkeypatch.setattr(document_store.connection.client, "update_documents", lambda *_, **__: stuck)
+    with pytest.raises(DocumentStoreError, match="makes no progress"):
+        document_store.update_by_filter({"field": "meta.a", "operator": "==", "value": 1}, {"a": 2})
 
 
 def test_an_existing_document_can_be_overwritten(document_store: QAClusterDocumentStore) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,13 @@ import httpx
 import orjson
 import pytest
 
+from qa_cluster.config import Settings
+from qa_cluster.errors import QAError
+from qa_cluster.integrations.kafka.program import Adapter, AdapterOptions
+from qa_cluster.integrations.kafka.properties import KafkaProperties
+from qa_cluster.integrations.kafka.session import SessionOptions
 from tests.adapters.kafka.broker import Broker
+from tests.harness.certificates import Authority
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.programs import binary_or_skip, chosen_servers
@@ -82,6 +90,28 @@ def test_documents_and_answers(system: System, broker: Broker, service: bool) ->
         eventually(lambda: lag in answer.metrics())
     if service:
         system.stop_service()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_the_service_may_have_a_certificate_of_a_private_authority(tmp_path: Path, trusted: bool) -> None:
+    authority = Authority(tmp_path / "made")
+    pair = authority.sign("service", ["IP:127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.cert, pair.key)
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0, ssl=context) as server:
+        settings = Settings(service_tls_ca=str(authority.cert) if trusted else "")
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        options = AdapterOptions(settings, SessionOptions("questions", "group", "dead"), service=url)
+        async with Adapter(options, KafkaProperties({}))._client() as client:
+            with pytest.raises(QAError) as refused:
+                await client.ask("Who?", timeout=5)
+    assert ("is not trusted" in str(refused.value)) != trusted
 
 
 def test_wrong_usage(broker: Broker, tmp_path: Path) -> None:
