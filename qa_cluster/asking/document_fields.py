@@ -146,7 +146,7 @@ class DocumentFields:
             await self._check(chosen.fields(), collection, chosen.place)
 
     async def check_some(self, chosen: Filter | None, collections: Sequence[str]) -> None:
-        """Raise InvalidInput if a filter names a field that no document of any of these collections has."""
+        """Raise InvalidInput if `check` raises it for each of these collections: the error for the first collection."""
         first: InvalidInput | None = None
         for name in collections:
             try:

@@ -6,7 +6,7 @@ keeps its positions after a restart and after a migration of its slot. So during
 
 - a document that does not change is listed exactly once
 - a new document may be listed or not
-- a document that gets a new version may be listed twice
+- a document that is indexed again, for example because its text has changed, may be listed twice
 
 Failed documents are in no index. A list of failed documents reads the hash of each partition (`failures_key`).
 

@@ -48,12 +48,13 @@ SCAN_KEYS = 1000
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
     """Delete the selected documents for at most `seconds`.
 
-    A document is deleted only if it still has the listed version, because the selection may not contain a new version.
+    A document is deleted only if it still has the listed version, because a newer version may be outside the selection.
     The result is not complete if a client changes or deletes a selected document during the removal, or if the time is
     up. A repeated call continues the removal.
 
     Raises:
-        InvalidInput: the selection has all documents, or no document has a field of the filter.
+        InvalidInput: `choice` selects all indexed documents, because it has neither a prefix nor a filter; or no
+            document has a field of the filter.
         NotFound: the collection does not exist.
     """
     if not choice:
@@ -100,8 +101,8 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
 class CollectionRemoval:
     """Deletes collections. `run` closes a collection to writes and questions, deletes its keys, then its name.
 
-    It scans for keys, because no list contains all pending documents. If a deletion ends early, the collection stays in
-    the state ``deleting``; the next call of `run` continues.
+    `run` scans the shards for keys, because no list contains all pending documents. If a deletion ends early, the
+    collection stays in the state ``deleting``; the next call of `run` continues the deletion.
 
     >>> await CollectionRemoval(shards, collections, store).run("books", seconds=600)
     Removal(deleted=210, complete=True)

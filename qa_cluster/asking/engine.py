@@ -55,9 +55,9 @@ KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
-# The maximum number of this process's questions that the shards answer at the same time: this number for each
-# partition, but within the two limits. With more questions, the shards would not be faster, and a question with a
-# second wave would wait behind more first waves.
+# The maximum number of this process's questions that the shards answer at the same time is `_QUESTIONS_PER_PARTITION`
+# times the number of partitions, but at least `_FEWEST_AT_ONCE` and at most `_QUESTIONS_AT_ONCE`. With more questions,
+# the shards would not be faster, and a question with a second wave would wait behind more first waves.
 _QUESTIONS_PER_PARTITION = 2
 _FEWEST_AT_ONCE = 8
 _QUESTIONS_AT_ONCE = 64
@@ -75,8 +75,10 @@ class EngineOptions:
             shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages of the reading plan.
-        connections_per_shard: the maximum number of this process's connections to one shard.
-        max_waiting_per_shard: the maximum number of questions that wait for a connection to one shard.
+        connections_per_shard: the maximum number of this process's connections to one shard for rankings and for
+            commands that block. Other commands share one more connection.
+        max_waiting_per_shard: the maximum number of new rankings and blocking commands that wait for one of these
+            connections.
         pipeline_max_requests: the maximum number of concurrent `qa.pipeline` requests, which contain their own
             contexts.
         shard_patience_seconds: the longest time that a request with ``coverage=partial`` waits for a shard whose server

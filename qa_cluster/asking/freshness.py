@@ -6,8 +6,8 @@ One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to 
   and only this answer is invalidated.
 - Epochs of partitions: every write changes an epoch and increases `writes`. A question joins a running computation only
   if `writes` has not changed since the computation started.
-- Manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
-  invalidates all cached answers of this process.
+- Manifests of readers and encoders, the number of partitions, lists of collections: a change increases `generation`,
+  which invalidates all cached answers of this process.
 - Lists of API keys: a change increases `key_changes`.
 - Pins and synonyms: a change increases `generation` and `guidance_changes`.
 
@@ -20,12 +20,13 @@ These events increase `generation`, too:
 
 A server sends its pushes at the end of the event loop round that answered the write. Each client of qa-cluster waits
 for one more reply of the shard before it reports success. By then the push is in the sockets of all processes. Before
-it serves an answer from the near cache, a process checks these sockets with `drained`.
+a process serves an answer from the near cache, it checks with `drained` that its own sockets have no unread bytes.
 
 Every `CHECK_SECONDS`, each server is asked for the state of its worker and for up to `CHECKED_EPOCHS` epochs. A server
 that is no longer the primary of a partition answers with a redirection, and its subscription is closed. Whole answers
 are neither served from caches nor stored in them while a primary has no subscription or has not answered for
-`LEASE_SECONDS`.
+`LEASE_SECONDS`. There is one exception: while shards are down, the near cache answers questions with
+``coverage=partial`` (`answers/caching.py`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ _PREFIXES = (
 CHECK_SECONDS = 0.1
 # While a reply is missing, the silence of the server is measured at this interval.
 TURN_SECONDS = 0.05
-# In one turn, at most this time is counted as silence. A turn that takes longer shows that the event loop was late.
+# Of one such interval, at most this time is counted as silence. If an interval takes longer, this process's event loop
+# was late.
 MOST_TURN_SECONDS = 0.2
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
@@ -105,7 +107,7 @@ class Freshness:
     Attributes:
         generation: increases when all cached answers of this process become invalid.
         writes: increases with every write of documents.
-        manifest_changes: increases when readers or the number of partitions may have changed.
+        manifest_changes: increases when readers, encoders or the number of partitions may have changed.
         key_changes: increases when API keys may have changed.
         guidance_changes: increases when pins or synonyms may have changed.
         pushes: how many pushes were received.
@@ -164,7 +166,10 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Return whether every subscription is up and has no unread bytes. The check costs one system call."""
+        """Return whether every subscription is up, was confirmed in time and has no unread bytes.
+
+        The check costs one system call.
+        """
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:

@@ -142,7 +142,7 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
     """Return the manifest of the reader that a shard's worker uses now; None if it has no reader or the call fails.
 
-    While slots migrate, the reader's keys may already be on another shard.
+    Use it if the shard does not have the manifest's key: while slots migrate, the key may already be on another shard.
     """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
@@ -232,7 +232,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """Return the one-line reply of a shard's trigger; None if the shard fails, or sends a reply in a different form."""
+    """Return the result of a trigger on a shard; None if the shard fails, or does not reply with exactly one text."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

@@ -33,14 +33,16 @@ async def update_all(
 ) -> MetadataUpdate:
     """Change the metadata of the selected documents for at most `seconds`.
 
-    A document is changed only if it still has the listed version, because the selection may not contain a new version.
-    A changed document keeps its position in the list. So each document is listed once, even if it is still selected.
+    A document is changed only if it still has the listed version, because a newer version may be outside the selection.
+    A change of metadata keeps the document's position in the list. So each document is listed once, even if the filter
+    still selects it.
 
     Args:
         cursor: the `next_cursor` of an update that reached its time limit; empty: start at the first document.
 
     Raises:
-        InvalidInput: the selection has all documents, or no document has a field of the filter.
+        InvalidInput: `choice` selects all indexed documents, because it has neither a prefix nor a filter; or no
+            document has a field of the filter.
         NotFound: the collection does not exist.
     """
     if not choice:

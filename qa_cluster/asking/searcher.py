@@ -4,12 +4,12 @@ A document may change between ranking and fetching. So a fetched sentence is sho
 holds:
 
 - the epoch of its partition is unchanged
-- its text still has the weights with which it was ranked
+- the terms of the query still have the same weights in the sentence as in the ranking
 
 Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, changed sentences are left out.
 
-A search may use several collections. Each is ranked with the statistics of all collections together, which makes their
-scores comparable. Then the best sentences of all collections are merged.
+A search may use several collections. The sentences of each collection are ranked with the statistics of all searched
+collections together, so their scores are comparable. Then the best sentences of these collections are merged.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from .editors.guidance import Guidance, merged
 from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
-# The maximum number of sentences in one script, including neighbours. Such a script blocks its shard for less than 1
-# ms.
+# The maximum number of sentences that a script fetches, including neighbours. Such a script blocks its shard for less
+# than 1 ms.
 MAX_SCRIPT_SENTENCES = 100
 # The number of scripts whose results are fetched at the same time. Together they return a few megabytes at most.
 FETCHED_SCRIPTS = 32
@@ -166,7 +166,9 @@ class Searcher:
         without: Collection[Shard] = (),
         admits: Callable[[str], bool] = lambda name: True,
     ) -> tuple[str, ...]:
-        """Return the names of the collections to search. If the options name all collections, `admits` selects them.
+        """Return the names of the collections to search.
+
+        If the options name all collections, the result has only the collections for which `admits` returns true.
 
         Raises:
             NotFound: a collection does not exist, or no collection may be searched.
@@ -215,10 +217,10 @@ class Searcher:
     async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
         """Fetch the candidates from their documents and create hits, `FETCHED_SCRIPTS` scripts at a time.
 
-        `size` is the approximate size of the hits of other collections, in bytes.
+        `size` is the approximate size of the hits that other collections already have, in bytes.
 
         Raises:
-            InputTooLong: the hits of all collections exceed the limit of a response; the rest is not fetched.
+            InputTooLong: the hits of all collections exceed the limit of a response; no more hits are fetched.
         """
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in ranking.candidates:

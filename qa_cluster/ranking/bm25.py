@@ -29,8 +29,8 @@ class Candidate:
         sentence: the key of the sentence, ``<doc>:{tag}:<i>``.
         score: the score with the frequencies of the whole corpus, including the part by meaning.
         weights: the weight of each term in the sentence.
-        place: the position of the document in the partition's index; every version of a document has a different
-            position.
+        place: the position of the document in the partition's index. A document that is indexed again gets a new
+            position. `DocumentStore.change_metadata` does not change the position.
         by_meaning: the part of the score that comes from the meaning of the sentence's passage.
     """
 
@@ -99,8 +99,8 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the score of each row of `weights` [sentences, terms]: BM25 plus edges.
 
-    The edges of a row are `EDGE_WEIGHT` times the sum of sqrt(a * b) over all pairs of terms. This sum is equal to
-    ((sum of sqrt(a)) ** 2 - sum of a) / 2.
+    The bonus for the edges of a row is `EDGE_WEIGHT` times the sum of sqrt(a * b) over all pairs of terms. Here, a and
+    b are the weights of both terms times their idf. The sum is equal to ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)

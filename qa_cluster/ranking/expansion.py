@@ -33,8 +33,9 @@ class Expansion:
 
     Attributes:
         terms: all terms, the query's own terms first.
-        completions: the terms that may complete the last word. Each has the weight of one term that occurs in the
-            sentences of all completions, so a rare completion does not outrank a frequent completion.
+        completions: the terms that may complete the last word. The numbers of sentences with each completion are added
+            up, and each completion gets the weight for this sum. So a rare completion does not outrank a frequent
+            completion.
         exact: the term of the last word exactly as typed. If it is one of the completions, it has its own weight.
         weights: for each term of a synonym, the factor by which its weight is multiplied.
     """

@@ -118,7 +118,7 @@ class Ranker:
             unreadable: called after the shards have ranked; returns the shards whose workers cannot read now. If one of
                 their sentences is among the best, all their sentences are left out (`Ranking.left_out`).
             retriever: how sentences are ranked (`RETRIEVERS`). While no shard can compute the vector, ``both`` ranks by
-                words only.
+                words only, and ``meaning`` finds no sentence.
             distinct: whether a ranking by meaning has only the best sentence of each passage.
             expansion: the terms of the ranking by words; None: the terms of the text.
 
@@ -316,8 +316,8 @@ class Corpus:
     """The statistics that determine the scores of a ranking.
 
     Attributes:
-        sentences: the number of sentences.
-        frequencies: for each partition, the number of sentences that contain each term, in the order of `terms`.
+        sentences: the number of sentences in all partitions of all ranked collections.
+        frequencies: for each term, the number of these sentences that contain it.
         weighed: for each term, the frequency that determines its weight.
     """
 
@@ -377,7 +377,7 @@ def statistics_commands(
     """Return the commands of the first pipeline; `parse_statistics` parses their replies."""
     commands: list[Command] = []
     for tag in tags:
-        # A server can refuse a command with two keys while the slot of the keys is migrating.
+        # The second key never exists, so the server refuses this command while the slot of both keys is migrating.
         commands.append(("MGET", epoch_key(tag, collection), flight_key(tag)))
         commands.append(("QA.INDEX.STATS", index_key(tag, collection), "TERMS", len(terms), *terms))
         commands.append(("HGET", layout_key(tag), "analyzer"))

@@ -149,7 +149,7 @@ class RareWord(NamedTuple):
     """A word that is not an ordinary term, with its start and end in the text.
 
     Attributes:
-        is_name: whether it is probably a name in any text: ``WHO``, ``C++``.
+        is_name: whether it is probably a name even if the text also has ordinary terms: ``WHO``, ``C++``.
     """
 
     term: str

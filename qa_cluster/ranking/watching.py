@@ -6,7 +6,8 @@ An answer stays cached while the idf of each of its terms has changed by at most
 change may come from the number of sentences, and half from the number of sentences with the term. Each partition gets
 an equal part of the allowed change, and checks this part without asking other partitions.
 
-The idf is ln(N + 1) - ln(df + 0.5). The limits of the two logarithms give the limits of N and df.
+The idf of a term is ln(N + 1) - ln(df + 0.5). N is the number of sentences, and df is the number of sentences with the
+term. The limits of the two logarithms give the limits of N and df.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def check_model(path: Path, manifest: ModelFiles) -> None:
 def installed_runtime(device: str, precision: str) -> str:
     """Return the runtime for a device and a precision: ``onnxruntime`` for a GPU.
 
-    For the CPU, it is the installed runtime that suits the precision and this processor. ModelError if no runtime is
-    installed.
+    For the CPU, the function returns the runtime that suits the precision and this processor. If this runtime is not
+    installed, the function returns the other runtime. ModelError if no runtime is installed.
     """
     if device != "cpu":
         return "onnxruntime"

@@ -108,7 +108,7 @@ class WaveFit:
     questions' contexts.
 
     Attributes:
-        threshold: the score over null at which reading stops.
+        threshold: the `order` of a span (`asking/answers/assembly.py`) at which reading stops.
         ends: the total number of sentences read by the end of each wave.
         read: the mean number of sentences that were read for a question.
         f1, f1_all: the F1 with waves, and the F1 if all candidates are read.
@@ -130,10 +130,13 @@ class Manifest(ModelFiles):
     `revision` identifies the weights: it is the start of `model_sha256`.
 
     Attributes:
-        no_answer_threshold, wave_threshold: scores over null (differences of logits).
+        no_answer_threshold, wave_threshold: values of `order` (`asking/answers/assembly.py`). The `order` of a span is
+            its score over null minus a penalty for the ranking of its sentence.
         window_tokens: the token limit of an input, with the question and the special tokens.
         doc_stride: the number of tokens by which the windows of a longer passage overlap.
         context_tokens: the token budget for a sentence with its neighbours; 0: the sentence alone.
+        calibration_error: the calibration error of the probabilities, from 0 to 1; None: it was not measured.
+        rank_weight: the weight of the ranking score in the `order` of a span.
         passage_prefix: whether the reader was trained on passages with title and section before them (`prefix`). False
             if the field is missing.
 

@@ -35,7 +35,8 @@ class ReadingStage:
         candidates: the maximum number of sentences that the stage reads.
         wave_threshold: if the certainty reaches it, the stage reads no more waves.
         final_threshold: if the certainty reaches it, no later stage reads.
-        rank_weight: the weight of a sentence's ranking score in the `order` of its spans (`answers/assembly.py`).
+        rank_weight: the weight of a sentence's ranking score in the `order` of its spans
+            (`asking/answers/assembly.py`).
         calibration: converts the `order` of a span to a probability.
         no_answer_threshold: the `order` that the first answer must reach.
         earlier_weight: the weight with which a span's `order` in the previous stage is added to its `order`.
@@ -55,7 +56,8 @@ class ReadingStage:
     def identity(self) -> tuple[object, ...]:
         """Everything in the stage that an answer depends on.
 
-        The fitted numbers are included, because a new fit changes them while the weights stay the same.
+        The thresholds and the calibration are included, because a new fit changes them while the weights of the reader
+        stay the same.
         """
         limits = (self.waves, self.candidates, self.wave_threshold, self.final_threshold)
         numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold, self.earlier_weight)

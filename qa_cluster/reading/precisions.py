@@ -17,7 +17,8 @@ METADATA_KEY = "qa-cluster.precision"
 """The key in the `metadata_props` of an ONNX file; its value is one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""The number of neighbouring channels of a token that share a scale, for activations without a fixed range."""
+"""The number of neighbouring channels of a token that OpenVINO quantizes with one scale, if an activation has no fixed
+range."""
 
 
 INT8_PRECISIONS = ("int8", "int8-dynamic")

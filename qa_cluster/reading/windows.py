@@ -83,8 +83,11 @@ class PairEncoder:
         """Return the windows of a passage, in order; empty if the passage has no token.
 
         Args:
-            prefix: the ids of the passage's prefix. It is left out if a window would then have no more than
+            prefix: the ids of the passage's prefix. The prefix is left out if a window with it has room for at most
                 `doc_stride` tokens of the passage.
+
+        Raises:
+            InvalidInput: the question leaves no room for a token of the passage.
         """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)

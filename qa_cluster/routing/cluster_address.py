@@ -34,7 +34,8 @@ def credentials_of(settings: Settings) -> tuple[str, str]:
 def address_of(settings: Settings) -> ClusterAddress:
     """Return the servers that the setting `cluster_url` names, and the login for them.
 
-    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``.
+    The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``. The scheme may also be
+    ``valkey`` or ``valkeys``.
 
     Raises:
         ConfigError: `cluster_url` has a different form, or a TLS file cannot be used.

@@ -5,10 +5,11 @@ request that may leave out shards does not wait that long. Until its work is don
 qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of these cases:
 
 - The server refuses connections, or loads its data.
-- The server has just started and refuses commands, because it has not found the cluster yet.
+- The server reports that the cluster is down, for example because it has just started and has not found the cluster
+  yet.
 - The server is stopped, or has not replied to the service's regular checks for some time (`mark_hung`).
 - The worker has ended and the next worker is not ready.
-- The worker sends no heartbeat, and none of its threads runs or waits for a processor.
+- For `hung_seconds`, the worker has sent no heartbeat, and none of its threads has run or waited for a processor.
 - The worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for this time.
 
 A late reply to the request is not a reason to leave out a shard, because a long job may be in front of the request.
@@ -39,8 +40,8 @@ _PROBE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.1
 # A worker sends ten heartbeats a second, from a thread of its own. Code of the worker may delay this thread.
 HUNG_WORKER_MS = 1500
-# While a request waits for shards, it probes them at these intervals: a shard that was ready, and a shard whose worker
-# is silent.
+# While a request waits for shards, it probes them at intervals: a shard that was ready at the last probe every
+# `_READY_AGAIN_SECONDS`, every other shard every `_TURN_SECONDS`.
 _READY_AGAIN_SECONDS = 0.1
 _TURN_SECONDS = 0.05
 # The interval between heartbeats, plus some delay.
@@ -123,10 +124,10 @@ class ReadyShards:
                 raise ShardNotReady(address, why)
 
     def mark_hung(self, address: Address, why: str, since: float) -> None:
-        """Mark a server as hung, unless it has replied to a probe after `since`.
+        """Mark a server as hung, unless it has replied to a probe that started after `since`.
 
-        `since` is the time of the server's last reply, on the clock of the event loop. `why` is the reason for
-        messages.
+        `since` is the time when the check without a reply started, on the clock of the event loop. `why` is the reason
+        for messages.
         """
         if address not in self.servers and self._responded.get(address, -1.0) < since:
             self._mark(self.servers, address, why)
@@ -154,7 +155,7 @@ class ReadyShards:
                     changed.set_result(None)
 
     async def probe(self, shards: Collection[Address]) -> None:
-        """Probe the servers and workers of these shards, until a server that cannot answer is found."""
+        """Probe the servers and workers of these shards; return early if a server that cannot answer is found."""
         pending = {self._begin_probe(address) for address in shards}
         while pending and not self.servers.keys() & set(shards):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)

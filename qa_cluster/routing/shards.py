@@ -55,7 +55,8 @@ def passes(error: ReplyError) -> bool:
 class ShardDown(ClusterError):
     """A shard is down, so its documents are unavailable.
 
-    `address` is the address of the shard; None if no other server will replace it.
+    `address` is the address of the shard. It is None in an error about all shards that a request needs and that are
+    down; `Shards.retrying` does not wait for their replacement.
     """
 
     def __init__(self, text: str, address: Address | None = None) -> None:
@@ -220,7 +221,7 @@ class ShardPool:
 
     @property
     def in_use(self) -> int:
-        """The number of blocking commands in flight."""
+        """The number of connections of the pool that run commands now, or are being opened for a command."""
         return self._size - self._slots._value
 
     def close(self) -> None:

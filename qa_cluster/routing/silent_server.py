@@ -18,7 +18,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _PROCESS_ID = re.compile(rb"process_id:(\d+)")
 _LISTEN = "0A"
-# The server opens its listening sockets before its clients connect, so their descriptors are low.
+# The server opens its listening sockets before its clients connect, so the listening sockets have low descriptors.
 _LISTENING_BELOW = 64
 _TCP_INFO_BYTES = 28
 _UNACKED_AT = 24

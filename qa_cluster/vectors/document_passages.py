@@ -68,7 +68,7 @@ def encoder_row(tokens: IntArray | Sequence[int], manifest: EncoderManifest) -> 
 
 
 def encoder_arrays(rows: Sequence[IntArray], manifest: EncoderManifest) -> dict[str, LongArray]:
-    """Return the inputs of a run by name, padded to the longest row."""
+    """Return the encoder's inputs by name, for several results of `encoder_row`, padded to the longest row."""
     longest = max(map(len, rows))
     arrays = {
         "input_ids": np.full((len(rows), longest), manifest.pad_id, np.int64),

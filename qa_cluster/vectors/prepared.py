@@ -49,7 +49,7 @@ class PreparedVectors:
         encoder: the digest of the encoder, which also identifies the rules that cut documents.
         dims: the number of values in a vector.
         version: the version of the document, a hash of its title, metadata and text.
-        splitter: the version of the splitter.
+        splitter: the version of the code that splits texts into sentences.
         sentences: the number of sentences of the document.
         passages: packed passages (`packing`), in order. Each sentence is in exactly one passage.
     """

@@ -49,6 +49,7 @@ class StoredAnswer:
 
     Attributes:
         body: the constant part of the answer (`answer_body`), as JSON.
+        ttl_seconds: the time until the answer expires.
         shards: the names of the shards that hold the documents that the answer shows.
     """
 

@@ -81,8 +81,10 @@ class ComputedAnswer:
     Attributes:
         body: the constant part of the answer, as JSON.
         shards: the names of the shards that hold the documents that the answer shows.
-        tokens: the tokens under which the partitions watch the question; None: the answer must not be cached.
-        unplanned: a text that names the reader that was used instead of the plan's reader; otherwise empty.
+        tokens: for each partition, the token under which it watches the question (`answer_cache`); None: the answer
+            must not be cached.
+        unplanned: a text that names the reader that was used instead of the plan's reader; empty if the plan's readers
+            have read.
         partial: whether shards were left out.
         score: the score of the best answer; None: there is no answer.
         unsure: whether there is no answer, or the best answer is unsure.
@@ -119,7 +121,7 @@ class StageReading:
 
     @property
     def unplanned(self) -> str:
-        """A text that names the reader that was used instead of the plan's reader; otherwise empty."""
+        """A text that names the reader that was used instead of the plan's reader; empty if the plan's reader read."""
         reader, found = self.stage.reader, self.revisions
         if found == [reader.reading_revision]:
             return ""

@@ -2,8 +2,8 @@
 
 All submissions of one owner (an API key) are on one shard. A process that answers a question is its *holder* and renews
 its lease while it works. If the holder ends, its lease expires, and the next process that reads the submission becomes
-the holder. The question itself may have crashed its holders. Therefore a question is marked as lost after `MAX_TRIES`
-expired leases.
+the holder. The question itself may have crashed its holders. Therefore, after `MAX_TRIES` expired leases, the next
+holder gets the state `LOST` and does not try the question again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Submission:
     """The state of a submission when a process reads it.
 
     Attributes:
-        state: one of the constants `MISSING`, `DONE`, `RUNNING`, `CLAIMED` and `LOST`. `CLAIMED`: this process is now
-            its holder. `LOST`: this process is its holder, but must not try the question again.
+        state: one of the constants `MISSING`, `DONE`, `RUNNING`, `CLAIMED` and `LOST`. `RUNNING`: the submission has
+            no result yet, and this call did not change its holder. `CLAIMED`: this process is now its holder. `LOST`:
+            this process is now its holder, but must not try the question again.
         seconds_left: the time until the submission expires, in seconds.
         question: the question as it was submitted, for `CLAIMED` and `LOST`.
         request_id: the id of the request that submitted it, for `CLAIMED` and `LOST`.
@@ -106,7 +107,7 @@ class SubmittedQuestions:
         return await self._settle(owner, name, "renew", self._holder, self._lease_ms)
 
     async def release(self, owner: str, name: str, reason: str) -> bool:
-        """Give up the lease, so that any process can become the holder. The try does not count.
+        """Give up the lease, so that any process can become the holder. This try does not count towards `MAX_TRIES`.
 
         `reason` is shown to clients that wait for the result. Return false if this process is no longer the holder.
         """

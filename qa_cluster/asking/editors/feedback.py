@@ -72,7 +72,12 @@ class FeedbackStore:
         return feedback_key(partition_of(collection, self.partitions), collection)
 
     async def add(self, feedback: Feedback, collection: str = DEFAULT_COLLECTION) -> str:
-        """Store feedback and return its id. The oldest entries are deleted if the stream exceeds its limits."""
+        """Store feedback and return its id. The oldest entries are deleted if the stream exceeds its limits.
+
+        Raises:
+            InvalidInput: a field is invalid, or the limit `feedback_entries` is 0.
+            NotFound: the collection does not exist.
+        """
         feedback = check_feedback(feedback)
         if not self._limits.feedback_entries:
             raise InvalidInput("this service stores no feedback (feedback_entries is 0)")

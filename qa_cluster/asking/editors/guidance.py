@@ -1,10 +1,10 @@
 """Stores what editors add to a collection: answers to questions (*pins*) and synonyms.
 
 A pin is the answer to one normalised question. Synonyms add terms to the ranking by words. Each collection has one key
-for pins and one for synonyms, both in one partition. Every process caches them, and reads them again after a shard has
-reported a change (`Freshness.guidance_changes`). A change also increases `Freshness.generation`, which invalidates the
-near cache. The names of cached answers contain a digest of the pin and the synonyms, so no process returns an answer
-with an earlier pin.
+for pins and one for synonyms, both in one partition. Every process caches the pins and synonyms, and reads them again
+after a shard has reported a change (`Freshness.guidance_changes`). A change also increases `Freshness.generation`,
+which invalidates the near cache. The names of cached answers contain a digest of the pin and the synonyms, so no
+process returns an answer with an earlier pin.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Guidance:
 
         The result is empty in these cases:
 
-        - This process has not read the pins and synonyms yet, and their shard is down or in `without`.
+        - This process has not read the pins and synonyms since the last change that a shard has reported, and their
+          shard is down or in `without`.
         - The cluster's user may not read the keys of pins and synonyms.
         """
         fresh = await self._freshness.drain(without_down=True)
