@@ -187,8 +187,8 @@ class Settings:
 
     cluster_url: str = _of(
         "",
-        "URL of an existing cluster: redis://host:port, or rediss://host:port with TLS (valkey:// and valkeys:// mean the"
-        " same); empty: the local cluster in data_dir",
+        "URL of an existing cluster: redis://host:port, or rediss://host:port with TLS (valkey:// and valkeys:// mean"
+        " the same); empty: the local cluster in data_dir",
     )
     cluster_user: str = _of("", "user name for the cluster")
     cluster_password: str = _of(
