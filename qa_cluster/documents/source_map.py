@@ -1,7 +1,7 @@
 """The source map of a document: headings and positions in its file. It is in the metadata under ``_source``.
 
-    {"file": "gzip.1.gz", "format": "roff", "extractor": 3, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
-     "unit": "line", "places": "<base64>"}
+    {"file": "gzip.1.gz", "format": "roff", "extractor": 3, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS"],
+     [12, 1, "-f"]], "unit": "line", "places": "<base64>"}
 
 Starts are counted in code points of the text. The fields are delta-encoded:
 
