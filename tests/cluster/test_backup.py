@@ -24,6 +24,7 @@ from qa_cluster import keys
 from qa_cluster.cluster.backup import functions
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.nodes.connect import host_and_port
+from qa_cluster.cluster.nodes.node import command
 from qa_cluster.errors import NotFound
 from tests.cluster.sites import MANY, Site, incomplete, lists, same
 from tests.harness.polling import eventually
@@ -146,6 +147,8 @@ def test_a_script_with_other_registrations_than_in_the_backup_is_a_problem(valke
     stored = functions.StoredFunctions(f"half-{paused}", "", script, (), (paused,))
     with valkey_site.shards() as shards:
         problem = functions.register(shards[0], stored, upgrade=False)
+        for registration in functions.sessions_on(shards[0])[stored.id][1]:
+            command(shards[0], "RG.UNREGISTER", registration)
     assert "its script registered 2 functions, but the backup has 1" in problem
     assert problem.endswith("Paused in the backup: 1. To pause them again, use RG.PAUSEREGISTRATIONS") == paused
 
