@@ -149,8 +149,8 @@ static double worker_cpu_seconds(pid_t pid) {
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Adds fields with RedisAI's names. RedisAI reports a queue for each device; this module reports the worker for all
- * queues. */
+/* Adds fields with RedisAI's names. RedisAI shows the processor time of each queue, one for each device. This module
+ * shows the processor time of the worker as the time of the queue for the CPU. */
 static void add_ai(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "ai");
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
@@ -202,7 +202,7 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
     return 0;
 }
 
-/* Adds the non-empty buckets. The name of a bucket contains its upper bound. */
+/* Adds the quantiles 0.50 and 0.99, and the non-empty buckets. The name of a bucket contains its upper bound. */
 static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
                           const unsigned long long *buckets) {
     char field[64], bound[32];

@@ -6,7 +6,8 @@
  *   - The server may free the value of a deleted key on a background thread. On this thread, the `free` of a data type
  *     releases only memory that no other value shares. A list with a lock passes the other parts of a model or script
  *     to the main thread, which frees them (runnable.c).
- *   - A second lock guards the list of all indexes (stored_index.c).
+ *   - Before the server frees an index on this thread, `free` removes the index from the list of all indexes. A second
+ *     lock guards this list (stored_index.c).
  *   - A short-lived thread of the module frees the memory of a large model (blob.c).
  *
  * THE WORKER is a separate process for long work, and an ordinary client of the server. It can crash, hang or send
@@ -31,8 +32,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* The load functions of the parts. Each part follows the parts that it needs. link_create_user allows the worker's user
- * to run the commands of the parts above it. The supervisor is last, because it starts a worker. */
+/* The load functions of the parts: files that register commands or data types, or subscribe to events. Each part
+ * follows the parts that it needs. link_create_user allows the worker's user to run commands of the parts in the lines
+ * before it. The supervisor is last, because it starts a worker. */
 /* clang-format off */
 #define PARTS(X)                                                                                                      \
     /* the question wing */                                                                                           \

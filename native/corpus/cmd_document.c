@@ -25,7 +25,7 @@ static const char NOT_A_TEXT[] = "ERR the key must be paragraphs:<document>:{tag
                                  "paragraphs:<collection>%/<document>:{tag}";
 static const char NOT_AN_ANSWER[] = "ERR the key must be answer:{tag}:<name> or answer:<collection>:{tag}:<name>";
 
-/* Frees all keys except the first. The first key is the text, which belongs to the caller. */
+/* Frees all keys except the first. The first key is an argument of the command, so the server frees it. */
 static void free_keys(RedisModuleString **keys, size_t n) {
     for (size_t i = 1; i < n; i++) RedisModule_FreeString(NULL, keys[i]);
 }
@@ -88,8 +88,8 @@ enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
     const char *name;
-    int place; /* in the command */
-    size_t most;
+    int place;   /* the position of the argument in the command */
+    size_t most; /* bytes */
 } Limit;
 
 static const Limit LIMITS[] = {
@@ -206,7 +206,8 @@ static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString
 }
 
 /* Computes two versions of the document: versions[0] with the stored metadata, and versions[1] with the new metadata. A
- * version is a hash of title, metadata and text. If the record or the text is missing, both are empty strings. */
+ * version is a hash of title, metadata and text. Title and stored metadata are fields of the document's record, the
+ * hash `document:..`. If the record or the text is missing, both versions are empty strings. */
 static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
                           RedisModuleString *metadata, RedisModuleString **versions) {
     RedisModuleString *name = document_key("document:", parsed);
@@ -268,7 +269,8 @@ static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 
 /* ---- Answers ---- */
 
-/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to the opening brace. */
+/* Finds the `{tag}` in `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`. Sets *tag to the opening brace, and
+ * *tag_length to the length with both braces. False: the key has a different form. */
 static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
     static const char PREFIX[] = "answer:";
     size_t length;

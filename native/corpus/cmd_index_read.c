@@ -15,7 +15,7 @@
 
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
-/* Reading 250,000 terms takes about 1 ms. Frequent terms are usually among the first terms of an index. */
+/* Reading 250,000 terms takes 1 to 2 ms. Frequent terms are usually among the first terms of an index. */
 enum { MAX_COMPLETIONS = 100, COMPLETE_STEPS = 250000 };
 /* A step of a listing reads at most one document, which costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
@@ -350,7 +350,7 @@ static void reply_fields(RedisModuleCtx *ctx, const Index *index, uint64_t at, s
     RedisModule_Free(fields);
 }
 
-/* QA.INDEX.FIELDS key SCAN cursor count QA.INDEX.FIELDS key NAMES name+ */
+/* Two forms: QA.INDEX.FIELDS key SCAN cursor count, and QA.INDEX.FIELDS key NAMES name+ */
 static int QA_INDEX_FIELDS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     Cursor cursor = {argv, argc, 2};

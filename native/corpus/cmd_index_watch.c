@@ -11,7 +11,7 @@
 #include "server/args.h"
 #include "server/commands.h"
 
-#define MAX_NUMBER ((1LL << 53) - 1) /* the largest number that JSON can represent */
+#define MAX_NUMBER ((1LL << 53) - 1) /* JSON parsers that use doubles read integers up to this number exactly */
 #define MAX_DOCUMENT_BYTES 65536
 #define MAX_FILTER_BYTES 65536
 #define MAX_TTL_MS (366LL * 86400 * 1000)

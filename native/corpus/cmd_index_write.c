@@ -140,8 +140,9 @@ static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 
 /* ---- QA.INDEX.LOAD ---- */
 
-/* Refuses a part with the wrong offset: the part belongs to a different payload, or an earlier part is missing. Returns
- * NULL or an error line. */
+/* Refuses a part if the key already has a complete index, if the part is too long, or if its offset is wrong. With a
+ * wrong offset, the part belongs to a different payload, or an earlier part is missing. Returns NULL or an error line.
+ */
 static const char *check_part(const StoredIndex *stored, long long offset, size_t length, char *error) {
     if (stored && stored->index) return "BUSYKEY Target key name already exists.";
     if (length > INDEX_CHUNK) {

@@ -1,4 +1,5 @@
-/* Checks documents before any change. */
+/* Reads and checks the documents in the arguments of a command, before the command changes an index. Also checks the
+ * metadata of a document, which is JSON. */
 #include "corpus/document_argument.h"
 
 #include <errno.h>

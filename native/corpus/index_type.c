@@ -6,8 +6,9 @@
 
 #include "server/keyspace.h"
 
-/* Encoding version 1 has three parts: a number (1: the index is complete, 0: incomplete), a payload (index/save.c) as
- * strings of 1 to INDEX_CHUNK bytes, and an empty string. The payload of an incomplete index is the received parts. */
+/* Encoding version 1 is a number (1: the index is complete, 0: incomplete), then strings of 1 to INDEX_CHUNK bytes,
+ * then an empty string. The strings together are the payload of the index (index/save.c). For an incomplete index, the
+ * strings are the parts of its payload that have arrived. */
 #define INDEX_ENCVER 1
 
 static RedisModuleType *index_module_type;

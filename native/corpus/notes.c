@@ -77,7 +77,8 @@ static long long number(RedisModuleString *string) {
     return value;
 }
 
-/* Reads the note of a change (0: there is no note) and the sum of all notes. Returns 0 if there is no hash. */
+/* Sets *seen to the note of the changed text (0: there is no note), and *sum to the sum of all notes in the hash.
+ * Returns 1 if the hash exists, otherwise 0. */
 static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen, long long *sum) {
     RedisModuleKey *key = open_key(ctx, change->hash);
     RedisModuleString *own = NULL, *all = NULL;
@@ -127,10 +128,11 @@ static RedisModuleCallReply *call_new(RedisModuleCtx *ctx, const Change *change)
     return RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field, 1LL);
 }
 
-/* Writes the first note of a partition with a command, which creates the hash. The server refuses the command if
- * another shard has the slot, or if the hash may have moved to another shard; then the function returns 1, too, and the
- * note is not written. Returns 0 if the server refuses all commands because the cluster is down. (Texts expire and are
- * evicted even if the cluster is down.) */
+/* Writes the first note of a partition with a command, which creates the hash. Returns 1 if the note is written. Also
+ * returns 1 if the server refuses this command, for example because another shard has the slot, or because the hash may
+ * have moved to another shard. Then the note is not written, and the caller must not write it either. Returns 0 if the
+ * server refuses all commands because the cluster is down. Then the caller must write the note with write_here. (Texts
+ * expire and are evicted even if the cluster is down.) */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = call_new(ctx, change);
@@ -151,7 +153,8 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long now, sum;
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
-    /* no note: qa-cluster's script has removed the text with its record, or the text was never a document */
+    /* Writes no note if qa-cluster's script has removed the text with its record, or if the text was never a document.
+     */
     if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }

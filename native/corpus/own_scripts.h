@@ -15,6 +15,7 @@ typedef enum OwnScript {
     OWN_SCRIPTS,
 } OwnScript;
 
-/* Runs a script and replies to the client with the script's reply. */
+/* Runs a script and replies to the client: with the script's reply, or with an error if the server refuses to run the
+ * script. Returns REDISMODULE_OK in both cases. */
 int own_script_run(RedisModuleCtx *ctx, OwnScript script, RedisModuleString **keys, size_t n_keys,
                    RedisModuleString **argv, size_t argc);

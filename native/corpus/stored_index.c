@@ -12,7 +12,7 @@ enum { STEP_UNITS = 50000, STEP_EVERY_MS = 5, CHILD_LOOK_MS = 100 };
 static uint64_t hash_key[2]; /* of this process; saved payloads do not depend on it */
 static Index *none;
 static bool ticking;
-static uint64_t last_identity; /* guarded by lock; below 2^53, so that it survives JSON */
+static uint64_t last_identity; /* guarded by lock; below 2^53, so that parsers of JSON read it exactly */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static StoredIndex *first, *last; /* guarded by lock, with the links of each value */

@@ -1,4 +1,4 @@
-/* These functions keep no state: each reads the bytes of one key. */
+/* Parses the keys of texts (text_key.h), and checks UTF-8 and the names of collections. */
 #include "corpus/text_key.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static size_t sequence(const unsigned char *text, size_t length) {
     if (size > length) return 0;
     for (size_t i = 1; i < size; i++)
         if ((text[i] & 0xC0) != 0x80) return 0;
-    /* too long, a surrogate, or above the last code point */
+    /* an encoding with more bytes than necessary, a surrogate, or a number above the last code point */
     if ((first == 0xE0 && text[1] < 0xA0) || (first == 0xED && text[1] > 0x9F)) return 0;
     if ((first == 0xF0 && text[1] < 0x90) || (first == 0xF4 && text[1] > 0x8F)) return 0;
     return size;

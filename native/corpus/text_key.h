@@ -19,7 +19,7 @@ typedef struct TextKey {
 /* True: the key starts with `paragraphs:`. Use this function to skip other keys fast. */
 bool text_key_may_be(const char *key, size_t length);
 
-/* Parses the key of a text that belongs to a partition. False: the key has no such text. */
+/* Parses the key of a text that belongs to a partition. False: the key does not have the form of such a key. */
 bool text_key_parse(RedisModuleString *key, TextKey *parsed);
 
 bool text_is_utf8(const char *text, size_t length);

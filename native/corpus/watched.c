@@ -246,7 +246,7 @@ static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subeve
 int watched_on_load(RedisModuleCtx *ctx) {
     keys = RedisModule_CreateDict(NULL);
     RedisModule_GetRandomBytes((unsigned char *)&last_token, sizeof last_token);
-    last_token &= (UINT64_C(1) << 52) - 1; /* below 2^53, so that it survives JSON */
+    last_token &= (UINT64_C(1) << 52) - 1; /* below 2^53, so that parsers of JSON read it exactly */
     RedisModuleEvent flush = {REDISMODULE_EVENT_FLUSHDB, 1}, swap = {REDISMODULE_EVENT_SWAPDB, 1};
     if (RedisModule_SubscribeToServerEvent(ctx, flush, on_flush) != REDISMODULE_OK ||
         RedisModule_SubscribeToServerEvent(ctx, swap, on_swap) != REDISMODULE_OK)

@@ -34,10 +34,11 @@ typedef struct WatchedTotals {
 
 int watched_on_load(RedisModuleCtx *ctx);
 
-/* Call watched_begin before a change of a key. Returns the questions of the key; NULL: the key has none. Call
- * watched_end after the change. watched_end also compares document frequencies with their bounds, and reports the
- * dropped questions. Between both calls, do not open or signal a key. If a function of the library needs a context for
- * IndexDropped, pass the returned value. */
+/* Call watched_begin before a change of a key, and watched_end after the change. watched_begin returns the watched
+ * questions of the key. NULL: the key has no watched questions, or is not in database 0. watched_end does nothing for
+ * NULL. Otherwise it compares document frequencies with their bounds (index.h), and reports the dropped questions.
+ * Between both calls, do not open or signal a key. If a function of the library needs a context for IndexDropped, pass
+ * the Watched that watched_begin has returned. */
 Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key);
 void watched_end(Watched *watched, Index *index);
 
@@ -45,6 +46,7 @@ void watched_end(Watched *watched, Index *index);
  * the question, for example because the index has changed and the answer may be different. Also returns 0 if the limit
  * of questions of all keys is reached, and this key has no older question to drop. */
 uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question);
+/* Returns the token of the watched question with this name. 0: the key has no such watched question. */
 uint64_t watched_token(RedisModuleString *key, const void *name, size_t length);
 
 WatchedTotals watched_totals(void);

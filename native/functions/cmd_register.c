@@ -46,7 +46,8 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     Session *old = registry_find_session(argv[1]), *session = count ? parse_session(argv, count) : NULL;
     if (is_log && session && !session_is_trusted(session, tagged ? argv[argc - 1] : NULL)) {
         session_free(session);
-        /* The server would report an error reply as a failed replication. */
+        /* The reply is +OK although the module has refused the session, because the server would report an error reply
+         * as a failed replication. */
         return RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
     RedisModuleString *error = NULL;

@@ -107,7 +107,8 @@ static int RG_FROMPRIMARY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     bus_complain("refused the command %s of this server's primary, because replication never contains this command; "
                  "the primary may be hostile (docs/operations.md)",
                  refused->name);
-    /* The server would report an error reply as a failed replication. */
+    /* The reply is +OK although the command was refused, because the server would report an error reply as a failed
+     * replication. */
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 

@@ -8,6 +8,7 @@
 
 int from_primary_on_load(RedisModuleCtx *ctx);
 
-/* The command filter calls it for each command. 1: the command is one of the refused commands and may come from the
- * primary. Then this function has put RG.FROMPRIMARY before the command, and RG.FROMPRIMARY decides. */
+/* The command filter calls this function for each command. 1: the command is one of the refused commands and may come
+ * from the primary. Then this function has put RG.FROMPRIMARY before the command, and RG.FROMPRIMARY decides. 0: the
+ * command is unchanged. */
 int from_primary_guard(RedisModuleCommandFilterCtx *filter);

@@ -20,6 +20,6 @@ void registry_clear_stats(void);
  */
 void registry_overflowed(Registration *registration);
 
-/* Does nothing while the queue is more than half full. Otherwise queues the onregistered jobs of the registrations that
- * have lost events. */
+/* Does nothing while more than qa.max-events / 2 jobs without a client are queued. Otherwise queues the onregistered
+ * jobs of the registrations that have lost events. */
 void registry_repair(void);

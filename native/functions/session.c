@@ -1,4 +1,4 @@
-/* The lifetime of sessions, and their signatures. */
+/* Frees sessions, signs them, and checks the signatures of sessions from files and primaries. */
 #include "functions/session.h"
 
 #include <stdio.h>

@@ -1,14 +1,15 @@
 /* The code table: BM25 weights in 8 bits.
  *
  * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20:
- * - Code 1 is the weight 0.02 (one occurrence in about 1,800 terms). Lower weights get code 1, too.
+ * - Code 1 is the weight 0.02: the weight of a term that occurs once in a sentence of about 1,800 terms. Lower weights
+ *   get code 1, too.
  * - Code 255 is the weight 2.2, above every real weight.
  * - The weight of a code is 1.87 % above the weight of the code before. So the weight of the nearest code differs from
  *   the real weight by at most 0.94 %.
  * - Code 0 means that there is no posting.
  *
- * A replica must compute the same score as its primary, but the C libraries of two machines may round pow() and log()
- * differently. So the table is a constant, and comparisons of weights use only multiplication. */
+ * A replica must store the same codes as its primary, but the C libraries of two machines may round pow() and log()
+ * differently. So the table is a constant, and the search for a weight's code only multiplies and compares. */
 #include "index/codes.h"
 
 #include <math.h>
@@ -60,7 +61,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* index_new() and index_watch_new() call it. Repeated calls do no harm. */
+/* index_new() and index_watch_new() call this function. Repeated calls do no harm. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

@@ -12,7 +12,7 @@ uint8_t code_of(uint32_t frequency, uint32_t length);
 
 /* A score is the sum of weight * idf over the terms of the question, plus the edges: 0.3 times the sum of sqrt(a * b)
  * over all pairs of terms, where a and b are the weight * idf of both terms. `sum` is the sum of weight * idf. `roots`
- * is the sum of the square roots of weight * idf. The pairs have the sum (roots * roots - sum) / 2. */
+ * is the sum of the square roots of weight * idf. The sum over all pairs is then (roots * roots - sum) / 2. */
 
 static const double EDGES = 0.3 * 0.5;
 static const double SAFETY = 1 + 1e-12;

@@ -94,7 +94,8 @@ uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is
     return term;
 }
 
-/* The number of the term can be used for a new term. So the caller must know that no forward list has the number. */
+/* dictionary_add() may give the number of the removed term to a new term. So no forward list may still contain the
+ * number when this function is called. */
 uint32_t dictionary_remove(Index *index, uint32_t term) {
     Entry *entry = entry_at(index, term);
     size_t length;

@@ -5,7 +5,8 @@
 
 /* NO_ITEM: the term is not in the index. */
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
-/* Returns the number of a term. Adds a missing term. NO_ITEM: no number or no space for its bytes is left. */
+/* Returns the number of a term. Adds the term if it is missing, and sets *is_new to whether it was missing. NO_ITEM: no
+ * number, or no space for the bytes of the term, is left. */
 uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
 /* Removes a term without postings. Returns how many terms the removal has hashed, a measure of its time. */
 uint32_t dictionary_remove(Index *index, uint32_t term);

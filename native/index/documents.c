@@ -112,8 +112,9 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 /* ---- Forward lists ---- */
 
 /* A forward list contains the terms of a document, so that the removal of the document does not search the postings.
- * The term numbers are in groups and ascend within a group. A 0 byte separates two groups. A term is a varint: twice
- * the difference from the previous term number, which counts as -1 at the start of a group. If the term is in several
+ * The list consists of groups. A group has the terms of some of the document's sentences, so a term may be in several
+ * groups. The term numbers ascend within a group. A 0 byte separates two groups. A term is a varint: twice the
+ * difference from the previous term number, which counts as -1 at the start of a group. If the term is in several
  * sentences of the group, the varint is 1 larger, and a second varint follows: the number of these sentences minus 2.
  */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {

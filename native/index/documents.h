@@ -9,15 +9,17 @@ uint32_t document_find(const Index *index, const void *id, size_t length);
 size_t document_bytes(const Document *document);
 const uint8_t *document_forward(const Document *document);
 
-/* Does overdue work on document frequencies and runs (struct Work), and subtracts the units from the budget. */
+/* Does overdue work on document frequencies and runs (struct Work), until no work is left or the budget is used up.
+ * Subtracts the units of this work from *budget. */
 void documents_work(Index *index, int64_t *budget);
 void documents_free(Index *index);
 uint64_t documents_hash(const Index *index, uint32_t number);
 void documents_fetch(const Index *index, uint32_t number, bool first);
 
-/* For load.c: adds a live document without sentences. load.c adds the sentences and postings afterwards. */
+/* For load.c: adds a live document without sentences and returns its number. load.c adds the sentences and postings
+ * afterwards. NO_ITEM: no number is left. */
 uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
-/* For load.c: adds an open document without sentences. */
+/* For load.c: adds an open document without sentences. NULL: no number is left. */
 IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 void documents_replace(Index *index, uint32_t number, Document *document);
 

@@ -10,9 +10,9 @@
  *     value:      as in fields.c
  *
  * Filters have the meaning of Haystack's filters:
- * - A missing field and an empty array equal no value. So for a missing field or an empty array, == and `in` are false,
- *   != and `not in` are true, and <, <=, > and >= are false. NOT inverts the result of its node, even if a field is
- *   missing.
+ * - A missing field and an empty array are different from every value. So for a missing field or an empty array, == and
+ *   `in` are false, != and `not in` are true, and <, <=, > and >= are false. NOT inverts the result of its node, even
+ *   if a field is missing.
  * - A field is null if the document does not have it. An empty array is not null. An object is not null if the document
  *   has a field in it: `a` is not null if there is a field `a.b`.
  * - An array satisfies ==, `in`, <, <=, > or >= if any of its values does. != is the opposite of ==, and `not in` is
@@ -34,7 +34,8 @@ typedef struct Node {
     uint16_t end; /* the number of the first node after the subtree */
     uint32_t values;
     const uint8_t *name, *value;
-    uint32_t *set; /* for many values: an open addressing table of their offsets + 1 */
+    uint32_t *set; /* NULL, or for more than SET_VALUES values an open addressing hash table; an item is the offset of a
+                    * value, plus 1 */
     uint32_t slots;
 } Node;
 
@@ -45,7 +46,7 @@ struct IndexFilter {
     Node nodes[INDEX_MAX_FILTER_NODES];
 };
 
-enum { SET_VALUES = 8 }; /* up to this number, values are compared one by one */
+enum { SET_VALUES = 8 }; /* a list of at most this number of values has no hash table: each value is compared */
 
 static int64_t date_at(const uint8_t *at) {
     uint64_t bits = 0;

@@ -8,9 +8,9 @@
  * WORDS of the files in this folder:
  * - A document is open after index_begin(), live after index_commit(), and dead after its removal or abort. Sentences
  *   and postings are live or dead with their document.
- * - An id without another word is the number of a sentence, or of a document itself (see STRUCTURE). The id of a
- *   document that the caller gives is a string of bytes.
- * - A document's place is the sentence id that index_begin() used for the document itself.
+ * - An id, or sentence id, is a number that the index gives to each sentence and to each document (see STRUCTURE). But
+ *   "the id of a document" is a string of bytes: the name that the caller gives to the document.
+ * - A document's place, or own id, is the sentence id that index_begin() used for the document.
  * - A run is a range of consecutive sentence ids of one document.
  * - A posting says that a term is in a sentence. It has the id of the sentence, and a code.
  * - A code is the weight of a term in a sentence, in 8 bits (codes.c).
@@ -28,10 +28,10 @@
  * several documents are open. An array of runs maps an id to its document (runs.c). An id that is in no run is dead.
  * - dictionary.c: a term has a number and an entry of 20 bytes. The entry has the position of the term's bytes, the
  *   term's document frequency, and its postings if they fit into 11 bytes (usually 1 to 3 postings, at most 5).
- * - postings.c: a term with up to 127 postings has them in a buffer of varints. If a term has more postings, every 128
- *   postings form a block, and the buffer has the postings after the last block.
- * - blocks.c: a block has 128 differences of the same width in bits, and 128 codes. The directory of the list has the
- *   last id and the best code of each block.
+ * - postings.c: a term with up to 127 postings has them in a buffer of varints. If a term has more postings, the first
+ *   postings are in blocks, usually 128 in each block, and the buffer has the postings after the last block.
+ * - blocks.c: a block has the codes of its postings, and the differences between their ids. All differences of a block
+ *   have the same width in bits. The directory of a list of blocks has the last id and the best code of each block.
  * - documents.c: a document has its id, fields, counts and a forward list. The forward list has the numbers of the
  *   document's terms, each with the number of sentences that contain the term.
  * - table.c: extendible hash tables find terms and documents.
@@ -42,23 +42,25 @@
  *
  * EVERYTHING ELSE IS EXACT. The ranking is the true top k of the quantized weights, with edges. The ranking uses no
  * heuristic, unless the vectors to read have too many bytes (`scan_bytes` of IndexVector). Of two sentences with equal
- * scores, the lower id wins. A score is a sum of doubles in the order of the query's terms. The root of a weight w
- * times idf is computed as sqrt(w) * sqrt(idf), so that a table can have the roots of all weights. The counts of
- * sentences and terms are always exact. A commit makes a whole document visible at once, and a removal makes the whole
- * document invisible at once. Neither call changes a posting: rankings read the state of the document (open, live or
- * dead) and skip the postings of other documents. Document frequencies may lag. index_commit() adds the terms of a
- * document to the frequencies, and index_remove() subtracts them. Both calls queue this work. index_begin(),
+ * scores, the lower id wins. A score is a sum of doubles in the order of the query's terms. The square root of a
+ * product weight * idf is computed as sqrt(weight) * sqrt(idf), so that a table can have the roots of all weights. The
+ * counts of sentences and terms are always exact. A commit makes a whole document visible at once, and a removal makes
+ * the whole document invisible at once. Neither call changes a posting: rankings read the state of the document (open,
+ * live or dead) and skip the postings of other documents. Document frequencies may lag. index_commit() adds the terms
+ * of a document to the frequencies, and index_remove() subtracts them. Both calls queue this work. index_begin(),
  * index_commit(), index_abort() and index_remove() each process up to WORK_PER_CALL (4,096) units of the queued work.
  * Here, a unit is one entry of a forward list, or one run. Work that is still in the queue is overdue. The frequencies
  * are exact if no work is overdue. If work is overdue, the frequencies lag until later calls or index_maintain() have
  * done the work. A lagging frequency can be above N, the number of sentences. Then idf uses N instead of the frequency.
  *
- * THE COST OF A STEP. No step rebuilds a whole structure:
+ * THE COST OF A CHANGE. All structures change in small steps. No step rebuilds a whole structure:
  * - A hash table that grows splits one segment (about 900 items).
  * - An array that grows adds a chunk and copies only the directory of its chunks. The directory has 8 bytes for 1,024
  *   terms, 24 bytes for 256 runs, and 16 bytes for a block of 128 postings of one list.
- * - A removal writes the state of the document and processes 4,096 units.
- * - index_maintain() decodes as many postings as its budget allows, but at least 2 blocks.
+ * - A removal changes the state of the document, subtracts its fields from the counts of the fields, frees its vectors,
+ *   and processes at most 4,096 units of the queued work.
+ * - index_maintain() stops when its budget is used up. But if it has started to decode a list of blocks, it decodes at
+ *   least 2 blocks, even if the budget is smaller.
  * Rankings skip dead postings. When an eighth of all postings (and at least 64) are dead, index_maintain() starts to
  * scan the dictionary. This scan removes dead postings, merges the remaining postings into full blocks, and frees terms
  * that no document contains.
@@ -98,7 +100,7 @@ enum {
     INDEX_MAX_FILTER_NODES = 256,
     INDEX_MAX_FILTER_DEPTH = 32,
     INDEX_MAX_FILTER_VALUES = 10000, /* values of one `in` or `not in` */
-    INDEX_MAX_OPEN = 16,             /* open documents after index_make_room() and one index_begin() */
+    INDEX_MAX_OPEN = 16,             /* the most documents that index_make_room() and then index_begin() leave open */
     INDEX_DIGEST = 8,                /* bytes of an encoder's digest */
     INDEX_MAX_DIMENSIONS = 4096,     /* dimensions of a vector; at least one */
     INDEX_MAX_ENCODERS = 16,         /* encoders whose vectors are in one index */
@@ -169,7 +171,7 @@ typedef struct IndexOpen {
     const void *id, *fields; /* valid until the index is changed */
     size_t id_length, fields_length;
     uint32_t sentences;
-    uint64_t place; /* the id that index_begin() used for it; identifies the open document */
+    uint64_t place; /* the document's place; identifies the open document */
 } IndexOpen;
 
 /* Marks a document that stays open while the caller makes other calls on the index, such as rankings. The commit of a
@@ -215,7 +217,8 @@ typedef struct IndexEncoder {
 /* Lists the encoders whose vectors are attached to documents. Returns their number. */
 size_t index_encoders(const Index *index, IndexEncoder encoders[INDEX_MAX_ENCODERS]);
 
-/* Removes dead data for about `budget` units; a unit takes at most about 20 ns. True: work is left. */
+/* Cleans the index for about `budget` units; a unit takes at most about 20 ns. First does the overdue work on document
+ * frequencies, and then removes dead data. True: work is left. */
 bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Ranking ---- */
@@ -336,12 +339,15 @@ typedef struct IndexCompletion {
 } IndexCompletion;
 
 /* Finds the `count` most frequent terms that start with the prefix. The most frequent term comes first; equally
- * frequent terms are in the order of their bytes. Reads only the terms with numbers below `steps`. Sets *all to true if
- * the index has no other terms. Returns the number of completions. */
+ * frequent terms are in the order of their bytes. Reads only the terms with numbers below `steps`, usually the terms
+ * that were added first. Sets *all to true if these are all terms of the index, otherwise to false. Returns the number
+ * of completions. */
 size_t index_complete(const Index *index, const void *prefix, size_t length, size_t steps, IndexCompletion *completions,
                       size_t count, bool *all);
 
-enum { INDEX_MAX_VALUES = 32768 }; /* at least the values of one document: INDEX_MAX_FIELDS / 2 */
+/* The most values that a call of index_values() returns. No document has more values, because a value has at least 2
+ * bytes, and the fields of a document have at most INDEX_MAX_FIELDS bytes. */
+enum { INDEX_MAX_VALUES = 32768 };
 
 typedef struct IndexValue {
     const void *value; /* in the format of fields.c; valid until the index is changed */
@@ -356,9 +362,11 @@ typedef struct IndexValueTotals {
 } IndexValueTotals;
 
 /* Counts the distinct values of a field in documents that satisfy the filter (NULL: all documents). Starts at *cursor
- * and advances the cursor, as index_list() does. A call stops after about `steps` documents, or when the values have
- * about 256 KiB. The caller provides INDEX_MAX_VALUES values. Returns the number of values of this call. Several calls
- * of one listing may return the same value; the caller adds their counts. `length` is 1 to 255. */
+ * and advances the cursor, as index_list() does. A call stops when the values have about 256 KiB, when the values of
+ * the next document may not fit into `values`, or after `steps` steps. Each run takes one step, and a document takes
+ * one more step for every 256 bytes of its fields. `values` has space for INDEX_MAX_VALUES values. Returns the number
+ * of values of this call. Several calls of one listing may return the same value; the caller adds their counts.
+ * `length` is the length of the name, 1 to 255. */
 size_t index_values(Index *index, uint64_t *cursor, const void *name, size_t length, const IndexFilter *filter,
                     size_t steps, IndexValue *values, IndexValueTotals *totals);
 
@@ -399,13 +407,13 @@ typedef struct IndexWatchedTerm {
 typedef struct IndexWatchedDocument {
     const void *id;
     size_t length;
-    uint64_t place; /* as in the ranking */
+    uint64_t place; /* IndexHit.place of the ranking */
 } IndexWatchedDocument;
 
 enum { INDEX_MAX_WATCHED_NAME = 256, INDEX_MAX_WATCHED_DOCUMENTS = 1000 };
 
 typedef struct IndexWatched {
-    const void *name; /* the name of the answer; 1 to INDEX_MAX_WATCHED_NAME bytes */
+    const void *name; /* the caller's name of the question; 1 to INDEX_MAX_WATCHED_NAME bytes */
     size_t name_length;
     const IndexWatchedTerm *terms; /* distinct */
     size_t term_count;
@@ -415,7 +423,7 @@ typedef struct IndexWatched {
     uint64_t fewest, most;     /* the bounds for the number of sentences in this index */
     double score;              /* a new sentence with at least this score may change the answer */
     uint64_t since;            /* index_next_id() at the time of the ranking */
-    uint64_t token;            /* identifies this watch; never 0 */
+    uint64_t token;            /* identifies this call of index_watch_add(); never 0 */
     int64_t expires;           /* in milliseconds of the caller's clock */
     const IndexVector *vector; /* NULL, or the vector of the ranking; with a vector, `score` is IndexHit.total */
     const void *filter;        /* a valid filter: only sentences of admitted documents concern the question */
@@ -424,18 +432,19 @@ typedef struct IndexWatched {
 
 /* The callback that reports a dropped question: its name, and the count 1. If a call drops more than INDEX_TOLD_BY_NAME
  * questions, there is one report for all of them: no name (NULL, 0), and their count. Then any question may have been
- * dropped. Expired questions and index_watch_free() are not reported. The callback must not call functions of the
- * watch. */
+ * dropped. Expired questions and index_watch_free() are not reported. The callback must not call functions with this
+ * IndexWatch. */
 enum { INDEX_TOLD_BY_NAME = 500 };
 typedef void (*IndexDropped)(void *context, const void *name, size_t length, size_t count);
 
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
-/* Watches a question. If `limit` questions are already watched, drops the oldest question. Returns false, and neither
- * watches nor drops a question, in these cases:
+/* Watches a question. If `limit` questions with other names are already watched, drops the oldest question. Returns
+ * false, and neither watches nor drops a question, in these cases:
  * - The index has changed since the ranking, and the change may change the answer.
- * - The commit of an open document would change the answer.
+ * - The commit of an open document may change the answer.
  * - The terms of a long document are still being counted.
+ * - The question has a vector, and the index has more than `scan_bytes` bytes of vectors of the same encoder.
  * The new question replaces a watched question of the same name. Clients may still cache answers of the replaced
  * question. So the new question also gets the conditions of the replaced question: a write that would have dropped the
  * replaced question drops the new question. The conditions cannot be joined if the two questions differ in terms,
@@ -446,7 +455,8 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *questi
 /* Returns the token of a watched question. 0: no such question is watched. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
-/* A document that is being added. The caller has checked its id, fields and packed sentences. */
+/* A document that is being added, or a document that gets other fields (then without sentences). The caller has checked
+ * the id, the fields and the packed sentences. */
 typedef struct IndexIncoming {
     const void *id, *fields, *sentences;
     size_t id_length, fields_length, sentences_length;
@@ -458,7 +468,7 @@ void index_watch_expire(IndexWatch *watch, int64_t now);
 /* Drops the questions whose answers new vectors may change. Call it after index_embed() if index_next_id() has grown.
  * Then call index_watch_settle(). */
 void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_t length);
-/* A writer must call these functions.
+/* Code that writes to an index must call these functions, so that the watch drops the right questions.
  * To replace only the fields of a document:
  * - index_watch_changing() before the change. It drops questions that were answered from the document, and questions
  *   whose filter accepts the document only with the new fields.

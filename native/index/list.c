@@ -41,8 +41,8 @@ static size_t list(const Index *index, const Choice *choice, uint64_t *cursor, s
             return found;
         }
         const Document *document = document_at(index, place.document);
-        /* A cursor is the end of a run that the listing has read. If it is inside a document's first run, the run has
-         * grown since, and the listing has already returned the document. */
+        /* A cursor is the end of a run that the listing has read. If the cursor is inside a document's first run, the
+         * run has grown since, and the listing has already read the document. */
         bool is_head = place.sentence == 0 && id <= place.first;
         if (is_head && is_chosen(choice, document)) out[found++] = describe(document);
         id = place.end;

@@ -27,7 +27,7 @@ typedef struct Continued {
 typedef struct Meaning {
     Index *index;
     const IndexVector *vector;
-    uint32_t encoder; /* NO_ENCODER: no document has vectors of this encoder */
+    uint32_t encoder; /* NO_ENCODER: no document has vectors of this encoder that can be compared */
     size_t bytes;     /* of a vector */
     int8_t *query;    /* the question's vector, with the same padding as stored vectors */
     DotFunction dot;

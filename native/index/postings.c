@@ -125,7 +125,7 @@ static void add_block(Index *index, List *list, Block block) {
     if (block.max > list->max) list->max = (uint8_t)block.max;
 }
 
-/* Packs the list's buffer. */
+/* Packs the postings of the list's buffer into a block. The list then has no buffer. */
 static void pack_tail(Index *index, List *list) {
     Decoded decoded;
     uint64_t ids[BLOCK_POSTINGS];
@@ -211,8 +211,8 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* The postings to keep that were read, but not written to a new block yet. Between two blocks, these are fewer than a
- * full block has. So the arrays have space for the postings of one more block. */
+/* The postings to keep that were read, but not written to a new block yet. Before a block is read, `count` is below
+ * BLOCK_POSTINGS. So the arrays have space for the postings of one more block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -261,7 +261,9 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* Finishes a list: adds the carried postings to the buffer. */
+/* The last step of a list's purge, after its blocks: removes the dead postings of the buffer, and puts the carried
+ * postings before the other postings of the buffer. Packs a block if there are enough postings for a full block, or if
+ * the ids are too far apart for one buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);
@@ -280,7 +282,8 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
         list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
 }
 
-/* Frees memory that the list no longer needs after purging. */
+/* Brings a purged list into its final form: a list without blocks becomes a buffer, or an entry without postings. A
+ * list with blocks gets a new highest code, and frees unused space for blocks. */
 static void settle(Index *index, Entry *entry, List *list) {
     if (!list->block_count) {
         Tail *tail = list->tail;
@@ -309,8 +312,8 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     Carry carry = {.count = 0};
     Decoded decoded;
     uint32_t read = *block, write = *block;
-    /* A step processes at least two blocks, because the first block may only have postings that the previous step has
-     * carried. */
+    /* A call processes at least two blocks, because the first block may only have postings that the previous call has
+     * carried, and has written back at its end. */
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;

@@ -90,7 +90,8 @@ struct IndexWatch {
     Anchor *touched;
     uint64_t fewest, most;        /* the narrowest bounds for the number of sentences; they may be narrower than needed,
                                    * because the question that set them may be gone */
-    uint64_t sentence;            /* counts the sentences that were checked */
+    uint64_t sentence;            /* the current `stamp`; each checked sentence, change of fields or change of vectors
+                                   * gets the next number */
     size_t reviewed, review_size; /* how many buckets of `terms` the review has compared; how many buckets `terms` had
                                    * at the start of the review */
     bool review;                  /* a review is running: it compares all terms with their bounds, in steps */

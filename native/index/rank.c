@@ -45,7 +45,7 @@ enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 static const float COARSE_SAFETY = 1 + 1e-5f; /* as SAFETY, for sums of floats */
 
 /* The codes and sums of one id of the window. A row has a code for each of the query's terms. The number of codes is
- * rounded up to `stride`. */
+ * rounded up to 8, 16 or 32 (`stride` of Ranker). */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
@@ -69,7 +69,7 @@ typedef struct Cursor {
 typedef struct Hit {
     double score; /* the score that orders the hits: by words, plus the contribution of meaning */
     uint64_t id;
-    uint32_t row : 31;       /* the row of its codes */
+    uint32_t row : 31;       /* the row of its codes in `hit_rows` */
     uint32_t by_meaning : 1; /* 1: a first hit, so the score has only the contribution of meaning */
     uint32_t span;           /* the first span (meaning.h) of its passage; NO_SPAN: the sentence has no passage, or the
                               * query has no vector */

@@ -20,9 +20,9 @@
  *
  * Numbers are varints. The kind of a record ('d', 't' and so on) and a code are one byte. The first id of 'd' and 'o'
  * is the document's place, which belongs to no sentence. So the run has one id more than sentences, and the loader
- * refuses postings with the place of a document. The payload omits dead postings, and terms without other postings. A
- * loaded index has the same ids. So sentences with equal scores keep their order, and cursors of index_list() stay
- * valid. The loader computes document frequencies and forward lists from the postings. */
+ * refuses postings with the place of a document. The payload omits dead postings, and terms that have only dead
+ * postings. A loaded index has the same ids. So sentences with equal scores keep their order, and cursors of
+ * index_list() stay valid. The loader computes document frequencies and forward lists from the postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -93,8 +93,9 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* Counts the postings of a term to save. For an index with overdue work or open documents: its document frequencies may
- * lag and do not include open documents. */
+/* Returns how many postings of a term are saved: the postings of live and open documents. Usually, this is the term's
+ * document frequency. But document frequencies may lag while work is overdue, and they do not count open documents. In
+ * these cases, save_terms() calls this function. */
 static uint32_t count_kept(const Index *index, const View *view, Decoded *decoded) {
     uint32_t kept = 0;
     Place place = {0};

@@ -8,8 +8,8 @@
  * bit is set in all bytes except the last byte. The terms of a sentence ascend, so a comparison with the previous term
  * finds a duplicate.
  *
- * A document has fewer than 2^32 sentences, each with fewer than 2^16 terms. So a document has fewer than 2^48 terms,
- * and the loader accepts this number (MAX_ID in load.c). */
+ * A document has fewer than 2^32 sentences, each with fewer than 2^16 terms. So a document has fewer than 2^48 terms.
+ * The loader refuses a document with more than MAX_ID (2^48 - 1) terms (load.c). */
 #include "index/sentences.h"
 
 #include <string.h>
@@ -40,7 +40,8 @@ static bool is_after(const Term *term, const Term *previous) {
     return order > 0 || (order == 0 && term->length > previous->length);
 }
 
-/* NULL: the term is invalid, and `packed` says why. */
+/* Checks the term at `at` and returns its end. On entry, *term is the previous term of the sentence; on return, *term
+ * is this term. NULL: this term is invalid, and `packed` says why. */
 static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const uint8_t *end, Term *term,
                                  IndexPacked *packed) {
     const uint8_t *here = at;

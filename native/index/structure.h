@@ -11,7 +11,8 @@ enum {
     BLOCK_POSTINGS = 128,
     CHUNK_ITEMS = 1024,
     NO_ITEM = 0xffffffff, /* no term, no document */
-    WORK_PER_CALL = 4096, /* units of overdue work that each begin, commit, abort and remove does */
+    WORK_PER_CALL = 4096, /* the most units of overdue work that a call of index_begin(), index_commit(),
+                           * index_abort() or index_remove() does */
 };
 
 #define MAX_ID ((UINT64_C(1) << 48) - 1)
@@ -156,7 +157,8 @@ typedef struct Vectors {
     Passage passages[];     /* `count` passages, then `count` vectors */
 } Vectors;
 
-/* An encoder. If no document has vectors of this encoder, a different encoder can get its place in `encoders`. */
+/* An encoder. If no document has vectors of this encoder any more, a different encoder can reuse this entry of
+ * `encoders`. */
 typedef struct Encoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;

@@ -168,8 +168,8 @@ uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) 
     uint8_t *tags = tags_of(segment);
     uint32_t mask = segment->slots - 1, hole = home_of(segment, hash), hashed = 0;
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
-    /* Each following item moves into the gap, except if its home position is between the gap and its current position.
-     */
+    /* Each following item moves into the gap, except if its home position (home_of(), the slot that its hash selects)
+     * is between the gap and its current position. */
     for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask, hashed++) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;

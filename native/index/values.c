@@ -6,8 +6,12 @@
 #include "index/memory.h"
 #include "index/runs.h"
 
-/* A page is the result of one call. A page ends when its values have about PAGE_BYTES. A run counts as one step, and
- * every STEP_BYTES of a document's fields count as one more step. */
+/* A page is the result of one call of index_values(). A page ends in one of these cases:
+ * - Its values have PAGE_BYTES or more.
+ * - The caller's `steps` are used up. Each run (a range of consecutive sentence ids of one document, runs.h) takes one
+ *   step. The first run of a document takes one more step for every STEP_BYTES of the document's fields.
+ * - With the values of the next document, the page might have more than INDEX_MAX_VALUES values.
+ * - The index has no more documents. */
 enum { PAGE_BYTES = 256 * 1024, STEP_BYTES = 256 };
 /* The slots of a page's hash table: a power of 2, and twice the maximum number of values, so that at least half of the
  * slots are empty. */

@@ -10,10 +10,11 @@
  *
  * THE COST OF A WRITE is small for any number of questions. LOOKS_PER_WRITE limits the number of questions that a write
  * checks. The write drops further questions without a check, which is always correct. A hash table finds the watched
- * terms of a new sentence. Usually no term is watched. The write checks only the questions for which a watched term of
- * the sentence is *essential*. As in MaxScore, the terms of a question with the lowest contributions are not essential
- * if a sentence that contains all of them, and no other term of the question, cannot reach the score. For a sentence
- * with an essential term, the write computes the score as in the ranking.
+ * terms of a new sentence: the terms that are also in watched questions. Usually a sentence has no watched term. The
+ * write checks only the questions for which a watched term of the sentence is *essential*. As in MaxScore, the terms of
+ * a question with the lowest contributions are not essential if a sentence that contains all of them, and no other term
+ * of the question, cannot reach the score. For a sentence with an essential term, the write computes the score as in
+ * the ranking.
  * A write also compares document frequencies with their bounds, but only for the terms of the sentences that it adds or
  * removes. Each term has the narrowest bounds of all its questions. When a frequency leaves these bounds, the write
  * compares the bounds of all questions once.
@@ -81,7 +82,7 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
     return term == NO_ITEM ? 0 : entry_at(index, term)->df;
 }
 
-/* True: the best sentence of the query reaches the score, so it would change the answer. */
+/* True: the best sentence that the query finds reaches `score`, so this sentence may change the answer. */
 static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     IndexHit best;
     double weights[INDEX_MAX_QUESTION_TERMS];
@@ -90,7 +91,7 @@ static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.total >= score);
 }
 
-/* True: a ranking reads all vectors of the question's encoder, because they are within the limit. */
+/* True: a ranking reads all vectors of the question's encoder, because they have at most `scan_bytes` bytes. */
 static bool reads_all(Index *index, const IndexVector *vector) {
     uint32_t encoder = encoder_find(index, vector->digest);
     return encoder == NO_ENCODER ||
@@ -117,7 +118,9 @@ static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, Ind
     return false;
 }
 
-/* True: the ranking would have the same result now, and also after a commit of the open documents. */
+/* True: the changes of the index since the ranking have not changed the answer, and a commit of the open documents
+ * would not change the answer. Counts may have changed within the bounds of `asked`. False: the answer may have changed
+ * or may change, or a long document is still being counted. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -404,8 +407,9 @@ static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *ar
     return admits(arrival->index, question, document_of(watch, arrival));
 }
 
-/* Checks the questions that the current sentence may concern, and drops a question if the sentence reaches its score.
- * `here` is the list of the sentence's watched terms. */
+/* Checks the questions that the current sentence may concern. Drops a question if the sentence reaches the question's
+ * score and the question's filter admits the document. After LOOKS_PER_WRITE questions in this write, drops each
+ * further question without a check. `here` is the list of the sentence's watched terms. */
 static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
     for (; here; here = here->next_here)
         for (uint32_t i = 0; i < here->count; i++) {
@@ -443,7 +447,8 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 
-/* Drops the question if its filter accepts the document with the new fields, but did not accept it before. */
+/* Drops the question if its filter admits the document with the new fields, but not with the fields before. After
+ * LOOKS_PER_WRITE questions in this write, drops each further question with a filter without a check. */
 static void judge_filter(IndexWatch *watch, Question *question, const Document *before, Arrival *arrival) {
     if (!question->filter_length || question->doomed || question->stamp == watch->sentence) return;
     question->stamp = watch->sentence;
@@ -452,8 +457,8 @@ static void judge_filter(IndexWatch *watch, Question *question, const Document *
         question_doom(watch, question);
 }
 
-/* Checks the filters of the questions for which a watched term of the document is essential. Does not check their
- * scores, because a forward list does not say which terms are in the same sentence. */
+/* Checks the filters of the questions for which `anchor`, a watched term of the document, is essential. Does not
+ * compute scores, because a forward list does not say which terms are in the same sentence. */
 static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
     for (uint32_t i = 0; i < anchor->count; i++) judge_filter(watch, anchor->links[i].question, before, arrival);
 }
@@ -467,7 +472,7 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
     const Document *document = document_at(index, number);
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     watch->sentence++;
-    /* A passage may reach a score by its meaning alone. */
+    /* A passage may reach a score by its meaning alone. So this loop checks all questions with a vector. */
     for (Question *question = watch->oldest, *next; question; question = next) {
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);
@@ -501,12 +506,13 @@ enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
 typedef struct Changed {
     Index *index;
     const Document *document;
-    bool knows_words;           /* the watched terms of the document are marked with the stamp of the watch */
+    bool knows_words;           /* mark_terms() has marked the watched terms of the document */
     int64_t products, rankings; /* the remaining dot products and rankings */
 } Changed;
 
-/* Marks the watched terms of the document with the highest code, for score_here(). False: the forward list of the
- * document is too long, and no term is marked. */
+/* Marks the watched terms of the document: each gets the current stamp, and 255, the highest code. Then score_here()
+ * returns an upper bound of the scores of the document's sentences. False: the forward list of the document is too
+ * long, and no term is marked. */
 static bool mark_terms(IndexWatch *watch, const Index *index, const Document *document) {
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     uint64_t count;

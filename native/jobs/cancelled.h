@@ -4,9 +4,9 @@
 
 #include "jobs/job_state.h"
 
-/* `kill` kills the worker. cancelled.c calls `kill` if the worker does not stop a cancelled job in time, with
- * `innocent` 1 (jobs_worker_lost). */
 void cancelled_on_load(void);
+/* Stores `kill`, a function that kills the worker. cancelled.c calls `kill` with `innocent` 1 (jobs_worker_lost) if the
+ * worker does not stop a cancelled job in time. */
 void cancelled_attach(void (*kill)(const char *reason, int innocent));
 
 /* Asks the worker, with a notice, to stop working on a running job. Call it before the job ends. When the grace time
@@ -14,8 +14,8 @@ void cancelled_attach(void (*kill)(const char *reason, int innocent));
  * `left_ms` milliseconds more to stop. */
 void cancelled_add(Job *job, long long left_ms);
 
-/* Call it when the worker has stopped working on the job with this id. 0: the job is not in the list of cancelled jobs.
- */
+/* Call it when the worker has stopped working on the job with this id. Returns 0 if the list of cancelled jobs does not
+ * have the job. */
 int cancelled_remove(uint64_t id);
 /* Call it when the worker has died. */
 void cancelled_clear(void);

@@ -1,4 +1,4 @@
-/* Replies to clients, and times. */
+/* Writes the usual replies to the clients of jobs, and computes how long a job may still wait. */
 #include "jobs/job.h"
 
 #include "server/resp_reply.h"

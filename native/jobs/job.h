@@ -68,7 +68,8 @@ typedef struct JobClass {
     int in_order; /* 1: jobs of one registration with a waiting client run one at a time */
     int with_events;   /* 1: notices of this class enter the queue of events (queues.h) */
     int before_ready;  /* 1: may be handed out before the worker has called QA.READY */
-    int unmeasured;    /* 1: the slow log ignores these jobs, because they only ask or wait for other jobs */
+    int unmeasured;    /* 1: the slow log ignores these jobs, because they only ask about executions and scripts, or
+                        * wait for the end of an execution */
     int queue_timeout; /* 1: the client's TIMEOUT limits only the time in the queue; `qa.job-timeout-ms` limits the time
                         * after the job was handed out */
     unsigned statuses; /* JOB_STATUS bits: which of TENSORS, DAG and TIMEDOUT its jobs may end with */

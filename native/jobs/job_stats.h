@@ -5,7 +5,8 @@
 
 enum { JOB_KINDS = 10, JOB_LATENCY_BUCKETS = 33 };
 
-/* Bucket b counts durations d (in microseconds) with 2^(b-1) <= d < 2^b. Bucket 0 counts durations below 1. */
+/* Bucket b counts durations d (in microseconds) with 2^(b-1) <= d < 2^b. Bucket 0 counts durations below 1. The last
+ * bucket also counts all longer durations. */
 typedef struct JobKindStats {
     unsigned long long submitted, ok, overridden, skipped, failed, expired, lost, client_gone, aborted, refused,
         retried;

@@ -39,7 +39,8 @@ typedef struct JobsWorker {
 void jobs_attach(const JobsWorker *worker);
 
 /* Takes the next job that fits into `capacity`, subtracts the job from `capacity`, and writes the job as one element of
- * the reply to the calling link. `ready` 1: the worker has called QA.READY. 0: there is no such job. */
+ * the reply to the calling link. `ready` is 1 if the worker has called QA.READY, else 0. Returns 0 if there is no such
+ * job, else 1. */
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity);
 
 /* Ends the job with the result that QA.DONE reports. 0: no job with this id is running. */

@@ -1,10 +1,11 @@
 /* A fair queue: start-time fair queueing (Goyal, Vin and Cheng, 1996) on a tree of flows.
  *
- * FLOWS. An item is a job of the owner of the queue; its QueueNode is the node. A flow is the sequence of items from
- * one source. For clients, the levels of the tree are the class, the user, the client's name and the connection. A
- * place names one flow on each level. Flows with the same parent take turns by the cost of their items. Each flow has a
- * tag, a number that grows with the cost of the flow's popped items. The flow with the lowest tag is next. A new flow
- * starts with the current tag of the other flows, so it has no advantage and no disadvantage.
+ * FLOWS. The owner is the code that has made the queue. An item is what the owner puts into the queue, for example a
+ * job. A node (QueueNode) is the part of an item that the queue uses. A flow is the sequence of items from one source.
+ * For clients, the levels of the tree are the class, the user, the client's name and the connection. A place names one
+ * flow on each level. Flows with the same parent take turns by the cost of their items. Each flow has a tag, a number
+ * that grows with the cost of the flow's popped items. The flow with the lowest tag is next. A new flow starts with the
+ * current tag of the other flows, so it has no advantage and no disadvantage.
  *
  * LIMITS. A popped item is outstanding until its hold is released (QueueHold). Two flows with the same parent are
  * neighbors. If a flow above the last level has a neighbor, the queue limits the outstanding cost of the flow. The

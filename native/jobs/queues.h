@@ -8,9 +8,11 @@
 typedef enum {
     QUEUE_OF_NOTICES,    /* notices that may be handed out before QA.READY */
     QUEUE_OF_EARLY,      /* jobs that may be handed out before QA.READY */
-    QUEUE_OF_CLIENTS,    /* jobs of own functions with a waiting client, and most other notices */
+    QUEUE_OF_CLIENTS,    /* jobs with a waiting client that are in none of the other queues, such as jobs of own
+                          * functions; most other notices */
     QUEUE_OF_MODELS,     /* model runs with a waiting client */
-    QUEUE_OF_EVENTS,     /* jobs of own functions and model runs, without a client; notices of classes `with_events` */
+    QUEUE_OF_EVENTS,     /* events of own functions without a client; onregistered jobs; notices of classes
+                          * `with_events` */
     QUEUE_OF_FUNCTIONS,  /* jobs of user functions with a waiting client */
     QUEUE_OF_BACKGROUND, /* jobs of user functions without a client */
     QUEUE_COUNT
@@ -38,7 +40,7 @@ int jobs_notify(const JobClass *class, void *data);
 void queues_again(Job *job, int innocent);
 void queues_remove(Job *job);
 
-/* 1: a job can be handed out. With `ready` 0, this counts only jobs that may be handed out before QA.READY. */
+/* 1: a job can be handed out. If `ready` is 0, only a job that may be handed out before QA.READY counts. */
 int queues_available(int ready, const JobsCapacity *capacity);
 /* Takes the next job that fits into `capacity`. NULL: no such job is queued. */
 Job *queues_take(int ready, JobsCapacity *capacity);
@@ -60,7 +62,7 @@ size_t queues_length(QueueName name);
 QueueName queues_of_client(const JobClass *class);
 size_t queues_functions(void); /* including jobs that wait in an order */
 size_t queues_bulk(void);      /* the number of queued jobs of the bulk class (queue.h) */
-/* Counts the users that have, or had in the last LINGER_MS, jobs of own functions, and the users of jobs of models in
- * the same way. Returns the larger of both numbers. */
+/* Counts the users that have, or had in the last 10 s (LINGER_MS in queues.c), jobs of own functions, and the users of
+ * jobs of models in the same way. Returns the larger of both numbers. */
 size_t queues_users(void);
-size_t queues_ahead(void); /* the total cost of clients' jobs in the worker */
+size_t queues_ahead(void); /* the total cost, in the worker, of clients' jobs for own functions and models */

@@ -158,8 +158,9 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
  * QA.MODELPART. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. A piece has
- * at most proto-max-bulk-len bytes, because a client cannot send a larger argument. */
+/* Returns the size of the pieces in the reply of AI.MODELGET. 0: the reply has the file as one bulk string. With the
+ * default MODEL_CHUNK_SIZE (511 MiB), a client can send each piece back as one argument, because the default of the
+ * limit proto-max-bulk-len is 512 MiB. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;

@@ -1,4 +1,5 @@
-/* The common part of models and scripts. Both are values of keys, run in the worker, and have a reference count.
+/* The common part of models and scripts. A script is a TorchScript (AI.SCRIPTSTORE). Models and scripts are values of
+ * keys, run in the worker, and have a reference count.
  *
  * OWNERSHIP. A Runnable has a reference count: the key of a Runnable has one reference, and each job that uses the
  * Runnable has one reference. So DEL or an overwrite does not affect a current run. Each Runnable also has a unique
@@ -14,7 +15,8 @@
 #include "server/texts.h"
 
 #define DEVICE_MAX 9
-/* After this number of consecutive failures, the worker refuses the model or script until it is stored again. */
+/* After this number of consecutive failures, the worker refuses the model or script until it is stored again or the
+ * server restarts. */
 #define REFUSED_AFTER 2
 
 typedef struct RunStats {
@@ -69,7 +71,8 @@ void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable,
 /* Calls `visit` for every model and script that the worker refuses. */
 void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
 
-/* Sets the name of the key of a value. Before the value is stored, errors of its load contain this name. */
+/* Stores the name of the value's key in `runnable`. The worker loads a model or script before the module stores it in
+ * its key. Call this function before that load, so that an error of the load can name the key. */
 void runnable_remember_key(Runnable *runnable, const RedisModuleString *name);
 /* Handles the event rename_to: if the key `name` has a value of this type, stores the new name in the value. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
@@ -84,6 +87,6 @@ const char *runnable_backend(const Runnable *runnable);
 /* Counts a run that has ended, for AI.INFO. If the run failed, `duration_us` and `samples` are ignored. */
 void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples);
 
-/* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1 bytes.
- */
+/* Writes a device in upper case to `device`, which must have DEVICE_MAX + 1 bytes. `text` is CPU, GPU, CPU:n or GPU:n,
+ * in upper or lower case; n is a number. Returns 0 if `text` is not such a device, else 1. */
 int device_parse(const char *text, size_t length, char *device);

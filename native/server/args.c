@@ -1,4 +1,5 @@
-/* Wrong arguments are return values, not replies. */
+/* These functions report a wrong argument with their return value: 0 or an error line. The caller replies to the
+ * client. */
 #include "server/args.h"
 
 #include <limits.h>

@@ -2,8 +2,9 @@
  * password. Messages between workers contain code. So the module accepts only messages that are signed with a key of
  * the cluster (bus_keys.c). Without a key, servers exchange no messages.
  *
- * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
- * is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all receivers).
+ * A MESSAGE is the mark (MARK), the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload.
+ * The tag is a keyed BLAKE2b-256 over all other fields, the id of the sender and the id of the receiver (zeros: all
+ * receivers).
  *
  * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts a
  * message only if its sequence is above the last sequence of this sender and at most WINDOW_US away from the receiver's
@@ -78,9 +79,9 @@ static uint64_t next_sequence(void) {
     return last;
 }
 
-/* Returns an error line if the node is unknown or down. NULL: the node is known. A known node may have no link for a
- * moment, for example just after CLUSTER MEET. Then the message is lost, like a message in flight when a link
- * breaks. */
+/* Returns an error line if the node is unknown or down. NULL: the node is known and not down. A known node may have no
+ * bus connection for a moment, for example just after CLUSTER MEET. Then the message is lost, like a message in flight
+ * when a bus connection breaks. */
 static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     static char error[128];
     int flags = 0;

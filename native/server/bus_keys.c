@@ -60,8 +60,8 @@ void bus_complain(const char *format, const char *detail) {
     RedisModule_Log(server_ctx(), "warning", format, detail);
 }
 
-/* Reads the keys of a file. 0: the file cannot be read, or has no key of sufficient length. Then the ring of keys does
- * not change. */
+/* Reads the keys of a file. 0: the file cannot be read, or has no key of sufficient length. Then `ring`, the keys in
+ * use, does not change. */
 static int read_keys(int file, KeySource source) {
     char text[MAX_FILE + 1];
     uint8_t keys[MAX_KEYS][BUS_KEY_BYTES];

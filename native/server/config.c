@@ -106,8 +106,8 @@ typedef struct TextSetting {
     RedisModuleString *shown; /* the string that get_text returned; the server reads it later */
 } TextSetting;
 
-/* These settings are immutable. With a changed setting, a client could run programs as the server's user, make workers
- * read or write any file, or pass the server's passwords to functions. */
+/* CONFIG SET cannot change the settings with REDISMODULE_CONFIG_IMMUTABLE. If it could, a client could run programs as
+ * the server's user, make workers read or write any file, or pass the server's passwords to functions. */
 static TextSetting TEXTS[] = {
     {"worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, &config.worker_command, check_command, NULL},
     {"bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, &config.bus_key_file, check_path, NULL},

@@ -42,7 +42,7 @@ typedef struct Config {
     long long model_memory_mb; /* 0: no limit */
     long long model_load_timeout_ms;
     long long max_watched;
-    long long whole_answers_bytes; /* limit of the cached answers about all documents, in each partition */
+    long long whole_answers_bytes; /* limit of the cached answers to questions over all documents, in each partition */
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */
     long long background_embedding;  /* 1: workers compute the vectors of documents; 0: only `prepare` does */
@@ -55,7 +55,8 @@ extern Config config;
 /* Registers and loads the settings. */
 int config_on_load(RedisModuleCtx *ctx);
 
-/* For QA.HELLO: replies with alternating names and values of all qa.* settings. Returns the number of elements. */
+/* For QA.HELLO: replies with alternating names and values of the qa.* settings that the worker needs: all numbers and
+ * three of the texts. Returns the number of elements. */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
 /* 1: the user does bulk work (qa.bulk-users). */

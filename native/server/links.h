@@ -21,8 +21,8 @@ int link_create_user(RedisModuleCtx *ctx);
 void link_allow_command(const char *name);
 
 /* 1: the worker's user may run this command of the module, regardless of its ACL categories. These are the AI.* and
- * QA.* commands, and the commands that unregister, pause and resume registrations. A user with the right to store
- * functions may also run the commands for registrations. */
+ * QA.* commands, and the commands that unregister, pause and resume registrations. The commands for registrations give
+ * functions no additional rights, because every user who may store functions may run these commands, too. */
 int link_may_run(const char *command);
 
 RedisModuleUser *link_user(void);

@@ -19,7 +19,7 @@ static const char *line_end(const RespReader *reader) {
     return NULL;
 }
 
-/* Strict decimal: optional minus, no leading zeros, no "-0". */
+/* Reads a decimal integer: an optional minus, no leading zeros, no "-0". 0: the text is not such an integer. */
 static int parse_integer(const char *at, const char *end, long long *value) {
     int negative = at < end && *at == '-';
     if (negative) at++;

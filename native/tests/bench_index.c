@@ -1,5 +1,5 @@
 /* Measures the index on a random corpus with Zipf's law: bench_index [sentences [sentences per document [questions]]].
- * `questions` is the number of questions with a vector.
+ * `questions` is the number of questions in each measurement after the vectors have been attached.
  *
  * The corpus has 600,000 different terms. The probability of a term of rank r is proportional to 1 / (r + 50)^1.4. The
  * model for the corpus is a million sentences of Debian's documentation. The frequent terms have the same distribution
@@ -52,7 +52,7 @@ static void make_vocabulary(void) {
         unsigned number = i;
         for (int j = 0; j < length; j++, number /= 26) names[i][j] = (char)('a' + (number ? number % 26 : next() % 26));
         names[i][length] = 0;
-        snprintf(names[i] + (length > 4 ? 4 : length), 8, "%x", i); /* distinct */
+        snprintf(names[i] + (length > 4 ? 4 : length), 8, "%x", i); /* the names become distinct */
     }
     for (unsigned i = 0; i < VOCABULARY; i++) cumulated[i] /= sum;
 }

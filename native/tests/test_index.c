@@ -176,7 +176,8 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(index_counts(index).sentences == 0 && ask(index, text, &frequency, NULL) == 0);
     int steps = 0;
     while (index_maintain(index, 500)) steps++;
-    /* Removing a term from the dictionary costs 10 units for its hash, and more for the hashes of its neighbors. */
+    /* Removing a term from the dictionary costs 10 units of the budget for its hash, and more for the hashes of its
+     * neighbors. */
     CHECK(steps > (2 * (TERMS - 2 * 4096) + 10 * TERMS) / 500);
     for (int i = 0; i < TERMS; i++) {
         snprintf(text, sizeof text, "t%d", i);
@@ -218,7 +219,7 @@ static void test_what_is_gone_leaves_no_memory(void) {
     }
     uint64_t frequency;
     CHECK(ask(index, "common", &frequency, NULL) == 0 && frequency == 0);
-    CHECK(index_counts(index).postings < 64); /* a sweep starts at 64 dead postings */
+    CHECK(index_counts(index).postings < 64); /* if fewer than 64 postings are dead, index_maintain removes none */
     index_free(index);
     CHECK(held == 0);
 }
@@ -235,11 +236,11 @@ static void test_completions_are_the_most_frequent_terms(void) {
     CHECK(add(pending, "app apply") == INDEX_OK);
     CHECK(index_commit(pending) == INDEX_OK);
     CHECK(index_complete(index, "app", 3, 100, found, 3, &all) == 3 && all);
-    /* Equal frequencies are in the order of the bytes. */
+    /* Terms with equal frequencies are in the order of their bytes. */
     CHECK(found[0].length == 3 && found[0].frequency == 2 && memcmp(found[0].bytes, "app", 3) == 0);
     CHECK(memcmp(found[1].bytes, "apple", 5) == 0 && memcmp(found[2].bytes, "apply", 5) == 0);
     CHECK(index_complete(index, "ap", 2, 100, found, 1, &all) == 1 && found[0].length == 3);
-    CHECK(index_complete(index, "a", 1, 1, found, 3, &all) == 1 && !all); /* only the first term */
+    CHECK(index_complete(index, "a", 1, 1, found, 3, &all) == 1 && !all); /* reads only the first term */
     CHECK(index_complete(index, "applepie", 8, 100, found, 3, &all) == 0);
     CHECK(index_remove(index, "d", 1) == INDEX_OK);
     CHECK(index_complete(index, "a", 1, 100, found, 3, &all) == 0);

@@ -216,7 +216,7 @@ static void test_every_rule(void) {
         PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),                             /* version 3 without vectors */
         PAYLOAD(true, "d\0\2\1\1x\0n\3" VECTORS("\0", "\2\2\1") PASSAGE "e"), /* not all vectors yet */
         PAYLOAD(true, DOCUMENT "n\2" VECTORS("\0", "\2\0\0") "e"),            /* no passages */
-        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\0") "e"),           /* none of the passages */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\0") "e"),           /* vectors of 0 of 1 passages */
         PAYLOAD(false, OPEN "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"),       /* vectors of an open document */
         PAYLOAD(false, DOCUMENT "n\2" VECTORS("\1", "\2\1\1") PASSAGE "e"),   /* vectors of a missing document */
         PAYLOAD(false, "d\0\0\0\1x\0n\1" VECTORS("\0", "\2\0\0") "e"), /* vectors of a document without sentences */
@@ -326,8 +326,8 @@ int main(int argc, char **argv) {
         }
         CHECK(held == 0);
     }
-    /* The reader needs 200 kB. All other memory is proportional to the payload's size, whatever numbers the payload
-     * contains. */
+    /* The loader itself needs 200 kB. All other memory is proportional to the payload's size, whatever numbers the
+     * payload contains. */
     CHECK(most_held < 300000 + 64 * whole.length);
     CHECK(accepted > rounds / 100 && accepted < rounds); /* the loader refuses some damaged payloads and accepts
                                                           * others */

@@ -150,7 +150,7 @@ static void test_equal_hashes(void) {
     index_free(index);
 }
 
-/* Compares the runs with a plain array that has the document of each id. */
+/* Compares the runs (index/runs.h) with a plain array that has the document of each id. */
 static void test_runs(void) {
     enum { IDS = 6000 };
     static uint32_t owner[IDS], first_of[IDS];

@@ -46,7 +46,8 @@ EXPORT int shim_embed(Index *index, const char *id, size_t length, const uint8_t
     return (int)index_embed(index, id, length, &embedding, problem);
 }
 
-/* `packed`: f32 scale, then a byte for each dimension. `numbers`: weight, missing, the maximum of bytes to scan. */
+/* `packed`: f32 scale, then a byte for each dimension. `numbers`: weight, missing and scan_bytes of IndexVector
+ * (index/index.h). */
 static IndexVector parse_vector(const uint8_t *digest, const uint8_t *packed, uint32_t dims, const double numbers[3]) {
     IndexVector vector = {.digest = digest,
                           .values = (const int8_t *)packed + 4,
@@ -199,7 +200,8 @@ EXPORT size_t shim_watch_dropped(char *names) {
 }
 
 /* Watches a question.
- * - `numbers`: sentences, fewest, most, since, token, expires, limit, now.
+ * - `numbers` has the fields sentences, fewest, most, since, token and expires of IndexWatched (index/index.h), then
+ *   the arguments `limit` and `now` of index_watch_add().
  * - `terms` has for each term: u64 frequency, u64 fewest, u64 most, u32 length, bytes.
  * - `documents` has for each document: u64 place, u32 length, bytes. */
 EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, double score, const uint64_t numbers[8],

@@ -183,7 +183,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_release(queue, &many[7].node.hold);
     CHECK(pop(queue) == &many[8] && !pop(queue));
     queue_release(queue, &one[0].node.hold);
-    queue_tick(queue, 9); /* the flow became empty at this moment */
+    queue_tick(queue, 9); /* the flow of user 8 became empty at time 0, so it still counts as a neighbor */
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[8].node.hold);
     CHECK(pop(queue) == &many[9] && !pop(queue));
@@ -213,7 +213,7 @@ static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     int of_small = 0;
     for (Item *item; (item = pop(queue));) of_small += item >= small && item < small + 20;
     CHECK(queue_length(queue) == 1 + 20 - (size_t)of_small);
-    CHECK(of_small >= 3 && of_small <= 8); /* the recent maximum falls while they are popped */
+    CHECK(of_small >= 3 && of_small <= 8); /* the recent maximum falls while small items are popped */
     queue_release(queue, &large[0].node.hold);
     for (int i = 0; i < of_small; i++) queue_release(queue, &small[i].node.hold);
     for (Item *item; (item = pop(queue));) queue_release(queue, &item->node.hold);
@@ -294,7 +294,7 @@ static void test_rival_has_most(void) {
     for (int i = 0; i < 6; i++) send(queue, &a[i], 0, 7, i < 4, (uint64_t)(i < 3), 1);
     QueuePlace new_user = {{0, 9, 0, 0}}, same_name = {{0, 7, 1, 1}}, other_name = {{0, 7, 5, 0}};
     CHECK(queue_rival(queue, &new_user) ==
-          &a[2].node); /* the newest item of the longest connection of the longest name */
+          &a[2].node); /* the newest item of the longest connection (with the most items) of the longest name */
     CHECK(queue_rival(queue, &other_name) == &a[2].node); /* a rival of the same user */
     CHECK(!queue_rival(queue, &same_name));
     CHECK(queue_flow_length(queue, &same_name, 1) == queue_length(queue) && !queue_flow_length(queue, &new_user, 2));

@@ -1,4 +1,5 @@
-/* The values that the worker reports with QA.BEAT, and their names in INFO. To add a value, add a row in beat.c. */
+/* The values that the worker reports with its heartbeat (QA.BEAT), and their names in INFO. To add a value, add a row
+ * in beat.c. */
 #pragma once
 
 #include <stddef.h>

@@ -4,8 +4,8 @@
  *
  * If there is no job, QA.NEXT blocks the link for the time that the worker gives. Links wait in the order of arrival. A
  * job leaves the queue only when QA_NEXT_Reply writes the reply, so no job is lost if the link closes earlier. The
- * module wakes one link at a time, which then wakes the next link if there is another job. A Waiter belongs to its
- * blocked client and exists until QA_NEXT_Free. */
+ * module wakes one link at a time, which then wakes the next link if there is another job. A Waiter is the state of a
+ * link that waits in QA.NEXT. It belongs to the blocked client of this link and exists until QA_NEXT_Free. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -41,8 +41,8 @@ static Waiter *last_waiter;
 
 /* ---- QA.HELLO, QA.BEAT ---- */
 
-/* Replies with the secret for the digests of answer names, in hex. Only servers of this cluster have this secret. "":
- * the servers share no key. */
+/* Replies with a secret in hex. With this secret, the worker makes the digests in the names of cached answers
+ * (qa.answer-keys). Only servers of this cluster have the secret. The reply is "" if the servers share no key. */
 static void reply_secret(RedisModuleCtx *ctx) {
     uint8_t secret[BUS_KEY_BYTES];
     char text[2 * BUS_KEY_BYTES + 1] = "";

@@ -45,8 +45,8 @@ enum {
     STALE_MS = 500, /* the wait after a session has been loaded, so that several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
-    START_LINE = 32768,   /* the limit of the worker is 65536 */
-    ON_TIME_MS = 100,     /* after a later tick, the socket may contain an unread heartbeat */
+    START_LINE = 32768,   /* the limit of the start line in bytes; the worker reads at most 65536 */
+    ON_TIME_MS = 100,     /* a longer time between two ticks: the server was late, and a heartbeat may be unread */
     MAX_TICK_MS = 200,    /* the most time that a tick adds to the worker's silence: a longer time is a delay of the
                            * server */
     MISSED_BEAT_MS = 100, /* a worker sends a heartbeat every 100 ms */
@@ -455,7 +455,7 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
     }
     if (!known) RedisModule_Log(ctx, "warning", "no worker is started: %s", supervisor_refusal());
     set_state(WORKER_STOPPED);
-    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may change this */
+    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may make the server reachable */
 }
 
 /* ---- Watching ---- */

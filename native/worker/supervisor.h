@@ -39,7 +39,7 @@ const char *supervisor_refusal(void);
 /* 1: `token` is the token of the current worker. Compares in constant time. */
 int supervisor_check_token(const char *token, size_t length);
 
-/* Call the function of a command when the worker has sent QA.HELLO, QA.BEAT or QA.READY. */
+/* Call supervisor_hello, supervisor_beat or supervisor_ready when the worker has sent QA.HELLO, QA.BEAT or QA.READY. */
 void supervisor_hello(void);
 void supervisor_beat(void);
 void supervisor_ready(void);
@@ -49,11 +49,12 @@ int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
 /* Returns the milliseconds since the worker's last heartbeat, without delays of the server's event loop. */
 long long supervisor_silence_ms(void);
-/* Returns the milliseconds since a silent worker was last active. A worker is inactive if no thread runs or waits for a
- * processor or a disk. An inactive worker is stopped or hangs. 0: the worker is active, or its state is unknown. */
+/* Returns the milliseconds since a silent worker was last active. A worker is inactive if it uses almost no processor
+ * time, and no thread runs or waits for a processor or a disk. An inactive worker is stopped or hangs. 0: the worker is
+ * not silent, is active, or its state is unknown. */
 long long supervisor_inactive_ms(void);
 
-/* The functions of the part that reads the control socket (scripts/gears/atomic.c). */
+/* The functions of scripts/gears/atomic.c, which reads the control socket. */
 typedef struct ControlUser {
     /* Called when bytes have arrived. Returns 0 if the socket is closed, or if the bytes are not a command. */
     int (*readable)(int fd);

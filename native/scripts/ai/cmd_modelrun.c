@@ -56,8 +56,8 @@ static void free_run(void *data) {
 
 /* ---- The end of a run ---- */
 
-/* Reads n tensor.. from the result. n must be the number of the job's outputs. After an error, frees the tensors read
- * so far. */
+/* Reads the outputs from the result: a number, which must be `n`, and then n tensors. 0: the result is invalid, and the
+ * function has freed the tensors that it had read. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)

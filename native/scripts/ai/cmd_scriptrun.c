@@ -1,4 +1,5 @@
-/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Their inputs and outputs are keys. */
+/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: each command becomes a DAG (dag.h) of one step. The inputs and outputs of the step
+ * are keys. */
 #include "scripts/ai/dag.h"
 #include "scripts/ai/script.h"
 #include "scripts/ai/tensor_type.h"

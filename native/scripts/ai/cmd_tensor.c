@@ -1,4 +1,4 @@
-/* AI.TENSORSET and AI.TENSORGET, without the worker. */
+/* AI.TENSORSET and AI.TENSORGET. These commands need no worker. */
 #include "scripts/ai/tensor_args.h"
 #include "scripts/ai/tensor_type.h"
 #include "server/commands.h"

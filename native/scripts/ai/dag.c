@@ -151,7 +151,7 @@ static char *error_line(RedisModuleString *text) {
     return line;
 }
 
-/* state us samples error */
+/* Reads the result of a step: four arguments (state us samples error). 0: an argument is invalid. */
 static int read_step(RedisModuleString **argv, DagOp *op, StepReport *report) {
     size_t length;
     RedisModule_StringPtrLen(argv[3], &length);
@@ -200,7 +200,8 @@ static int read_results(Dag *dag, Cursor *cursor) {
 
 /* ---- The end ---- */
 
-/* Counts the runs of the steps. Without reports, the whole run was lost, and the failed step is unknown. */
+/* Counts the runs of the steps. `reports` is NULL if the job has failed or the answer of the worker was invalid. Then
+ * the failed step is unknown, so every step counts as failed. */
 static void count_steps(Dag *dag, const StepReport *reports) {
     for (int i = 0, step = 0; i < dag->n_ops; i++) {
         if (dag->ops[i].kind != DAG_STEP) continue;

@@ -1,8 +1,8 @@
 /* DAGs: tensors, and steps that compute new tensors from them. The worker runs a DAG as one job.
  *
- * Each slot contains one tensor, which never changes. The first slots contain the tensors that the client gives.
- * dag_parse.c resolves names and keys before the job is queued, so DEL or an overwrite does not affect the run. The
- * module writes tensors to keys only if every step succeeds. */
+ * A slot is a numbered place for one tensor. After a slot has got its tensor, the tensor never changes. The first slots
+ * contain the tensors that the client gives. dag_parse.c resolves names and keys before the job is queued, so DEL or an
+ * overwrite does not affect the run. The module writes tensors to keys only if every step succeeds. */
 #pragma once
 
 #include "jobs/jobs.h"

@@ -206,7 +206,8 @@ static const char *name_persisted(Parser *parser, RedisModuleString **keys, int 
     return keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
 }
 
-/* Allocates the Dag. Each step gets one slot for each of its arguments, which is enough. */
+/* Allocates the Dag with a slot for each given tensor and a slot for each argument of the command. These slots are
+ * enough, because the steps have fewer outputs than the command has arguments. */
 static Dag *make_room(RedisModuleCtx *ctx, const DagSpec *spec, RedisModuleString **argv, int argc) {
     int at = spec->first_op, n_ops = 0, n_given = spec->load.n;
     ArgRange op;

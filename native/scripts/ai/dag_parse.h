@@ -12,7 +12,7 @@ typedef struct DagSpec {
     long long timeout_ms;
     int has_timeout;
     int first_op; /* position of the first `|>`, or argc */
-    RunSpec run;  /* the current operation, and its error */
+    RunSpec run;  /* the arguments and the error of the AI.MODELEXECUTE that was parsed last */
     ScriptCall call;
     char error[200];
 } DagSpec;
@@ -23,5 +23,6 @@ const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, in
 /* Sets *op to the arguments of the operation after the `|>` at *at, and moves *at to the next operation. 0: there is no
  * operation. */
 int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
-/* Resolves all names. Returns NULL or an error line. */
+/* Parses the whole command into a new *dag, and replaces each name by the number of a slot. Returns NULL or an error
+ * line. */
 const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);

@@ -10,7 +10,7 @@ typedef struct RunSpec {
     char error[200];
 } RunSpec;
 
-/* argv: the whole command. After an error, `spec` has the arguments before the error, which determine the key
- * positions. */
+/* argv: the whole command. Both functions return NULL or an error line. After an error, `spec` has the arguments before
+ * the error, which determine the key positions. */
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc);

@@ -122,9 +122,9 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         else break;
         if (error) return error;
     }
-    if (cursor.at >= argc)
-        return NULL; /* the server may ask for the key positions of a command that ends before the name of the
-                      * function */
+    /* Success. at > argc: the server asks for the key positions of a graph with an AI.SCRIPTEXECUTE that ends before
+     * the name of the function. */
+    if (cursor.at >= argc) return NULL;
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }

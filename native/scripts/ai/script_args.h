@@ -29,7 +29,8 @@ typedef struct ScriptCall {
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: the keywords may be in any order. After an error, `call` has the arguments before
- * the error, which determine the key positions. */
+/* argv: the whole command. Both functions return NULL or an error line. `in_dag` 1: the keywords may be in any order.
+ * 0: KEYS or INPUTS must be first. After an error, `call` has the arguments before the error, which determine the key
+ * positions. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);

@@ -172,7 +172,7 @@ static const char *parse_integer(char *to, TensorType type, RedisModuleString *t
     return NULL;
 }
 
-/* Returns the length of a string. -1: there is a NUL before the end. A NUL at the end belongs to the string. */
+/* Returns the length of a string, without a NUL at its end. -1: there is a NUL before the end. */
 static long long string_length(const char *text, size_t length) {
     if (length && text[length - 1] == '\0') length--;
     return memchr(text, '\0', length) ? -1 : (long long)length;

@@ -42,7 +42,7 @@ typedef struct Tensor {
     long long dims[]; /* ndim numbers, then the data */
 } Tensor;
 
-/* All functions that return `const char *` return NULL or a static error line. */
+/* The functions of the type `const char *`, except tensor_type_name, return NULL or a static error line. */
 const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, RedisModuleString **dims, int ndim);
 
 const char *tensor_zeros(const TensorShape *shape, Tensor **tensor);
@@ -64,5 +64,5 @@ int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 /* Reads dtype ndim dim.. blob in the worker's format. Returns the number of arguments read. 0: the arguments are
  * invalid. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
-/* Returns the number of samples for AI.INFO. */
+/* Returns the number of samples for AI.INFO: the first dimension. A scalar is one sample. */
 long long tensor_samples(const Tensor *tensor);

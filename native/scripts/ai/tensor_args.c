@@ -11,7 +11,7 @@
 
 /* ---- AI.TENSORSET ---- */
 
-/* Smaller tensors are not checked, because they are within the tolerance of the server's own check. */
+/* check_room does not check smaller tensors, because the server's own check of maxmemory has a larger tolerance. */
 #define MIN_CHECKED_ZEROS (1LL << 20)
 
 static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit, int *evicts) {

@@ -150,7 +150,8 @@ static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return ask_worker(ctx, argv, argc);
 }
 
-/* RG.DUMPEXECUTIONS, and RG.PYDUMPREQS: the requirements of the sessions, which the worker never installs. */
+/* RG.DUMPEXECUTIONS and RG.PYDUMPREQS. RG.PYDUMPREQS lists the requirements of the sessions. The worker never installs
+ * requirements. */
 static int RG_DUMP_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
@@ -211,7 +212,8 @@ static void slot_range(RedisModuleCallReply *slots, const char *id, long long *l
     }
 }
 
-/* The ids in the server's list do not end with a NUL. */
+/* Replies with one primary and returns 1. 0: the node is unknown or is a replica. `listed_id` does not end with a NUL.
+ */
 static int reply_node(RedisModuleCtx *ctx, RedisModuleCallReply *slots, const char *listed_id, const char *run_id) {
     char id[REDISMODULE_NODE_ID_LEN + 1] = "";
     memcpy(id, listed_id, REDISMODULE_NODE_ID_LEN);
@@ -273,7 +275,8 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
 }
 
-/* Replies with the server's state of the other nodes, and does not contact them. */
+/* Replies with an error if the server considers a node of the cluster down, otherwise with OK. Does not contact the
+ * nodes. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.networktest")) return REDISMODULE_OK;

@@ -84,9 +84,10 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* Removes a registration and ends its queued jobs, so it needs a context that may write keys. Jobs that the worker
- * already has continue. With `abort`, the worker ends jobs whose execution has not started. BURIED: this shard does not
- * have the registration, but the tombstone is new. */
+/* Removes a registration and adds its tombstone. With `abort`, ends the queued jobs of the registration, so the
+ * function needs a context that may write keys. With `abort`, the worker also ends its jobs whose execution has not
+ * started. Other jobs continue. REMOVED: the registration was removed. BURIED: this shard does not have the
+ * registration, but the tombstone is new. NOTHING: there was no registration, and the tombstone was already there. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);

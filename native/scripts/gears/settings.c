@@ -17,7 +17,7 @@
 typedef struct Legacy {
     const char *name;
     const char *preset; /* "" if `value` has the preset, or if the setting is a text */
-    long long *value;   /* the number of the module that the load argument sets; NULL: the module only stores it */
+    long long *value;   /* the number in `config` that the load argument sets; NULL: it sets no number */
     long long min, max; /* of `value` */
 } Legacy;
 
@@ -79,8 +79,8 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* Applies a load argument that changes the module. `row` is its row in LEGACY, or -1. 0: its value is invalid, and the
- * function has logged this. */
+/* Applies a load argument that changes the module. `row` is its row in LEGACY; -1: the argument is not in LEGACY.
+ * Returns 0 if the value is invalid; then the function has logged the limits. */
 static int apply_load_argument(RedisModuleCtx *ctx, const char *name, int row, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);
@@ -156,7 +156,8 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
-/* A parameter with a numeric preset accepts only numbers. */
+/* 1: the setting accepts the value. A setting of LEGACY with a number accepts only integers that are not negative. All
+ * other settings accept any value. */
 static int fits_preset(int legacy, RedisModuleString *value) {
     long long number;
     if (legacy < 0 || (!LEGACY[legacy].value && !LEGACY[legacy].preset[0])) return 1;
