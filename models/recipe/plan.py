@@ -14,7 +14,6 @@ from ..mining.mine import MiningSettings
 from ..quantization.rounding import BITS
 from ..training.settings import Stage, TrainingSettings
 
-KINDS = ("", "groups", "pairs")
 _Section = TypeVar("_Section")
 
 
