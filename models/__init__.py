@@ -1,1 +1,1 @@
-"""Offline work on models: training, export, quantization, calibration, evaluation; and the bundled default reader."""
+"""Trains, exports, quantizes, calibrates and evaluates models, outside of a cluster; has the bundled models."""

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_train(chosen)
         with _bars() as progress:
             result = _COMMANDS[chosen.command](chosen, progress)
-        print(result)  # after the progress bars: while they run, rich sends output to their stream
+        print(result)  # after the bars have ended: while they run, rich sends standard output to standard error
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,1 +1,1 @@
-"""Fetches and loads Hugging Face checkpoints, and learns how their tokenizers join pairs."""
+"""Fetches and loads Hugging Face checkpoints, and finds out how their tokenizers join a question and a context."""

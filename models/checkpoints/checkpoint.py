@@ -1,4 +1,6 @@
-"""Loads a Hugging Face checkpoint for extractive question answering for export. It refuses other checkpoints.
+"""Loads a Hugging Face checkpoint for extractive question answering, so that it can be exported.
+
+Checkpoints for other tasks are refused.
 
 torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Code in a
 checkpoint is never run. torch's restricted unpickler (`weights_only`) reads pickled weights, and only if the checkpoint
@@ -42,7 +44,8 @@ class Checkpoint:
 
     Attributes:
         origin: the name of the folder, or the hub id with the commit.
-        max_tokens: the longest input that the network has positions for, with special tokens.
+        max_tokens: the length of the longest input in tokens, with special tokens: the smallest of the network's number
+            of positions, the limit of the tokenizer, and `MAX_TOKENS`.
         passage_prefix: whether the checkpoint was trained on passages with title and section before them
             (`training.json`).
     """
@@ -67,7 +70,10 @@ def require_export_extra() -> None:
 
 
 def load_checkpoint(source: str) -> Checkpoint:
-    """Load a local folder or a hub id, `owner/name` or `owner/name@revision`; ModelError if it cannot be used."""
+    """Load the checkpoint in a local folder, or with a hub id, `owner/name` or `owner/name@revision`.
+
+    ModelError if there is no such checkpoint, or if it cannot be used.
+    """
     require_export_extra()
     folder, name, origin = _located(source)
     config = _config(folder, source)
@@ -88,7 +94,7 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # ask the normalizer and not the vocabulary, because a small vocabulary may have no letters with a case
+        # the vocabulary does not show this, because a small vocabulary may contain no letters
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
         passage_prefix=knows_titles(folder),
@@ -109,10 +115,11 @@ def _located(source: str) -> tuple[Path, str, str]:
 
 
 def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
-    """Return the network's inputs. Token types are included only if they distinguish question and context.
+    """Return the names of the network's inputs.
 
-    The tokenizer's list of inputs is not used, because for ALBERT and others it lacks token types that the training
-    used.
+    Token types are one of the inputs if the network accepts them and has at least two types, and if the context has a
+    different type than the question. The tokenizer's list of inputs is not used, because for ALBERT and others it lacks
+    token types that the training used.
     """
     accepted = inspect.signature(network.forward).parameters
     typed = "token_type_ids" in accepted and pair.context_type == 1 and getattr(config, "type_vocab_size", 0) > 1
@@ -120,9 +127,10 @@ def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
 
 
 def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
-    """Return the token that pads batches.
+    """Return the id of the token that pads batches.
 
-    If neither tokenizer nor config names one, any token works, because padding is masked.
+    If neither the tokenizer nor the config names a pad token, return the last special token of a pair. Any token works,
+    because padding is masked.
     """
     named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
     return next((int(found) for found in named if found is not None), pair.tail[-1])
@@ -131,7 +139,8 @@ def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
 def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
     """Return the length of the longest input in tokens.
 
-    RoBERTa and similar networks count positions from the pad id: 514 rows are 512 tokens.
+    The first position of RoBERTa and similar networks is the id after the pad id. So with the pad id 1, a table of 514
+    positions is enough for 512 tokens.
     """
     limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
     positions = getattr(config, "max_position_embeddings", None)
@@ -165,7 +174,7 @@ def torch_runner(network: Any, threads: int | None = None) -> Runner:
 def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except UnpicklingError as error:  # the message of torch explains how to run the code in the file
+    except UnpicklingError as error:  # torch's own message is not shown: it explains how to run the code in the file
         raise ModelError(
             f"cannot load {what} of {source!r}: its pickled file is damaged, or contains objects other than tensors, "
             "which are not read: use a checkpoint with model.safetensors"
@@ -217,7 +226,10 @@ def _network(folder: Path, source: str) -> Any:
 
 
 def _tokenizer(folder: Path, source: str, family: str) -> Any:
-    """Load the tokenizer of a checkpoint. Its backend is the tokenizer in `tokenizer.json`."""
+    """Load the tokenizer of a checkpoint.
+
+    If the checkpoint has a `tokenizer.json`, the tokenizer works as this file says.
+    """
     from transformers import AutoTokenizer
 
     stored = folder / _TOKENIZER_FILE
@@ -232,7 +244,11 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
 
 
 def _require_vocabulary(folder: Path, source: str, family: str) -> None:
-    """Refuse a checkpoint if transformers 5 would build a tokenizer that differs from the tokenizer of its training."""
+    """Raise ModelError if the tokenizer of a checkpoint cannot be built without `tokenizer.json`.
+
+    This is the case if the vocabulary is missing, or if transformers 5 would build a tokenizer from the vocabulary that
+    differs from the tokenizer of the training.
+    """
     found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
     if not found:
         raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
@@ -244,9 +260,10 @@ def _require_vocabulary(folder: Path, source: str, family: str) -> None:
 
 
 def _require_embeddings(network: Any, backend: Any, source: str) -> None:
-    """Refuse the tokenizer of a different network.
+    """Raise ModelError if the tokenizer has a token for which the network has no embedding.
 
-    A token without an embedding would make runs fail, or read wrong memory.
+    Such a tokenizer belongs to a different network. A token without an embedding would make runs of the network fail,
+    or read wrong memory.
     """
     rows = len(network.get_input_embeddings().weight)
     token, last = max(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])

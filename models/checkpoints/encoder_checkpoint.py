@@ -12,7 +12,8 @@ from qa_cluster.reading.manifest import TOKENIZER_FILE
 from .loading import LOCAL, one_line, require_weights
 from .stored_tokenizer import use_stored
 
-# The longest inputs in tokens, with special tokens, in training and on the shards.
+# The lengths of the longest passage and the longest question in tokens, with special tokens, in training and on the
+# shards.
 CONTEXT_TOKENS = 128
 MAX_QUESTION_TOKENS = 64
 
@@ -43,7 +44,10 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the special tokens before and after a text."""
+    """Return the ids of the special tokens before a text, and of the special tokens after a text.
+
+    ModelError if the tokenizer puts no special tokens before or after a text.
+    """
     found = tokenizer("a", return_special_tokens_mask=True)
     first = found["special_tokens_mask"].index(0)
     ids, text = found["input_ids"], found["special_tokens_mask"].count(0)

@@ -98,7 +98,7 @@ def fetch(wanted: HubId) -> Snapshot:
         files = _chosen(wanted, {file.rfilename: file.size or 0 for file in info.siblings or []})
         try:
             folder = _download(wanted, files, endpoint=endpoint)
-        except Exception as error:  # as above
+        except Exception as error:  # errors of any type, as in the lookup
             raise _refused(wanted, error, fetching=True) from error
     except OfflineModeIsEnabled:
         folder = _cached(wanted)
@@ -161,16 +161,16 @@ def _cached(wanted: HubId) -> Path:
 
     try:
         return Path(hf_hub_download(wanted.name, "config.json", revision=wanted.revision, local_files_only=True)).parent
-    except Exception as error:  # as above
+    except Exception as error:  # the errors of the library have no common base
         raise ModelError(
             f"{wanted.name!r} is not in the cache and HF_HUB_OFFLINE is set: unset it, or name a local folder"
         ) from error
 
 
 def _require_whole(wanted: HubId, folder: Path) -> None:
-    """Raise ModelError if a large file is damaged. The library compares only sizes.
+    """Raise ModelError if a large file is damaged. The hub's library compares only the sizes of files.
 
-    In its cache, the name of a large file is the SHA-256 from the hub.
+    In the cache of this library, the name of a large file is the SHA-256 that the hub states.
     """
     for file in sorted(folder.rglob("*")):
         kept = file.resolve()
@@ -218,7 +218,8 @@ def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
 def _is_silence(error: Exception) -> bool:
     """Return whether the hub did not respond.
 
-    The check is by name, because the library's HTTP client varies by version.
+    Errors of the connection are recognised by the name of their class, because different versions of the hub's library
+    use different HTTP clients.
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 

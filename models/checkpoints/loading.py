@@ -1,4 +1,4 @@
-"""Shared by all code that loads a checkpoint: required packages, quiet libraries and errors of one line.
+"""Helps all code that loads a checkpoint: requires packages, silences libraries, and shortens errors to one line.
 
 Code in a checkpoint is never run. Without `trust_remote_code=False`, transformers asks at the terminal whether to run
 it.

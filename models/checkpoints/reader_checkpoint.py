@@ -69,7 +69,8 @@ class _Graph:
     def weights(self) -> dict[str, Array]:
         """Return the weights by their names in the network of transformers.
 
-        The names come from the nodes, because the file has equal weights only once.
+        The names come from the nodes that use the weights, not from the stored tensors: if two weights of the network
+        are equal, the file has only one tensor for both.
         """
         found: dict[str, Array] = {}
         for node in self._nodes:
@@ -98,7 +99,11 @@ class _Graph:
         return values
 
     def _factors(self, name: str) -> Array | float:
-        """Return the factors by which the export has multiplied the inputs of a matrix and divided its rows."""
+        """Return the smoothing factors of a matrix, [inputs, 1]; 1.0 if the inputs of the matrix are not smoothed.
+
+        The export has multiplied the inputs of the matrix by these factors, and has divided the rows of the matrix by
+        these factors.
+        """
         node = self._producers.get(name)
         while node is not None and node.op_type in _ROUNDING:
             name = node.input[0]
@@ -111,7 +116,11 @@ class _Graph:
 
 
 def _best_network(weights: dict[str, Array], model: Path) -> Any:
-    """Return the network whose logits are those of the file. The file does not state the number of attention heads."""
+    """Return the network with these weights whose logits correlate best with the logits of the file.
+
+    The file does not state the number of attention heads, so each possible number is tried. ModelError if the best
+    correlation is below `_SAME`.
+    """
     import torch
 
     try:

@@ -10,7 +10,7 @@ RECORD_FILE = "training.json"
 
 
 def knows_titles(folder: Path) -> bool:
-    """Return whether a checkpoint was trained on passages with prefixes; False if there is no record.
+    """Return whether a checkpoint was trained on passages with title and section; False if there is no record.
 
     InvalidInput if the record cannot be read.
     """

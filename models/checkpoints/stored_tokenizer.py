@@ -34,7 +34,7 @@ def _as_trained(stored: Any, rebuilt: Any) -> Any:
         stored.pre_tokenizer = rebuilt.pre_tokenizer
     if stored.post_processor is None or (
         isinstance(stored.post_processor, RobertaProcessing) and isinstance(rebuilt.post_processor, RobertaProcessing)
-    ):  # RoBERTa's depends on the space before a text
+    ):  # RoBERTa's post-processor depends on the space before a text, which the config states
         stored.post_processor = rebuilt.post_processor
     known = stored.get_added_tokens_decoder()
     added = rebuilt.get_added_tokens_decoder()

@@ -3,7 +3,8 @@
 - *Calibration*: a logistic function from the score over null to the probability that the answer is right (an F1 of at
   least 0.5). With enough examples, the limits of the words *sure* and *likely* are fitted to these probabilities.
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
-  not used for the fit. The same error is computed for the reader's own odds.
+  not used for the fit. The same error is computed for the reader's own odds: the probabilities without a fit,
+  `1 / (1 + exp(-score))`.
 - *No-answer threshold*: the score below which the reader should return "no answer". This threshold gives the highest
   total gain: F1 for an answered question, and 1 for "no answer" to a question without an answer. `best_threshold` says
   how the questions are weighted.
@@ -87,13 +88,13 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
 
 
 def require_enough(examples: Sequence[Example]) -> None:
-    """Raise ModelError if there are too few examples for a fit."""
+    """Raise ModelError if there are fewer than `MIN_EXAMPLES` examples, which is too few for a fit."""
     if len(examples) < MIN_EXAMPLES:
         raise ModelError(f"there are {len(examples)} held-out examples, but calibration needs at least {MIN_EXAMPLES}")
 
 
 def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all thresholds to predictions. Some examples must have no answer."""
+    """Fit all thresholds to predictions. Some examples must have no answer (`with_negatives` adds such examples)."""
     require_enough(examples)
     read = np.array([np.isfinite(found.score) for found in predictions])
     scores = np.array([found.score for found in predictions], np.float64)[read]
@@ -135,7 +136,11 @@ def _error(calibration: Calibration, scores: FloatArray, right: NDArray[np.bool_
 
 
 def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
-    """Return the maximum-likelihood logistic of `right` on `scores`, by Newton's method."""
+    """Return the logistic function from scores to the probability of `right` with the highest likelihood.
+
+    The fit uses Newton's method. ModelError if all answers are right, if all are wrong, or if higher scores are not
+    better.
+    """
     if right.all() or not right.any():
         raise ModelError(
             f"{int(right.sum())} of {len(right)} held-out answers are right: calibration needs right and wrong answers"

@@ -193,7 +193,10 @@ def evaluate(
 
 
 def _verified(model_dir: Path) -> tuple[Manifest, bytes]:
-    """Return the manifest and the tokenizer of a reader; ModelError if its files do not belong together."""
+    """Return the manifest and the tokenizer of a reader.
+
+    ModelError if a file is missing, or if the hash of a file differs from the hash in the manifest.
+    """
     manifest = Manifest.load(model_dir / MANIFEST_FILE)
     try:
         tokenizer_json = (model_dir / TOKENIZER_FILE).read_bytes()

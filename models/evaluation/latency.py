@@ -1,6 +1,6 @@
-"""Measures the time of one pair by its length, for several runners.
+"""Measures how long several runners take for one pair of question and context, at several lengths of the pair.
 
-The runners take turns, so that other load on the machine slows all runners.
+The runners take turns, so that other load on the machine slows all runners alike.
 """
 
 from collections.abc import Mapping, Sequence

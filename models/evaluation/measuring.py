@@ -17,7 +17,10 @@ PYTORCH = "PyTorch"
 
 @dataclass(frozen=True, slots=True)
 class RunnerVariant:
-    """A precision and a runtime of one reader, with its runner and the size of its weights."""
+    """One way to run a reader: its precision, its runtime, and the runner that runs it.
+
+    `size_bytes` is the size of the ONNX file. For the checkpoint in PyTorch, it is the size of the weights.
+    """
 
     precision: str
     runtime: str
@@ -71,7 +74,7 @@ class Measuring:
     def compare(
         self, variants: Sequence[RunnerVariant], question_sets: Mapping[str, Sequence[Example]]
     ) -> list[Measured]:
-        """Measure all variants, in order."""
+        """Measure all variants on all question sets; return the measurements in the order of the variants."""
         scored: dict[str, dict[str, SetScore]] = {variant.name: {} for variant in variants}
         for name, examples in question_sets.items():
             reference: list[Prediction] = []
@@ -95,6 +98,6 @@ class Measuring:
 
 
 def agreement(reference: Sequence[Prediction], found: Sequence[Prediction]) -> float:
-    """Return the share of questions for which both have the same span."""
+    """Return the share of questions for which both lists of predictions have the same span."""
     same = sum((a.start, a.end) == (b.start, b.end) for a, b in zip(reference, found, strict=True))
     return same / len(reference)

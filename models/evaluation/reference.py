@@ -1,8 +1,9 @@
 """The baseline for the whole system: BM25 ranks sentences, and PyTorch reads the best sentences.
 
 It is a simple system of standard parts. `bm25s` ranks the sentences with its own analysis and defaults. The checkpoint
-reads the best k sentences of a question alone, in float32. The answer is the span with the best score over `[CLS]`. The
-baseline has the same sentences as the cluster, but shares no code that ranks, encodes or decodes.
+reads each of the best k sentences of a question without its neighbours, in float32. The answer is the span with the
+best score over `[CLS]`. The baseline has the same sentences as the cluster, but shares no code that ranks sentences,
+makes the inputs of the network, or chooses spans.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,11 @@ def run_reference(
     threads: int = 2,
     progress: Progress = silent,
 ) -> Reference:
-    """Answer the questions of `dataset` from the sentences of its contexts; with `limit`, only some questions."""
+    """Answer the questions of `dataset` from the sentences of its contexts.
+
+    With `limit`, at most this number of questions is asked, spread over the file. The sentences of all contexts are
+    ranked.
+    """
     require_packages("the baseline", "bench", _EXTRA)
     if not 1 <= k <= MAX_K:
         raise InvalidInput(f"k is {k}, must be from 1 to {MAX_K}")

@@ -19,7 +19,7 @@ from qa_cluster.ranking.terms import question_terms
 
 _Postings = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 _NONE: _Postings = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float64))
-# The weights of the codes 1 to 255.
+# The weights that the 8-bit codes 1 to 255 represent.
 _KEPT = np.round(2**20 * 0.02 * 110 ** (np.arange(255) / 254)) / 2**20
 _BETWEEN = _KEPT[:-1] * _KEPT[1:]
 
@@ -32,7 +32,11 @@ class SentenceIndex:
     """
 
     def __init__(self, sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> None:
-        """`fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`)."""
+        """Index the sentences.
+
+        `fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`). None: there are
+        no fields.
+        """
         by_term: dict[str, tuple[list[int], list[tuple[int, int]]]] = {}
         below = fields if fields is not None else repeat({})
         for number, (sentence, own) in enumerate(zip(sentences, below, strict=False)):
@@ -65,7 +69,7 @@ class SentenceIndex:
 
 
 def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the 8-bit weights of terms.
+    """Return the weights of terms, each replaced by the weight of its nearest 8-bit code.
 
     A row of `occurrences` has the frequency of a term and the length of its sentence.
 

@@ -3,12 +3,13 @@
 A wave is one batch of ranked sentences. The reader reads wave after wave until the order value of a span reaches the
 threshold. The order value is the span's score over null plus its weighted ranking score (`in_order`).
 
-The corpus has the sentences of all contexts, which are ranked as on the shards. Every candidate of a held-out question
-is read once, as a sentence without neighbours. The recorded scores then show for any threshold which sentences would be
-read, and which answer would be given.
+The corpus has the sentences of all contexts, which are ranked as on the shards. The candidates of a held-out question
+are its best ranked sentences, as many as all waves together read. Every candidate is read once, without its neighbours.
+The recorded scores then show for any threshold which sentences would be read, and which answer would be given.
 
-The result is the lowest threshold that passes two checks. Its F1 is at least the F1 of reading all candidates. With
-95 % confidence (one-sided, paired bootstrap over questions), it costs at most `TOLERANCE` of F1.
+The result is the lowest threshold that passes two checks. First, the F1 with this threshold is at least the F1 of
+reading all candidates. Second, with 95 % confidence (one-sided, paired bootstrap over questions), the threshold costs
+at most `TOLERANCE` of F1.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +49,9 @@ def fit_waves(
     ends: Sequence[int] = WAVES,
     seed: int = 0,
 ) -> WaveFit | None:
-    """Return the threshold and its cost on the held-out `examples`, or None if there are too few examples.
+    """Return the threshold and its cost on the held-out `examples`.
+
+    None if fewer than `MIN_QUESTIONS` questions have an answer, or if there are fewer than `MIN_SENTENCES` sentences.
 
     Args:
         examples: the held-out examples; questions without an answer are skipped.
@@ -117,13 +120,13 @@ class Simulation:
 
     def lowest_threshold(self, seed: int = 0) -> float:
         """Return the lowest threshold that passes both checks. If no threshold passes, return a threshold at which
-        reading never stops early.
+        reading never stops early. If there is only one wave, thresholds have no effect; return 0.
         """
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
         if not len(scores):
             return 0.0
-        # The steps are rounded up, so that a score is below its own step.
+        # The thresholds to try are quantiles of the scores, rounded up to two digits.
         steps = np.unique(np.ceil(np.quantile(scores, np.linspace(0, 1, _STEPS + 1)) * 100) / 100)
         gained = np.stack([self.at(step)[0] - self.f1[:, -1] for step in steps], axis=1)
         bounds = np.quantile(resampled_means(gained, seed=seed), 1 - CONFIDENCE, axis=0)
@@ -132,7 +135,9 @@ class Simulation:
 
 
 def _sentences(examples: Sequence[Example]) -> list[str]:
-    """Return the distinct sentences of all contexts, which can be overlapping windows of one text."""
+    """Return the sentences of all contexts. A sentence of several contexts is returned once, because contexts can be
+    overlapping windows of one text.
+    """
     contexts = dict.fromkeys(example.context for example in examples)
     return list(dict.fromkeys(context[start:end] for context in contexts for start, end in split_sentences(context)))
 

@@ -89,7 +89,7 @@ def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
 
 
 def _without_lost_groups(kept: list[Labelled], found: list[Labelled], dropped: Counter[str]) -> list[Labelled]:
-    """Remove groups that have lost all their answers, because they would seem unanswerable."""
+    """Return `kept` without groups whose positives were all dropped, because these groups would seem unanswerable."""
     had, have = ({example.group for example in part if example.answer_start >= 0} for part in (found, kept))
     lost = had - have - {ALONE}
     dropped.update([LOST_GROUP] * sum(example.group in lost for example in kept))

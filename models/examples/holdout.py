@@ -1,6 +1,7 @@
 """Holds examples out of the training data, spread over its sources.
 
-The training uses no context that shares a sentence of more than 12 characters with a held-out context.
+The training uses no context that shares a sentence with a held-out context. Sentences of at most 12 characters without
+blanks do not count, unless a context has only such sentences.
 """
 
 import random
@@ -22,7 +23,10 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The held-out examples, the training examples of each file, and the number of all other examples (`lost`)."""
+    """The held-out examples, the training examples of each file, and the number of lost examples.
+
+    A lost example is neither held out nor trained on, because its context shares a sentence with a held-out context.
+    """
 
     held_out: list[Labelled]
     training: list[list[Labelled]]
@@ -61,7 +65,8 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
 def sentence_keys(context: str) -> frozenset[str]:
     """Return the sentences of a context, in lower case without blanks.
 
-    Short sentences, which many texts share, are left out.
+    Sentences of at most `_SHORT` characters, which many texts share, are left out, unless the context has only such
+    sentences.
     """
     keys = [_BLANK.sub("", sentence).lower() for sentence in _SENTENCE_END.split(context)]
     return frozenset(key for key in keys if len(key) > _SHORT) or frozenset(keys)
@@ -97,10 +102,11 @@ def _choose(
             fresh = parts[context] - chosen
             most = (MAX_LOSS + 1) * contexts[context]
             if not fresh or max(users[key] for key in fresh) > most:
-                continue  # this avoids a loop over thousands of contexts
+                continue  # a quick check: without it, the sum below can have thousands of contexts
             touched = {holder for key in fresh for holder in holders[key]}
             if sum(numbers[holder] for holder in touched) <= most:
                 chosen |= fresh
-                # a context between two overlapping chosen contexts is held out too
+                # other contexts are held out, too, if all their sentences are chosen now: for example, a context
+                # between two chosen contexts that overlap with it
                 taken += sum(contexts[holder] for holder in touched if parts[holder] <= chosen)
     return chosen

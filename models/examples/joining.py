@@ -1,8 +1,8 @@
-"""Makes longer contexts: joins a context with other contexts of its file about the same subject.
+"""Makes longer contexts: joins the context of an example with other contexts of the same file.
 
 A reader that is trained on single sentences never sees an answer among other sentences, or at a late position. The
-other contexts share rare words with the example's context, or are random. No other context may contain an answer to the
-question.
+other contexts share rare words with the example's context, or are random. No other context contains a known answer to
+the question.
 """
 
 import random

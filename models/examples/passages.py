@@ -1,8 +1,9 @@
 """Passages with the questions that were written for them: `models/training/written/*.jsonl.gz`.
 
-A line has `domain`, `title`, `section`, `text` and `questions`. A question has an `answer`, a `kind` and a `style`. The
-answer consists of words of the text, whose first occurrence counts. The answer is null if the passage does not answer
-the question. Other fields, such as `package`, are ignored. Every file must pass the check in `faults`.
+A line has `domain`, `title`, `section`, `text` and `questions`. A question has a `question` (its text), an `answer`, a
+`kind` and a `style`. The answer is copied from the text of the passage. If it occurs there several times, the first
+occurrence counts. The answer is null if the passage does not answer the question. Other fields, such as `package`, are
+ignored. A test requires that `faults` finds nothing in these files.
 """
 
 from __future__ import annotations

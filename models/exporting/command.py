@@ -121,6 +121,7 @@ def _ended_by_signals() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
+    # A signal that is ignored stays ignored.
     found = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     ending = [number for number, handler in found.items() if handler is signal.SIG_DFL]  # nohup ignores SIGHUP
     for number in ending:

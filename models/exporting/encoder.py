@@ -30,7 +30,8 @@ from ..checkpoints.encoder_checkpoint import CONTEXT_TOKENS, MAX_QUESTION_TOKENS
 from ..quantization.precisions import convert
 from .tracing import trace
 
-# The ranking adds `rank_weight * cosine` to the BM25 score of a sentence.
+# The ranking adds `rank_weight * cosine` to the BM25 score of a sentence. As long as the sentence's document has no
+# vectors, `missing_cosine` replaces the cosine.
 RANK_WEIGHT = 40.0
 MISSING_COSINE = 0.35
 _INPUTS = ("input_ids", "attention_mask")
@@ -161,8 +162,9 @@ def _file_vectors(file: Path, runtime: str, encode: _Inputs, options: EncoderOpt
 
 
 def _require_same(traced: Path, encode: _Inputs, options: EncoderOptions, expected: FloatArray) -> None:
-    """Raise ModelError if the vectors of the file differ from the network's. They can differ, because tracing follows
-    only one example.
+    """Raise ModelError if the vectors of the file differ from the network's.
+
+    They can differ, because the tracer records only the operations that the network does for one example input.
     """
     for runtime in RUNTIMES:
         found = _agreement(_file_vectors(traced, runtime, encode, options), expected)

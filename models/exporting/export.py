@@ -63,11 +63,13 @@ MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 CONTEXT_TOKENS = 128  # measured in docs/reading.md
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
-# most sentences with their neighbours fill the budget of 128 tokens, and a window also has the tokens of the question
+# Workers warm a reader with inputs of these lengths (in tokens) and batch sizes, the most useful first. Most sentences
+# with their neighbours fill the budget of 128 tokens, and a window also has the tokens of the question. So the most
+# useful length is 144 for a reader with neighbours.
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 _LONG_SHARE = 5  # every fifth calibration example fills a whole window
-_SAME = 1e-3  # the logits of the traced file may differ by this share of their range
+_SAME = 1e-3  # the logits of the traced file may differ from the network's by this share of the range of the logits
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
 
@@ -79,8 +81,8 @@ class ExportOptions:
         precision: the precision of the reader; None: int8 with `calibration`, otherwise float32.
         weight_bits: the number of bits of a weight's code in int8 and int8-dynamic. With fewer bits, the file
             compresses better.
-        compare: measure all precisions, not only the chosen one.
-        calibration: question set on whose contexts the ranges of int8 are measured.
+        compare: measure all precisions, not only the chosen one (int8 only with `calibration`).
+        calibration: question set; the ranges of int8 are measured on its questions with their contexts.
         held_out: question set that was not trained on, to fit the thresholds in the manifest.
         evaluation: question sets on which the reader is scored before and after the export.
         limit: maximum number of questions of each evaluation set, spread over the file.
@@ -90,7 +92,8 @@ class ExportOptions:
         tolerance: the points of F1 that the export may lose on any evaluation set.
         force: write the reader even if it loses more than `tolerance`.
         runtimes: the runtimes in which the files are measured; the manifest has the figures of the first one.
-        report: called with the report before anything is refused or written.
+        report: called with the report before the export refuses a loss of F1, and before it writes files to the output
+            folder.
     """
 
     precision: str | None = None
@@ -249,7 +252,8 @@ class _Export:
 
         Args:
             labelled: the held-out questions.
-            examples: the held-out questions, and unanswerable questions.
+            examples: the held-out questions. If all of them have an answer, unanswerable questions are added
+                (`with_negatives`).
         """
         options, chosen = self._options, self._options.chosen
         files = [
@@ -284,8 +288,13 @@ class _Export:
     def _fit(
         self, manifest: Manifest, serving: RunnerVariant, labelled: Sequence[Example], examples: Sequence[Example]
     ) -> tuple[Manifest, Thresholds]:
-        """Return the manifest with thresholds and waves that fit the answers of the serving file, and the
-        thresholds.
+        """Fit the thresholds and the wave threshold to the answers of an exported file.
+
+        Return the manifest with the results, and the thresholds.
+
+        Args:
+            serving: the file of the chosen precision, in the first runtime.
+            labelled, examples: as in `measure`.
         """
         measuring = Measuring(manifest, self._tokenizer, self._progress)
         thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
@@ -320,8 +329,9 @@ class _Export:
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Raise ModelError if the logits of the file differ from the network's. They can differ, because tracing
-        follows only one example.
+        """Raise ModelError if the logits of the file differ from the network's.
+
+        They can differ, because the tracer records only the operations that the network does for one example input.
         """
         arrays = self._example()
         expected = torch_runner(self._checkpoint.network)(arrays)
@@ -357,7 +367,7 @@ class _Export:
     def _manifest(self, file: Path | None, precision: str) -> Manifest:
         checkpoint, options = self._checkpoint, self._options
         model = file.read_bytes() if file is not None else b"no file yet"
-        # windows are padded to multiples of a step, which must not exceed the network's limit
+        # windows are padded to multiples of LENGTH_STEP, and a padded window must not exceed the network's limit
         whole_steps = checkpoint.max_tokens - checkpoint.max_tokens % LENGTH_STEP
         window_tokens = min(WINDOW_TOKENS, whole_steps or checkpoint.max_tokens)
         max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)

@@ -41,9 +41,10 @@ def trace(
     outputs: dict[str, dict[int, str]],
     what: str,
 ) -> None:
-    """Write what `compute` returns for the inputs as ONNX, with the weights of the network.
+    """Write the function `compute` as an ONNX file, with the weights of the network that it uses.
 
     Args:
+        inputs: the names of the inputs of `compute`, int64 [batch, length] each.
         outputs: the names of the outputs, with the names of their dynamic axes.
         what: the subject of the ModelError that says why the network cannot be written.
     """
@@ -60,7 +61,8 @@ def trace(
 
     example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in inputs)
     with warnings.catch_warnings(), torch.inference_mode():
-        # The tracer warns about every shape and about its deprecation. The graphs of the dynamo exporter run slower.
+        # The tracer warns about every shape, and that the tracer is deprecated. It is used because the graphs of the
+        # newer exporter (dynamo) run slower.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(

@@ -1,8 +1,8 @@
 """Mines groups: for each question, passages with the answer, and high-ranking passages without it.
 
-The ranking is the formula of the shards (`qa_cluster/ranking`). So a reader learns to distinguish the answer from
-passages that it would read on a cluster. The same data, settings and seed give the same file. Finished questions stay
-on disk when the command is stopped, and the next call resumes after them.
+The ranking uses the formula of the shards (`qa_cluster/ranking`). So a reader is trained on wrong passages that it
+would also read on a cluster. The same data, settings and seed give the same file. Finished questions stay on disk when
+the command is stopped, and the next call resumes after them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MiningSettings:
         positives: maximum number of passages with the answer in a group.
         depth: number of sentences that are ranked for a question. Half of the negatives have the best ranks. The other
             half is drawn from lower ranks, because the best-ranked passages sometimes answer in different words.
-        budget: tokens of a passage, like `context_tokens` in the manifest of the reader.
+        budget: maximum number of tokens of a passage, like `context_tokens` in the manifest of the reader.
         min_words: shorter questions get no mined passages, because any text may answer "What was kept?".
         unlabelled: maximum number of high-ranking passages for a question that contain the words of the answer. Their
             label is unknown; a teacher can give it.
@@ -73,7 +73,7 @@ def mine(
     unlabelled: Path | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Write the groups of all questions in `data` to `out`, and return counts.
+    """Write the groups of all questions in `data` to `out`; return the numbers of questions, groups and passages.
 
     Args:
         data: training files for `model train`, without groups.
@@ -153,7 +153,7 @@ def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Po
 
 
 def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
-    """Return the examples of each question and title, in order."""
+    """Return the labelled examples, a list for each question and title; InvalidInput if there are no such examples."""
     found: dict[tuple[str, str], list[Labelled]] = {}
     for dataset in datasets:
         for example in dataset.examples:

@@ -127,7 +127,13 @@ class Pool:
         return self.sources[passage.document].text[passage.start : passage.end]
 
     def _near(self, numbers: Sequence[int]) -> list[int]:
-        """Return how many tokens each neighbour on one side has, the nearest first. The list stops at a long gap."""
+        """Return how many tokens each neighbour on one side of a sentence has, the nearest neighbour first.
+
+        The list ends before the first gap of more than `MAX_GAP` code points between two sentences.
+
+        Args:
+            numbers: the number of the sentence, then the numbers of its neighbours.
+        """
         found = []
         for near, far in pairwise(numbers):
             low, high = sorted((near, far))

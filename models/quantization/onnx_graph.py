@@ -70,7 +70,8 @@ def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
 def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
     """Run a float32 model on examples, and return the values of some tensors by channel (the last dimension).
 
-    At most `MAX_ROWS` rows of each tensor are recorded, spread over all examples.
+    The minimum and the maximum of a channel are taken from all rows. Only some rows are recorded, spread over all
+    examples: about `MAX_ROWS` of each tensor, or fewer if all tensors together would need more than `_MAX_ROWS_BYTES`.
     """
     least: dict[str, FloatArray] = {}
     greatest: dict[str, FloatArray] = {}

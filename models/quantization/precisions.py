@@ -4,8 +4,8 @@
   float32. OpenVINO computes bfloat16 files in bfloat16 if the processor supports it.
 - `int8` is for CPUs (see `quantize`).
 - `int8-dynamic` stores int8 weights. OpenVINO quantizes the activations at run time, in groups of channels of one
-  token, so no answer depends on its batch. ONNX Runtime uses its own 8-bit products, also in blocks of one token. Its
-  usual dynamic quantization, with one scale for the whole batch, is not used.
+  token, so no answer depends on its batch. ONNX Runtime uses its own 8-bit products, also in blocks of one token. ONNX
+  Runtime's usual dynamic quantization, with one scale for the whole batch, is not used.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def _store_in_16_bits(graph: Any, kind: int) -> None:
         if values.size < _SMALLEST_STORED or np.abs(values).max() > _LARGEST_FLOAT16:
             continue
         halved = f"{name}.halved"
-        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # otherwise ONNX stores it as int32
+        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # without bytes, ONNX would store int32
         graph.initializer.remove(tensor)
         graph.initializer.append(helper.make_tensor(halved, kind, values.shape, raw, raw=True))
         casts.append(helper.make_node("Cast", [halved], [name], f"{name}.cast", to=TensorProto.FLOAT))

@@ -1,6 +1,7 @@
 """Converts an ONNX reader to int8: static (an ordinary QDQ file), or with int8 weights only.
 
-OpenVINO and ONNX Runtime both run these files at their full int8 speed:
+OpenVINO and ONNX Runtime both run these files at their full int8 speed. A *step* is the difference between the values
+of two neighbouring int8 codes (in ONNX: the scale). The parts of the network are converted in these ways:
 
 - *Products of activations and stored weights* become int8: unsigned activations with one step for all channels, signed
   weights with one step for each output. ONNX Runtime has fast kernels only for uint8 x int8. `smoothing` scales the
@@ -9,8 +10,8 @@ OpenVINO and ONNX Runtime both run these files at their full int8 speed:
 - *Activations with a few huge values* (in BERT, the outputs of the feed-forward layers of the first half) do not fit a
   single step, and smoothing would make the range of the weights too wide. So the file has no step for these
   activations, only int8 weights for their products. The runtime chooses the steps at run time, for each token. In the
-  bundled reader, these are 4 of 25 matmul inputs. Without fixed steps for them, the error of the logits is two fifths
-  smaller, and the reader is 3 to 6 % slower.
+  bundled reader, these are 4 of 25 matmul inputs (`onnx_graph`). Without fixed steps for them, the error of the logits
+  is two fifths smaller, and the reader is 3 to 6 % slower.
 - *Products of two activations* (the attention) stay in float32. They take little time, and OpenVINO fuses them.
 - *Large embedding tables* become int8 with one step for each row. Rows are scaled after the lookup, because ONNX
   Runtime would need 12 ms in every run to dequantize a whole table.
@@ -72,7 +73,13 @@ def quantize_weights(model: Any, examples: Sequence[Arrays], bits: int = BITS) -
 
 @dataclass(frozen=True, slots=True)
 class _Quantized:
-    """A matmul input, its recorded values, and its smoothing factors and range (None: unchanged)."""
+    """A matmul input, and how it is quantized.
+
+    Attributes:
+        seen: the recorded values; None if no values were recorded.
+        factors: the smoothing factors; None: the input is not smoothed.
+        range: the fixed range of the uint8 codes; None: the file does not round the input.
+    """
 
     matmul_input: MatMulInput
     seen: Activations | None
@@ -96,7 +103,7 @@ class _Quantized:
         return cls(matmul_input, seen, factors, seen.range(factors))
 
     def rows(self) -> tuple[FloatArray, FloatArray] | None:
-        """Return the recorded rows as inputs of the products, before and after rounding."""
+        """Return the recorded rows as inputs of the products, before and after rounding; None if there are no rows."""
         if self.seen is None:
             return None
         before = self.seen.rows if self.factors is None else self.seen.rows * self.factors
@@ -156,7 +163,10 @@ def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> 
 def _insert_quantizer(
     graph: Any, tensor: str, products: Sequence[Product], factors: FloatArray | None, to: Range
 ) -> None:
-    """Multiply the tensor by its factors (if any) and round it, for these products."""
+    """Insert nodes that multiply the tensor by its factors (if any) and round it to the range `to`.
+
+    The products then use the result of these nodes, and all other nodes the unchanged tensor.
+    """
     from onnx import helper, numpy_helper
 
     base = f"{tensor}.int8"

@@ -1,8 +1,8 @@
 """Rounds a weight matrix to int8 so that the outputs change little (GPTQ: Frantar et al., 2022, arXiv:2210.17323).
 
-The input channels are rounded one after the other, the channels with most energy first. The error of each channel is
-compensated in the channels that are not rounded yet. In the bundled reader, this halves the error of the outputs,
-compared with rounding to nearest. All functions are pure functions on arrays.
+The input channels are rounded one after the other, the channels with most energy (the sum of their squared inputs)
+first. The error of each channel is compensated in the channels that are not rounded yet. In the bundled reader, this
+halves the error of the outputs, compared with rounding to nearest. All functions are pure functions on arrays.
 
 Codes with fewer bits are also stored in int8, so a runtime computes them like 8-bit codes. But their file compresses
 better: a code of 4 bits takes about 3.5 bits in an .xz file.

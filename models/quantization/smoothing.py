@@ -1,11 +1,11 @@
 """Scales the channels of an activation so that int8 loses little (SmoothQuant: Xiao et al., 2022, arXiv:2211.10438).
 
-An int8 activation has one step for all channels, but a few channels of transformers are many times as wide as the
-others. SmoothQuant multiplies each channel by a factor, and divides the weights of the channel by the same factor. The
-factors are proportional to `weight_max ** (1 - strength) / activation_max ** strength`. So wide channels get small
-factors, and a higher strength moves more of the range into the weights. The best strength depends on the activation. So
-the strength is chosen for each activation by the error of the outputs on a sample. All functions are pure functions on
-arrays.
+An int8 activation has one step (the difference between the values of two neighbouring codes) for all channels, but a
+few channels of transformers are many times as wide as the others. SmoothQuant multiplies each channel by a factor, and
+divides the weights of the channel by the same factor. The factors are proportional to
+`weight_max ** (1 - strength) / activation_max ** strength`. So wide channels get small factors, and a higher strength
+moves more of the range into the weights. The best strength depends on the activation. So the strength is chosen for
+each activation by the error of the outputs on a sample. All functions are pure functions on arrays.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Trains the student without one part of the recipe at a time, and measures what each part contributes, with intervals.
+"""Trains the student (the reader of the recipe) without one part of the recipe at a time, and measures each part.
 
 The measurement imitates serving: the student reads each held-out question with the passages of the project's own data
-that rank high for the question. The answer is the span with the best score over null of all passages.
+that rank high for the question. The answer is the span with the best score over null of all passages. The figures have
+bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ class GroupResult:
 
     @property
     def decided(self) -> float:
-        """F1 if a score below zero means "no answer", as in SQuAD 2.0."""
+        """The F1 of the question if the student answers "no answer" at a score over null below 0, as in SQuAD 2.0.
+
+        A question with an answer gets the F1 of the best span if the score is at least 0, and 0 if the score is below
+        0. A question without an answer gets 1 if the score is below 0, and 0 if the score is at least 0.
+        """
         return (self.f1 if self.score >= 0 else 0.0) if self.answerable else float(self.score < 0)
 
 
@@ -113,7 +118,10 @@ def run_ablations(recipe: Recipe) -> str:
 
 
 def _held_out_groups(recipe: Recipe) -> Path:
-    """Mine passages for the held-out questions in the project's own data, and return the file of the groups."""
+    """Mine a group for each held-out question, and return the file of the groups.
+
+    The passages of the groups come from the project's own data.
+    """
     groups = recipe.file(f"{HELD_OUT}:groups")
     own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
     settings = MiningSettings(negatives=NEGATIVES, min_words=1, seed=recipe.plan.seed)
@@ -150,7 +158,7 @@ def read_groups(
     *,
     titles: bool,
 ) -> list[GroupResult]:
-    """Read all passages of each group. The span with the best score over null is the answer."""
+    """Read all passages of each group, and return its result: the span with the best score over null is the answer."""
     windows = reading_encoder(base, titles=titles).windows(examples)
     texts, scores = predict(base, windows, [example.context for example in examples], device, report)
     found = []

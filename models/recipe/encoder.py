@@ -32,11 +32,11 @@ from .steps import Recipe
 MODEL_ID = "qa-encoder-l6-h384"
 _TEXTS = 150
 _HELD_OUT = 5
-# No minimum length, because the project's questions are complete without a passage.
+# Questions of any length get mined passages, because the project's own questions can be understood without a passage.
 _MINING = MiningSettings(negatives=4, positives=1, min_words=1)
 _WINDOWS = Path("train") / "stage2.jsonl.gz"
 _WINDOW_QUESTIONS = 3000
-# A shorter question of these sets is often understood only with its passage.
+# A question of `_WINDOWS` with fewer words can often be understood only with its passage.
 _WINDOW_WORDS = 6
 
 
@@ -80,7 +80,7 @@ def _trained(
     groups.parent.mkdir(parents=True, exist_ok=True)
 
     def mined() -> dict[str, Any]:
-        groups.unlink(missing_ok=True)  # from a call that was stopped before the record of the step
+        groups.unlink(missing_ok=True)  # an earlier call may have been stopped before it recorded the step
         return mine(written, groups, _MINING, progress=recipe.progress)
 
     recipe.step("encoder-mining", {path.name: digest_of(path) for path in written}, mined)
@@ -101,7 +101,10 @@ def _trained(
 
 
 def _windows(path: Path) -> list[Labelled]:
-    """Return questions of the file that have an answer and are complete without their passage, spread over the file."""
+    """Return at most `_WINDOW_QUESTIONS` questions of a file, spread over the file.
+
+    The questions have an answer and at least `_WINDOW_WORDS` words.
+    """
     examples = [
         example
         for example in load_dataset(path).examples

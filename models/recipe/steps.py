@@ -106,7 +106,7 @@ class Recipe:
         return json.loads(json.dumps(report))
 
     def encoders(self) -> dict[str, str]:
-        """Fetch or create the encoders."""
+        """Fetch or create the encoders of the student and the teacher; return the origin of each encoder."""
 
         def work(name: str, encoder: Encoder) -> str:
             folder = self.folder / "encoders" / name
@@ -175,11 +175,14 @@ class Recipe:
         return [example for path in files for example in _some(load_dataset(path).examples, data.passages)]
 
     def file(self, name: str) -> Path:
-        """Return the file of data, by its name in stages."""
+        """Return the path of the data with a name, in the form of stages: `name`, `name:groups` or `name:pairs`."""
         return self.folder / "data" / f"{name.replace(':', '-')}.jsonl.gz"
 
     def mining(self) -> dict[str, Any]:
-        """Mine groups and pairs for all data with mining settings."""
+        """Mine groups for all data with mining settings; return the reports.
+
+        Pairs are also mined if the settings have a number of pairs (`unlabelled`).
+        """
         reports = {}
         for data in self.plan.data:
             if data.mining is not None and self.file(data.name).is_file():
@@ -191,7 +194,7 @@ class Recipe:
     def _mine(self, name: str, settings: MiningSettings) -> dict[str, Any]:
         groups, pairs = self.file(f"{name}:groups"), self.file(f"{name}:pairs")
         for old in (groups, pairs):
-            old.unlink(missing_ok=True)  # from a call that was stopped between the two files
+            old.unlink(missing_ok=True)  # an earlier call may have been stopped between the two files
         wanted = pairs if settings.unlabelled else None
         return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self.progress)
 
@@ -211,7 +214,13 @@ class Recipe:
     def trained(
         self, name: str, training: Training, distillation: Distillation | None, *, base: str = "", share: float = 1.0
     ) -> Any:
-        """Train into the folder of this name, or resume a stopped training."""
+        """Train a network, or resume its stopped training; return the training record.
+
+        Args:
+            name: the name of the step, and of the folder of the trained checkpoint.
+            base: the name of the encoder to start from (`student` or `teacher`); empty: the same as `name`.
+            share: the share of the epochs of each stage.
+        """
         training, missing = self._present(training)
         if missing:
             self.watcher.say(f"{name}: without {', '.join(missing)}")

@@ -35,7 +35,7 @@ class BaseNetwork:
     Attributes:
         new_head: whether the span head has random weights.
         inputs: the names of the network's inputs.
-        max_tokens: the longest input that the network has positions for.
+        max_tokens: the length of the longest input in tokens. The network's positions and the tokenizer limit it.
     """
 
     network: Any
@@ -47,7 +47,10 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The device and arithmetic of a run: `device` is "cpu" or "cuda", and `autocast` is None or a torch dtype."""
+    """The device and arithmetic of a run.
+
+    `device` is "cpu" or "cuda". `autocast` is the torch dtype of matrix products; None: float32.
+    """
 
     device: str
     autocast: Any
@@ -81,7 +84,10 @@ def choose_machine(device: str, precision: str) -> Machine:
 
 
 def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwork:
-    """Load a checkpoint or a reader in a local folder, or a Hugging Face hub id; ModelError if it cannot be used."""
+    """Load a checkpoint or a reader from a local folder, or a checkpoint with a Hugging Face hub id.
+
+    ModelError if it cannot be used. InvalidInput if the network reads fewer tokens than `settings.max_tokens`.
+    """
     if source and is_reader(Path(source)):
         with tempfile.TemporaryDirectory() as checkpoint, quiet_transformers():
             write_reader_checkpoint(Path(source), Path(checkpoint))
@@ -110,7 +116,7 @@ def _positions(config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return sys.maxsize
-    # RoBERTa and similar networks count positions from the pad token's id on.
+    # The first position of RoBERTa and similar networks is the id after the pad token's id.
     return positions - config.pad_token_id - 1 if config.model_type in _OFFSET_POSITIONS else positions
 
 

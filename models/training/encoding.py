@@ -207,9 +207,9 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
 
 
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group in ascending order, up to the limit of one step.
+    """Return the numbers of the windows (rows) of each group, ascending, at most as many as fit into one step.
 
-    If a group has more rows, its last rows without an answer are left out.
+    If a group has more rows, the rows without an answer are left out first, the last rows first.
     """
     edges = np.flatnonzero(np.diff(windows.groups)) + 1
     found = []

@@ -45,7 +45,8 @@ def predict(
 def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArray[np.int32]) -> tuple[float, int, int]:
     """Return the score over null and the code points of a window's best span.
 
-    `start` and `end` are the logits [padded length]; `spans` [tokens, 2] has each token's code points.
+    `start` and `end` are the logits [padded length]; `spans` [tokens, 2] has each token's code points. If the window
+    has no tokens of the context, the score is -inf.
     """
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not len(context):
@@ -59,7 +60,10 @@ def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArr
 
 
 def reading_encoder(base: BaseNetwork, *, titles: bool) -> WindowEncoder:
-    """Return an encoder with the windows of serving, and with prefixes if the network was trained with `titles`."""
+    """Return an encoder that makes windows of `WINDOW_TOKENS` tokens, or fewer if the network reads fewer.
+
+    `titles` says whether the network was trained with prefixes. If it was, all windows have prefixes.
+    """
     length = min(base.max_tokens, WINDOW_TOKENS)
     return WindowEncoder(
         base.tokenizer,

@@ -33,7 +33,10 @@ class Watcher(Protocol):
         """Show the start of a stage. `done` of its `total` steps are done already."""
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Show the end of a step."""
+        """Show the end of a step.
+
+        `loss` is None if the stage has no loss. `examples` is the number of examples of the step; 0: not counted.
+        """
 
 
 class ConsoleWatcher:
@@ -75,7 +78,7 @@ class ConsoleWatcher:
         self._task = self._bars.add_task(name, total=total, completed=done, figures="")
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Advance the bar; without a terminal, print a line at most every `LINE_SECONDS`."""
+        """Advance the bar; without a terminal, print a line every `LINE_SECONDS` and after the last step."""
         now = time.monotonic()
         self._recent.append(_Step(now, done, loss, examples))
         if self._task is None:

@@ -17,7 +17,7 @@ from .state import STATE_FILE
 def write_result(
     out: Path, record: dict[str, Any], save: Callable[[Path], None], *, again: str = "repeat the command with --resume"
 ) -> None:
-    """Write the files that `save(folder)` writes, and the record; delete the saved state.
+    """Write the checkpoint, which `save(folder)` writes into a folder, and the record; then delete the saved state.
 
     ModelError if a file cannot be written. Then the saved state is kept, and `again` says how to use it.
     """

@@ -16,8 +16,8 @@ _FORMAT = 1
 class Position:
     """The position of a run: its stage, the steps done in it, the seconds of training, and data for the record.
 
-    `losses` has a mean loss for every 100 steps. `stretch` has the losses of the later steps. `data` describes the
-    stages that have started.
+    `losses` has a mean loss for every 100 steps. `stretch` has the losses of the steps after the last of these means.
+    `data` describes the stages that have started.
     """
 
     stage: int = 0

@@ -63,7 +63,7 @@ def train(
     Raises:
         InvalidInput: the data, the settings or a folder cannot be used.
         ModelError: the base cannot be trained.
-        Interrupted: `stopping()` has returned True, and the state is saved.
+        Interrupted: `stopping()` has returned True. The state is saved, or the outputs of the teacher so far.
     """
     require_train_extra()
     _check_folder(out, resume)
@@ -221,7 +221,7 @@ class _Run:
         return record
 
     def _examples(self, number: int) -> list[Labelled]:
-        """Return the joined examples of a stage. They are the same in each call."""
+        """Return the examples of a stage, some of them with joined contexts. Each call returns the same examples."""
         stage, settings = self._settings.stages[number], self._settings
         return join_contexts(
             self._split.training[number],

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from ...examples.labelled import ALONE, Labelled
 
-# An answer that starts later in its passage is probably cut off, because a passage has at most 128 tokens.
+# An answer that starts after this number of characters is probably cut off, because a passage has at most 128 tokens.
 _LATEST_ANSWER = 450
-# A shorter answer, such as "no" or "10", occurs in passages that do not answer the question.
+# An answer with fewer characters, such as "no" or "10", also occurs in passages that do not answer the question.
 _LEAST_ANSWER = 4
 
 

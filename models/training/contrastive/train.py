@@ -140,7 +140,7 @@ class _Run:
         return restore(state, self._network)
 
     def save(self, out: Path, identity: dict[str, Any], position: Position) -> None:
-        """Write the state."""
+        """Write the state of the run to `out`."""
         save_state(out, identity, position, self._network, self._optimizer)
 
     def train(

@@ -107,7 +107,7 @@ def scores_over_null(logits: Any, context: Any) -> Any:
 
 
 def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
-    """Return the rows of each group, int64 [groups, most rows], padded with -1."""
+    """Return the rows of each group, int64 [groups, rows of the largest group], padded with -1."""
     import torch
 
     parts = np.split(np.arange(len(groups)), np.flatnonzero(np.diff(groups)) + 1)
@@ -118,5 +118,5 @@ def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
 
 
 def _in_groups(values: Any, members: Any) -> Any:
-    """Return the values of the rows, arranged by group: [groups, most rows], padded with `LOW`."""
+    """Return the values of the rows, arranged by group: [groups, rows of the largest group], padded with `LOW`."""
     return values[members.clamp(min=0)].masked_fill(members < 0, LOW)

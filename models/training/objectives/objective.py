@@ -30,7 +30,7 @@ class Objective:
     targets: TeacherTargets | None = None
 
     def loss(self, output: Any, rows: NDArray[np.int64]) -> Any:
-        """Return the loss of the network's output for these rows, a float32 scalar."""
+        """Return the loss of the network's output for the windows with the numbers `rows`, a float32 scalar."""
         import torch
 
         length, device = output.start_logits.shape[1], output.start_logits.device
@@ -55,7 +55,7 @@ class Objective:
 
 
 class _OutputRows:
-    """Some rows of an output."""
+    """Some rows of the output of a network, with the two attributes that the losses read."""
 
     def __init__(self, output: Any, rows: NDArray[np.int64]) -> None:
         self.start_logits = output.start_logits[rows]

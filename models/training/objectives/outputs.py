@@ -36,7 +36,7 @@ class TeacherOutputs:
         windows: int32 [E], the number of windows of each pair.
         begins, ends: int32 [W], the range of the context in the window: its first code point, and the code point after
             its last one.
-        counts: int32 [W], the number of positions in the window.
+        counts: int32 [W], the number of positions in the window: the tokens of the context.
         places: int32 [W, 2, TOP], the starts of the best first tokens, and the ends of the best last tokens.
         scores: float16 [W, 2, TOP], their logits over null, best first; -inf if a window has fewer positions.
         rests: float16 [W, 2], the score of all other positions: the logarithm of the mean of their exponentials.
@@ -86,7 +86,10 @@ class TeacherOutputs:
 
     @classmethod
     def load(cls, path: Path) -> tuple["TeacherOutputs", dict[str, Any]]:
-        """Read a file and its identity; InvalidInput if it cannot be used."""
+        """Read a file that `save` has written; return the outputs and the `identity`.
+
+        InvalidInput if the file cannot be read, is damaged, or has a different format.
+        """
         try:
             with np.load(path, allow_pickle=False) as file:
                 identity: dict[str, Any] = json.loads(file["header"].tobytes())

@@ -121,7 +121,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _load_teacher(source: str, settings: TrainingSettings, machine: Machine) -> BaseNetwork:
-    """Load the teacher. The random generators stay unchanged, so that the training does not depend on it."""
+    """Load the teacher. The random generators keep their state, so that loading does not change the training."""
     import torch
 
     with torch.random.fork_rng():
@@ -169,9 +169,7 @@ def _read(
 
 
 def _window(windows: Windows, row: int, logits: NDArray[np.float32]) -> tuple[Any, ...]:
-    """Return the outputs of one window: its code points, its number of positions, and the best positions of both
-    sides.
-    """
+    """Return the outputs of one window, in the order of the fields `begins` to `rests` of `TeacherOutputs`."""
     spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not np.isfinite(logits[:, context]).all() or not np.isfinite(logits[:, 0]).all():
