@@ -17,7 +17,7 @@ NATIVE = Path(__file__).parent / "native"
 
 
 def need_tools() -> None:
-    """End with a message that says what is missing to build the module, and what to install."""
+    """If make or the C compiler is missing, end with a message that names the program and says what to install."""
     compiler = (shlex.split(os.environ.get("CC", "")) or ["cc"])[0]
     missing = [name for name in ("make", compiler) if shutil.which(name) is None]
     if missing:
@@ -33,7 +33,10 @@ class BuildWithModule(build_py):
     """Compiles `native/` with make and a C compiler, and puts the library next to the Python files."""
 
     def run(self) -> None:
-        """Build the Python files, then the module (an editable install uses the checkout's `native/build`)."""
+        """Build the Python files, then the module.
+
+        An editable install does not build the module, because it uses the module in the checkout's `native/build`.
+        """
         if self.editable_mode:
             super().run()
             return
@@ -51,7 +54,7 @@ class OneWheelForAllPythons(bdist_wheel):
     """Tags the wheel for every Python 3 on one platform, because the server loads the library, and Python does not."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """The tags of the wheel: Python, ABI, platform."""
+        """Return the tags of the wheel: Python, ABI, platform."""
         return "py3", "none", super().get_tag()[2]
 
 

@@ -43,7 +43,7 @@ BACKLOG = 1024
 KEYS_SECONDS = 10.0
 # OpenTelemetry's environment variables that name the receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_CANNOT_START = 3  # the exit status of uvicorn
+_CANNOT_START = 3  # uvicorn's exit status if the server cannot start or listen
 
 # Settings that have a flag: the name of the setting, the flag and its help text.
 _FLAGS = (

@@ -131,7 +131,7 @@ class AdminListener:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket; ConfigError if the address cannot be used."""
+    """Return a listening socket. Raise ConfigError if the address cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)

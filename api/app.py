@@ -109,7 +109,7 @@ class Application:
         self._in_progress: Counter[str] = Counter()  # the number of requests by API key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan of the process."""
+        """Serve one request, or handle the start and the stop of the process (ASGI's scope `lifespan`)."""
         kind = scope["type"]
         if kind == "http":
             await self._request(scope, receive, send)
@@ -145,7 +145,8 @@ class Application:
         path, method = scope["path"], scope["method"]
         if path == "/qa" and method == "GET" and self._hosts.knows(scope) and self._origins.is_plain(scope):
             key = self._guard.at_hand(scope)
-            # There must be no await between these lines, because `near` relies on the key that was just checked.
+            # There must be no `await` between `at_hand` and `near`, because `near` relies on the key that `at_hand` has
+            # just checked.
             status = None if key is None else await self._questions.near(scope, request_id, send, key)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
@@ -210,8 +211,8 @@ class Application:
     def _admit(self, scope: Scope, key_id: str) -> None:
         """Count a request of an API key, and attribute its work to the key. Raises QueueFull above the limit.
 
-        Up to twice the limit, the service still admits a key that uses less than an equal share of the limit.
-        Otherwise, a key with a thousand requests would block all other keys.
+        Up to twice the limit, the service still admits a key that uses less than an equal share of the limit. Without
+        this rule, a key with a thousand requests would block all other keys.
         """
         limit = self.state.options.max_requests
         keys = len(self._in_progress) + (key_id not in self._in_progress)

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Certificate:
-    """The certificate and key of the service; ConfigError if they are invalid."""
+    """The certificate and key of the service. The constructor raises ConfigError if they are invalid."""
 
     def __init__(self, cert: str, key: str) -> None:
         self._cert, self._key = cert, key

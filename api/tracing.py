@@ -6,7 +6,7 @@ is traced (``OTEL_TRACES_SAMPLER``). By default, `traceparent` decides, and a re
 that is not traced costs only this decision.
 
 Spans contain numbers, names of shards and the route, but no path, query, id or text. They contain the question only if
-this is configured.
+the setting `otlp_question_text` is true.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class App(Protocol):
     state: ServiceState
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan of the process."""
+        """Serve one request, or handle the start and the stop of the process (ASGI's scope `lifespan`)."""
 
 
 class _Headers(Getter[Any]):
@@ -66,8 +66,8 @@ _HEADERS = _Headers()
 
 
 class SpanStep:
-    """A span as a step of the core. The times of all spans of a request are relative to the wall clock at the start of
-    the request.
+    """A span in the form of a `TracedStep` of the core (`qa_cluster.tracing`). The times of all spans of a request are
+    relative to the wall clock at the start of the request.
     """
 
     __slots__ = ("_epoch_ns", "_question_text", "_span", "_tracer", "sent_at")
@@ -99,7 +99,7 @@ class SpanStep:
         span.end(self._ns(ended))
 
     def note(self, facts: Mapping[str, Fact]) -> None:
-        """Set attributes of the span. The text of the question is set only if this is configured."""
+        """Set attributes of the span. The text of the question is set only with `question_text`."""
         for name, value in facts.items():
             if name != QUESTION or self._question_text:
                 self._span.set_attribute(name, value)
@@ -147,7 +147,7 @@ class Traced:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan of the process."""
+        """Serve one request, or handle the start and the stop of the process (ASGI's scope `lifespan`)."""
         if scope["type"] == "http" and scope["path"] not in UNBOUNDED_PATHS:
             await self._request(scope, receive, send)
             return

@@ -5,7 +5,8 @@ Before the cluster has its first key, every request is allowed, except if other 
 service reads the request. The collection is known only later, so each route calls `http.messages.permit`, which checks
 the collection.
 
-The guard's list of keys is as fresh as a cached answer; see `qa_cluster.access.store`.
+The list of keys is in memory. The service reads the list again after a shard has reported a change of its keys
+(`qa_cluster.access.store`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Guard:
         Raises:
             HttpProblem: 401 if the request has no valid key; 403 if the key lacks the scope, or if it allows only some
                 collections and the request is for the metrics.
-            QAError: 503 if the keys cannot be read.
+            QAError: 503 if the keys cannot be read. For `/metrics`, the last known keys are used while the cluster is
+                down.
         """
         if resource.is_open:
             return ANONYMOUS

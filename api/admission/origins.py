@@ -92,7 +92,9 @@ class Origins:
 
 
 def preflight(scope: Scope) -> RawHeaders | None:
-    """Return the headers that answer a preflight request; None for any other request. `check` must come first."""
+    """Return the headers that answer a preflight request; None for any other request. Call `Origins.check` before this
+    function.
+    """
     names = {name for name, _ in scope["headers"]}
     if scope["method"] != "OPTIONS" or not {b"origin", b"access-control-request-method"} <= names:
         return None
@@ -104,7 +106,7 @@ def preflight(scope: Scope) -> RawHeaders | None:
 
 
 def _checked(word: str) -> str:
-    """Return an origin in the form in which browsers send it; ConfigError if the text is not an origin."""
+    """Return an origin in the form in which browsers send it. Raise ConfigError if the text is not an origin."""
     match = _ORIGIN.fullmatch(word.lower())
     if match is None:
         raise ConfigError(

@@ -74,7 +74,7 @@ class BatchAnswers:
         self._search_fields = search_fields(limits, coverage=FULL)
 
     async def key(self) -> ApiKey:
-        """Return the current API key of the owner; HttpProblem (401) if it is not valid."""
+        """Return the current API key of the owner. Raise HttpProblem (401) if the key is not valid."""
         known = await self._engine.api_keys.current()
         if self._owner == ANONYMOUS_OWNER:
             if known.closed:

@@ -1,4 +1,7 @@
-"""The rq job that runs batches. `qa-cluster jobs work` queues it by its name for each owner with open batches."""
+"""The rq job that runs the batches of one owner: of one API key, or of all clients without a key.
+
+`qa-cluster jobs work` queues this job, by the name of its function, for each owner with open batches.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from qa_cluster.config import Settings, load
 
 from .running import OwnerBatches
 
-# The time after which the worker continues with the next owner.
+# The time after which the rq worker continues with the next owner.
 SLICE_SECONDS = 60.0
 
 
 def run(owner: str) -> bool:
-    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker.
+    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the rq worker.
 
-    Return False if the owner had no open batch, or if another worker is running the owner's batches.
+    Return False if the owner had no open batch, or if another rq worker is running the owner's batches.
 
-    SIGTERM stops the run after the running requests. Then the worker gets the signal again.
+    After SIGTERM, the job finishes the running requests of batches, and then sends SIGTERM to its own process again, so
+    that rq's own handler gets the signal.
     """
     settings = load().settings
     former = signal.getsignal(signal.SIGTERM)

@@ -1,5 +1,8 @@
 """Runs the open batches of one owner, the oldest first, and records the results of their lines.
 
+An *owner* is an API key, or all clients without a key. A *worker* in this file is a process of rq, not the worker of a
+shard.
+
 A worker has the lease of an owner while it runs the owner's batches. One atomic script records results. It checks the
 lease and the number of lines that were done before. So each line has exactly one result, even if a worker dies, or
 continues after another worker has replaced it. A new worker resumes after the last recorded line. Lines run
@@ -46,14 +49,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Line:
-    """A running line. `end` is the offset of the end of the line in the file."""
+    """A line of the file whose request is running. `end` is the offset of the end of the line in the file."""
 
     end: int
     task: asyncio.Task[LineResult]
 
 
 class OwnerBatches:
-    """Runs the batches of one owner in one worker. Setting `stopping` ends the run after the running lines."""
+    """Runs the batches of one owner in one worker. Setting `stopping` ends the work after the requests that are running
+    now.
+    """
 
     def __init__(self, engine: Engine, store: BatchStore, owner: str) -> None:
         self._engine = engine

@@ -119,7 +119,8 @@ _PROBLEM_SCHEMA = object_of(
 )
 
 
-# The problems of a request with a query string, of a request that names only an object, and of a request with a body.
+# The statuses of the errors of a request with a query string, of a request that names only an object, and of a request
+# with a body.
 _QUERY = ("400", "404", "413", "422", "503", "504")
 _OBJECT = ("404", "413", "422", "503", "504")
 _BODY = (*_QUERY, "415")
@@ -157,7 +158,7 @@ def _operation(
 
     Args:
         ok: the description of the successful response, and the name of its schema.
-        problems: the statuses of errors; empty: the route is open.
+        problems: the statuses of errors; empty: the route needs no API key.
         also: other successful statuses, each with its description and its schema.
         body: the fields of the body, or its description.
     """

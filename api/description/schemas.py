@@ -498,7 +498,7 @@ FEEDBACK_FIELDS = (
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a query string by field name; HttpProblem lists all invalid parameters."""
+    """Return the values of a query string by field name. HttpProblem lists all parameters that are invalid."""
     by_name = {field.name: field for field in fields}
     try:
         pairs = parse_qsl(
@@ -530,7 +530,7 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a JSON object by field name; HttpProblem lists all invalid fields."""
+    """Return the values of a JSON object by field name. HttpProblem lists all fields that are invalid."""
     document = load_json(body)
     if not isinstance(document, dict):
         raise HttpProblem(
@@ -563,7 +563,7 @@ async def read_values(
 
 
 def load_json(body: bytes) -> Any:
-    """Parse a body as JSON; HttpProblem if it is not JSON or has numbers that do not fit into 64 bits."""
+    """Parse a body as JSON. Raise HttpProblem if it is not JSON, or has numbers that do not fit into 64 bits."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

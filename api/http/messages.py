@@ -47,7 +47,9 @@ def raw_path(scope: Scope) -> bytes:
 
 
 def decoded(raw: bytes, what: str, place: str = "") -> str:
-    """Decode a part of the path; InvalidInput names it as `what` if it is not percent-encoded UTF-8."""
+    """Decode a part of the path. Raise InvalidInput if the part is not percent-encoded UTF-8; `what` names it in the
+    error.
+    """
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:
@@ -110,7 +112,7 @@ def require_media_type(scope: Scope, *types: bytes, missing: bytes = b"") -> Non
 
 
 async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> bytes:
-    """Return the whole body; HttpProblem if it exceeds the size limit or the time limit.
+    """Return the whole body. Raise HttpProblem if the body exceeds the size limit or the time limit.
 
     The client cannot change the time limit, because endless bodies could otherwise block all other requests.
     """
@@ -212,8 +214,10 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """Return the version in ``If-Match`` that a write requires; ``""`` (no document) for ``If-None-Match: *``; None for
-    any version.
+    """Return the version that a write requires its document to have.
+
+    This is the version in ``If-Match``. It is ``""`` for ``If-None-Match: *``, which requires that the document does
+    not exist. It is None if the request has neither header, so the write accepts any version.
     """
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")

@@ -49,7 +49,10 @@ class Responder:
 
 
 def as_problem(error: Exception, scope: Scope) -> Exception:
-    """Replace an exception of Starlette or asyncio, or an InvalidInput, by the exception for the problem document."""
+    """Replace an exception of Starlette or asyncio, or an InvalidInput, by the exception for the problem document.
+
+    Return any other exception unchanged.
+    """
     if isinstance(error, HTTPException):
         if error.status_code == 405:
             return method_not_allowed(scope, (error.headers or {}).get("Allow", "GET"))

@@ -60,7 +60,7 @@ class InferenceRequest:
 def parse_inference(
     body: bytes, header_length: bytes | None, pipeline: PipelineLimits, limits: AskLimits
 ) -> InferenceRequest:
-    """Parse and check a request; HttpProblem if it is wrong, InputTooLong if it exceeds a limit.
+    """Parse and check a request. Raise HttpProblem if the request is wrong, or InputTooLong if it exceeds a limit.
 
     Args:
         body: the whole body.

@@ -34,7 +34,7 @@ ANSWERS_AT_ONCE = 16
 MAX_HELD = 1024
 RETRY_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.5, 5.0
-# The time limit for storing a result, and for releasing all questions when the service stops.
+# The time limit for releasing all questions when the service stops.
 STOP_SECONDS = 2.0
 _INSTANCE = "/qa"
 
@@ -105,7 +105,9 @@ class BackgroundAnswers:
         return found
 
     async def remove(self, key: ApiKey, name: str) -> bool:
-        """Delete a submission, and stop answering it if this process does so. Return False if it does not exist."""
+        """Delete a submission. If this process is answering it, stop the work. Return False if the submission does not
+        exist.
+        """
         removed = await self._state.engine.submissions.remove(key.id, name)
         for task, held in list(self._tasks.items()):
             if held == (key.id, name):
@@ -141,7 +143,9 @@ class BackgroundAnswers:
         self._state.metrics.submissions.inc(outcome)
 
     async def _hold(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
-        """Answer a question and store its result. Meanwhile, renew the lease."""
+        """Answer a question and store its result. Meanwhile, renew the lease, with which this process reserves the
+        question.
+        """
         work_for(key.id)
         renewing = asyncio.create_task(self._renew(key, name))
         try:

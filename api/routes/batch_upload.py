@@ -95,7 +95,7 @@ class _Parser(MultiPartParser):
 
 
 async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner: str, timeout_ms: int) -> BatchFile:
-    """Store the file of a form, and return it; HttpProblem if the form is wrong or too large.
+    """Store the file of a form, and return it. Raise HttpProblem if the form is wrong or too large.
 
     If an upload fails, its stored parts are deleted.
     """

@@ -1,4 +1,4 @@
-"""`/v1/files` and `/v1/batches`: files of requests that workers answer later, with OpenAI's interface.
+"""`/v1/files` and `/v1/batches`: files of requests that rq workers answer later, with OpenAI's interface.
 
 A client sees only the files and batches of its own API key.
 """

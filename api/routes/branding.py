@@ -39,7 +39,9 @@ def check_title(title: str) -> None:
 
 
 def load_logo(path: str) -> Logo | None:
-    """Read the image; None for an empty path. ConfigError if the file cannot be read, is too large, or is not an image.
+    """Read the image for the page; return None for an empty path.
+
+    Raise ConfigError if the file cannot be read, is too large, or is not an image.
 
     The type is detected from the content, because the name of a file may be wrong.
     """

@@ -113,8 +113,8 @@ class CollectionRoute:
 
 
 def names_fields(scope: Scope) -> bool:
-    """Return whether a request is about the fields of a collection. The check uses the raw path, because collection
-    names contain no slash.
+    """Return whether a request is about the fields of a collection. The check uses the raw path. In this path, the name
+    ends at the first slash, because collection names contain no slash.
     """
     _, slash, rest = _rest(scope).partition(b"/")
     return bool(slash) and (rest == _FIELDS or rest.startswith(_FIELDS + b"/"))

@@ -130,7 +130,7 @@ async def _change(scope: Scope, receive: Receive, state: ServiceState) -> Metada
 def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
     """Remove the parameters that select documents from `values`, and return the selection.
 
-    HttpProblem if the key does not allow the collection.
+    Raise HttpProblem if the key does not allow the collection.
     """
     permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())

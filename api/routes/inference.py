@@ -182,8 +182,8 @@ def _target_of(scope: Scope) -> _Target:
 
 
 def _check_media_type(scope: Scope) -> None:
-    """Raise HttpProblem for a media type or a compression that the service does not support. Both headers may be
-    missing.
+    """Raise HttpProblem for a media type or a compression that the service does not support. The headers Content-Type
+    and Content-Encoding may be missing.
     """
     require_media_type(scope, JSON, OCTETS, missing=JSON)
     encoding = (header(scope, b"content-encoding") or b"identity").strip().lower()

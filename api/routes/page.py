@@ -114,7 +114,7 @@ def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
 
 def _serve_widget(widget: StaticFile) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler of the widget. If the address has the version of the script, browsers cache the script for a
-    year.
+    year, else for an hour.
 
     Pages of all origins may load the script. `Vary` separates cached copies with and without CORS headers.
     """

@@ -116,7 +116,7 @@ class _Metrics:
 
 
 class _Cached:
-    """Metrics of the cluster that are read at most once in a number of seconds."""
+    """Metrics of the cluster that are read at most once every `seconds` seconds."""
 
     def __init__(self, seconds: float, read: Callable[[Engine], Awaitable[str]]) -> None:
         self._seconds = seconds

@@ -86,7 +86,7 @@ class ServiceState:
 
     @property
     def engine(self) -> Engine:
-        """The engine. Until it is open, this raises the error of the last attempt."""
+        """The engine. Until the engine is open, this property raises the error of the last attempt to open it."""
         if self.engine_or_none is None:
             raise type(self._problem)(str(self._problem))
         return self.engine_or_none

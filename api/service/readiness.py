@@ -29,7 +29,9 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """The readiness of one shard. `missing` names what the shard lacks. If `missing` is empty, the shard is ready."""
+    """The readiness of one shard. `missing` names what the shard lacks, such as a model or a ready worker. If `missing`
+    is empty, the shard is ready.
+    """
 
     shard: str
     address: str

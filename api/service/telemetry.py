@@ -115,7 +115,8 @@ def batch_samples(counts: BatchCounts, now: float) -> list[str]:
 def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
     """Return the numbers in the `INFO qa` section of a shard as samples with the label `shard`.
 
-    ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` a histogram.
+    ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, and ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` becomes a
+    histogram.
     """
     lines: list[str] = []
     for name, text in info.items():

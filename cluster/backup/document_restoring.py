@@ -58,7 +58,7 @@ class RestoredDocuments:
 
     @property
     def done(self) -> int:
-        """The number of documents that have been handled."""
+        """The number of finished documents: new, replaced, unchanged, skipped and refused."""
         return self.new + self.replaced + self.unchanged + self.skipped + len(self.refused)
 
 

@@ -201,7 +201,8 @@ class DocumentSaving:
     async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
         """Read differences until the partitions are a consistent snapshot.
 
-        Return False if `patience` and `hold_seconds` run out before that.
+        After `patience` seconds, return False if `hold_seconds` is 0. With a larger `hold_seconds`, block the writes of
+        the shard, continue for at most this time, and return False if the partitions are still not consistent.
         """
         until = monotonic() + self._patience
         held: Shard | None = None
@@ -259,7 +260,11 @@ class DocumentSaving:
         return self._chosen is None or collection in self._chosen
 
     async def _catch_up(self, partition: _Partition, names: Iterable[str] = ()) -> None:
-        """Update the file of a partition. `names` are additional documents that may be in the partition."""
+        """Compare a partition with its file, and correct the file.
+
+        Add new and changed documents, and mark the lines of changed and deleted documents as dead. `names` are
+        documents that may be in the partition, in addition to the documents that `_listed` finds.
+        """
         tag, first = partition.tag, partition.epochs is None and not partition.known
         before = (await self._epochs([tag]))[tag]
         candidates = set(names) | set(partition.known) | await self._listed(tag, before)

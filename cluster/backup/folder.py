@@ -46,7 +46,10 @@ class BackupFolder:
         return writer
 
     def close(self, name: str, dead: frozenset[int] | set[int] = frozenset()) -> FileEntry:
-        """Complete a file of lines, without the lines whose numbers are in `dead`. Remove a file without lines."""
+        """Complete a file of lines, without the lines whose numbers are in `dead`.
+
+        If no line remains, remove the file.
+        """
         writer = self._open.pop(name)
         try:
             entry = writer.finish()
@@ -111,7 +114,7 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
     try:
         path.mkdir(_FOLDER_MODE)
         with _locked(path, fcntl.LOCK_EX) as free:
-            if not free:  # `_remove_leftovers` of another command ran between the two lines above
+            if not free:  # `_remove_leftovers` of another command ran between `mkdir` and the lock
                 raise ConfigError(f"another backup to {str(target)!r} started at the same moment: repeat the command")
             yield folder, finish
     finally:
@@ -146,7 +149,11 @@ def _locked(folder: Path, how: int) -> Iterator[bool]:
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Raise ConfigError if a backup must not be written to this folder."""
+    """Raise ConfigError if a backup must not be written to this folder.
+
+    The parent folder must exist. `target` must be missing or empty. With `force`, `target` may also be a backup that is
+    not in use.
+    """
     if not target.parent.is_dir():
         raise ConfigError(f"{str(target.parent)!r} is not a folder: create it before the backup to {target.name!r}")
     if not target.exists():

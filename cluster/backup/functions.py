@@ -115,7 +115,8 @@ def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions
 
     `ids` are the ids of all registrations of `present`.
     """
-    # If some registrations were unregistered since the backup, the others cannot be matched.
+    # If some registrations were unregistered since the backup, it is unknown which entry of `stored.paused` belongs to
+    # which of the remaining registrations.
     if len(ids) != len(stored.paused):
         return
     pairs = zip(ids, stored.paused, present.paused, strict=True)

@@ -1,7 +1,7 @@
 """The manifest of a backup, `manifest.json`, with the digest of every file and of the manifest itself.
 
-A backup has only sources. A restore rebuilds indexes, tokens and answers from them. So the number of shards and the
-version of the saved cluster do not matter.
+A backup has only contents that clients have stored, such as documents and readers. A restore rebuilds indexes, tokens
+and cached answers from these contents. So the number of shards and the version of the saved cluster do not matter.
 """
 
 from __future__ import annotations

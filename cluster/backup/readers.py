@@ -44,7 +44,7 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
 def _folder_of(reader: ReaderFiles) -> str:
     """Return the folder name, which is a digest of the manifest.
 
-    The manifest has the digests of the other two files.
+    The manifest has the digests of the other two files, so the name identifies all three files.
     """
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 

@@ -186,7 +186,10 @@ class Restoring:
             return keys + [f"document {name}" for name in await self._documents(client).differing()]
 
     async def _check_key_limit(self) -> None:
-        """Conflict if the keys of the cluster and of the backup together exceed the limit."""
+        """Raise Conflict if the cluster would have more than `MAX_KEYS` API keys after the restore.
+
+        The keys of the backup count, and all other keys of the cluster that are not revoked.
+        """
         if self._chosen is not None or not self._keys:
             return
         async with AsyncClusterClient(self._settings) as client:

@@ -130,7 +130,8 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 def _wait_idle(loaded: LoadedSettings, url: str) -> None:
     """Wait until the workers use no processor time, for at most `_SETTLE_SECONDS`.
 
-    A worker without requests first compiles the reader for more input lengths, which would slow the demo's questions.
+    While a worker has no requests, it runs the reader once for each further input length, because the first run of a
+    length takes longer. This work would slow the demo's questions.
     """
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]

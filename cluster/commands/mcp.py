@@ -14,7 +14,8 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from ..servers.local import with_cluster
 from .shared_options import CollectionOption, load_settings
 
-# The adapter is imported by name, because it needs the extra `mcp` and nothing else in qa-cluster depends on it.
+# The command imports this module of the adapter by name, and only when it runs, because the module needs the extra
+# `mcp`.
 _PROCESS = "qa_cluster.integrations.mcp.process"
 
 

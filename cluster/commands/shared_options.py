@@ -63,7 +63,10 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Delete without asking. R
 
 
 def confirm_deletion(what: str, yes: bool) -> None:
-    """Ask on a terminal whether to delete, and exit with 1 if the answer is no. Elsewhere, --yes is required."""
+    """Ask on a terminal whether to delete, and exit with 1 if the answer is no.
+
+    With `yes`, do not ask. Without a terminal and without `yes`, raise BadParameter.
+    """
     if yes:
         return
     if not console.is_answered():
@@ -157,7 +160,9 @@ class Audit:
         self._log = log
 
     def note(self, event: str, **what: object) -> None:
-        """Log a completed change. `what` has names and numbers, never texts of documents."""
+        """Log a change that the command has made or, for `restore.begin`, will make. If the setting `audit_log` is
+        empty, do nothing. `what` has names and numbers, never texts of documents.
+        """
         if self._log:
             self._log.note(event, {"user": _user()}, f"cli {socket.gethostname()}", **what)
 

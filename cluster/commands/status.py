@@ -1,4 +1,4 @@
-"""`qa-cluster status`: shows the state of the shards and of the background jobs, and what is missing."""
+"""`qa-cluster status`: shows the state of the shards and of the background jobs, and what the cluster lacks."""
 
 from __future__ import annotations
 

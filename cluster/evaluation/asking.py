@@ -35,11 +35,11 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerRanks:
-    """Where the ranking of each question has the first sentence with an answer.
+    """For each question, the rank of the first sentence that contains an answer.
 
     Attributes:
-        ranks: for each question, the rank of this sentence, from 0; None if the first `max(DEPTHS)` sentences have no
-            answer.
+        ranks: the rank of this sentence for each question, counted from 0; None if none of the first `max(DEPTHS)`
+            sentences contains an answer.
         sentences: the number of sentences in the collection.
     """
 
@@ -73,7 +73,7 @@ def rank_all(settings: Settings, questions: QuestionSet, collection: str, advanc
 
 
 def _sentence(questions: QuestionSet, document_id: str, passage_id: str) -> str:
-    """Return the text of a ranked sentence; empty if its document is not part of the question set."""
+    """Return the text of a ranked sentence; empty if the question set does not have this document or sentence."""
     sentences, number = questions.sentences.get(document_id, []), int(passage_id.rpartition(":")[2])
     return sentences[number] if number < len(sentences) else ""
 
@@ -90,10 +90,10 @@ def ask_all(
 ) -> list[AskResult | RequestError]:
     """Ask every question without the answer caches; return the results in order.
 
-    If a question is refused, return its error. With `waves`, the reader reads in waves and can stop after each wave;
-    otherwise, it reads all `retriever_k` best sentences.
+    The result of a refused question is its error. With `waves`, the reader reads in waves and can stop after each wave.
+    Without `waves`, the reader reads all `retriever_k` best sentences.
 
-    Each result has the best spans, even if they are improbable, and says whether the question is answerable.
+    Each other result has the best spans, even if they are improbable, and says whether the question is answerable.
     """
     results: dict[int, AskResult | RequestError] = {}
     numbers = iter(range(len(questions)))
@@ -123,7 +123,7 @@ def ask_all(
 
 
 def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
-    """Print how many questions were refused, and the first error."""
+    """Print how many questions were refused, and the first error. If no question was refused, print nothing."""
     refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
     if refused:
         number, error = refused[0]
@@ -180,7 +180,13 @@ def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnsw
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """The answers of one method to all questions, with their scores."""
+    """The answers of one method to all questions, with the verdict on each answer.
+
+    A method is a way to read sentences, such as "in waves".
+
+    Attributes:
+        sentences_read: for each question, the number of sentences that the reader read.
+    """
 
     name: str
     given: list[GivenAnswer]
@@ -189,7 +195,7 @@ class JudgedRun:
 
     @classmethod
     def of(cls, name: str, questions: QuestionSet, given: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
-        """Score the answers."""
+        """Judge the answers in `given`, and return them with their verdicts."""
         return cls(name, given, judge(questions.examples, given), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:

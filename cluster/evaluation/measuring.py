@@ -37,7 +37,16 @@ from .temporary_cluster import check_reader, make_vectors, temporary_cluster
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """The inputs and options of one evaluation."""
+    """The inputs and options of one evaluation.
+
+    Attributes:
+        folder: the folder of the reader.
+        checkpoint: the folder of a checkpoint to compare with; None: compare with nothing.
+        running: whether to ask the running cluster; if false, ask a temporary cluster.
+        retriever_k: the maximum number of sentences read for a question.
+        limit: the number of questions to ask; None: all questions of the file.
+        seed: the random seed of the intervals.
+    """
 
     file: Path
     questions: QuestionSet
@@ -53,7 +62,11 @@ class EvaluationPlan:
 
     @property
     def program_options(self) -> list[str]:
-        """The options that give the programs of `qa_cluster.models` the same questions and number of threads."""
+        """The options for the programs of `qa_cluster.models`.
+
+        With these options, a program uses the questions of this evaluation. It uses as many threads as the setting
+        `worker_threads` says or, if the setting is 0, one thread for each core.
+        """
         threads = self.settings.worker_threads or os.cpu_count() or 1
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
         return [*limit, "--threads", str(threads)]
@@ -93,7 +106,7 @@ def _head(plan: EvaluationPlan) -> dict[str, Any]:
 
 
 def _questions_cut(plan: EvaluationPlan) -> int:
-    """Return the number of questions that are longer than the limit of the reader."""
+    """Return the number of questions that have more tokens than the reader's limit. If there are any, print a note."""
     tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
     cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
     if cut:
@@ -131,7 +144,8 @@ def _on_a_cluster(
 
 @contextmanager
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
-    """Yield the settings with the address of a cluster that has the contexts, and the context budget of its reader.
+    """Yield the settings with the address of a cluster that has the documents of the question set. Also yield the
+    context budget of the cluster's reader: the maximum tokens of a sentence with its neighbours.
 
     The cluster is the running cluster, or a temporary cluster that is stopped at the end of the `with` block.
     """

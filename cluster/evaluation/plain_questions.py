@@ -49,7 +49,10 @@ class PlainQuestionPlan:
     """The inputs and options of one evaluation with plain questions.
 
     Attributes:
-        labels: the fields of the questions (option --by) for whose values the report also has figures.
+        documents: the file or folder with the documents for the temporary cluster; None if `running` is set.
+        running: whether to ask the running cluster; if false, ask a temporary cluster.
+        labels: the names of fields of the questions (option --by). For each value of such a field, the report also has
+            the figures of the questions with this value.
         fit_into: the folder of the reader whose manifest gets the fitted calibration; None: fit nothing.
     """
 
@@ -171,7 +174,7 @@ def _documents(settings: Settings, collection: str) -> int:
 def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
     """Return the number of documents that questions name and the cluster lacks.
 
-    Answers to these questions cannot be right.
+    If a question names a missing document, no answer to it can be right.
     """
     named = {question.document for question in plan.questions if question.document}
     if not named:

@@ -124,7 +124,7 @@ def _trust(runs: list[Mapping[str, Any]]) -> None:
 
 
 def _plain(report: Mapping[str, Any]) -> None:
-    """Print the figures of plain questions, the cost of a question, and the figures by label."""
+    """Print the figures of plain questions, the cost of a question, and the figures for each value of a --by field."""
     part = report["plain"]
     found, cost = part["figures"], part["cost"]
     console.say(

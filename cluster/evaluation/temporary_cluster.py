@@ -43,7 +43,10 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
 
 
 def make_vectors(settings: Settings) -> None:
-    """Wait until the documents of a temporary cluster have vectors, so that questions find them by their meaning."""
+    """Make the vectors of all documents of a temporary cluster, so that questions find the documents by their meaning.
+
+    If the settings switch the encoder off, do nothing.
+    """
     if settings.encoder != NO_ENCODER:
         with console.progress("preparing", None) as advance:
             prepare(settings, force=False, on_progress=advance)

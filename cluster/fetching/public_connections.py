@@ -53,7 +53,7 @@ class _PublicBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to a host; ConnectError if one of its addresses is not public."""
+        """Connect to a host; ConnectError if the host has no address, or if one of its addresses is not public."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:

@@ -37,7 +37,10 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def release_of(url: str) -> tuple[str, str]:
-    """Divide ``URL#sha256=HEX`` into the URL and the checksum; ConfigError names what is missing.
+    """Divide ``URL#sha256=HEX`` into the URL and the checksum.
+
+    ConfigError if the URL does not start with https:// or http://, or if the checksum is missing or does not have 64
+    hexadecimal digits.
 
     >>> release_of("https://models.test/accurate.tar#sha256=" + "0" * 64)[0]
     'https://models.test/accurate.tar'
@@ -55,14 +58,16 @@ def release_of(url: str) -> tuple[str, str]:
 
 
 def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None], None]) -> None:
-    """Fetch a release file, and unpack it into the new folder `folder`. After an error, the folder does not exist.
+    """Fetch a release file, and unpack it into the new folder `folder`.
+
+    The folder is created only when all files are unpacked, so it is never incomplete.
 
     Args:
         url: ``URL#sha256=HEX``.
         on_progress: receives the number of received bytes, and the size of the file or None if the size is unknown.
 
     Raises:
-        ConfigError: the URL has no checksum, or `folder` exists.
+        ConfigError: `release_of` does not accept the URL, or `folder` exists.
         InvalidInput: the file cannot be fetched, has a different checksum, or is not a release file.
         InputTooLong: the file has more than `MAX_RELEASE_BYTES`.
     """
@@ -109,7 +114,11 @@ def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None
 
 
 def _unpack(file: BinaryIO, folder: Path, url: str) -> None:
-    """Write the files of an archive; InvalidInput if the archive contains files that do not belong to a model."""
+    """Write the files of an archive to the new folder `folder`.
+
+    InvalidInput if `file` is not a tar archive, unpacks to more than `MAX_RELEASE_BYTES`, or contains something other
+    than the files of a model.
+    """
     folder.mkdir()
     size = 0
     try:

@@ -18,7 +18,7 @@ class Robots:
     """The rules of a robots.txt file for one user agent.
 
     Attributes:
-        rules: pairs of a path pattern and whether it allows the paths.
+        rules: pairs: a pattern of paths, and whether the paths that match this pattern may be fetched.
         delay: seconds between two requests, at most `MAX_DELAY_SECONDS`.
     """
 
@@ -28,7 +28,8 @@ class Robots:
     def allows(self, path: str) -> bool:
         """Return whether a path with its query may be fetched.
 
-        The longest matching pattern decides. For patterns of equal length, `Allow` wins.
+        The longest matching pattern decides. For patterns of equal length, `Allow` wins. If no pattern matches, the
+        path may be fetched.
         """
         best = max(((len(pattern), allow) for pattern, allow in self.rules if _matches(pattern, path)), default=None)
         return best is None or best[1]

@@ -1,4 +1,8 @@
-"""Fetches pages one after the other, if `robots.txt` allows it, only from the given host, and within limits."""
+"""Fetches web pages, one after the other.
+
+It fetches only pages that `robots.txt` allows, only from hosts that the user has given, and only within limits of size,
+time and number.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _GONE = (404, 410)
 _MAX_PORT = 65_535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# The format of each media type. Other files are recognized by their names and contents.
+# The format of each media type. If a media type is not listed here, the name and the contents of the page determine the
+# format.
 _FORMATS = {
     "text/html": "html",
     "application/xhtml+xml": "html",
@@ -51,6 +56,7 @@ class FetchedPage:
     Attributes:
         url: the address of the page after redirects.
         format: the format of the media type; empty if `_FORMATS` does not have this media type.
+        charset: the encoding of the text that the response names; empty if it names none.
     """
 
     url: str
@@ -65,8 +71,9 @@ class Site:
 
     Args:
         allow_private: whether addresses of private networks and of this machine are allowed.
-        max_pages: the maximum number of pages. More pages are an error, because a part of a site would look like a
-            whole site.
+        max_pages: the maximum number of pages. More pages are an error. If the remaining pages were left out without
+            an error, the user would take the stored part of the site for the whole site.
+        left_out: the number of addresses on other hosts that `listed` has left out.
     """
 
     allow_private: bool = False
@@ -94,8 +101,6 @@ class Site:
     def listed(self, sitemap: str) -> list[str]:
         """Return the addresses of pages that a sitemap lists, itself or in other sitemaps, on the host of the sitemap.
 
-        `left_out` counts the addresses on other hosts.
-
         Raises:
             InvalidInput: a sitemap cannot be read, or there are too many sitemaps or pages.
         """
@@ -117,7 +122,7 @@ class Site:
         return list(pages)
 
     def check_count(self, count: int, where: str) -> None:
-        """Raise InvalidInput if there are too many pages."""
+        """Raise InvalidInput if `count` exceeds `max_pages`. `where` names the source of the pages in the error."""
         if count > self.max_pages:
             raise InvalidInput(
                 f"{where}: has more than {self.max_pages} pages: raise --max-pages (at most {MAX_PAGES})"
@@ -134,7 +139,7 @@ class Site:
         """Return a page, after redirects on the same host.
 
         Raises:
-            NoText: the site no longer has the page.
+            NoText: the site no longer has the page (status 404 or 410).
             InvalidInput: the page cannot be fetched, or `robots.txt` forbids it.
             InputTooLong: the page has more than `limit` bytes.
         """
@@ -200,7 +205,7 @@ class Site:
 
 
 class _Refused(InvalidInput):
-    """A page whose status is not 200."""
+    """The error for a response with any status except 200, the redirects, 404 and 410."""
 
     def __init__(self, url: str, status: int) -> None:
         super().__init__(f"{url}: cannot be fetched: the status is {status}")
@@ -256,8 +261,10 @@ def name_of_page(url: str, *, with_host: bool) -> str:
 
 
 def file_of(page: FetchedPage, name: str) -> GivenFile:
-    """Return a page as a file with its address as metadata. If the response names an encoding other than UTF-8, convert
-    the text of the page to UTF-8.
+    """Return a page as a file with its address as metadata.
+
+    If the response names an encoding other than UTF-8, convert HTML, Markdown and pages of an unknown format to UTF-8.
+    Other formats, such as PDF, and gzipped pages stay unchanged.
     """
     data = page.data
     if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):

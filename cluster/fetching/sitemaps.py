@@ -43,7 +43,10 @@ def parse_sitemap(data: bytes, where: str) -> Sitemap:
 
 
 def parse_list(data: bytes, where: str) -> list[str]:
-    """Return the addresses of a file with one address on each line; lines that start with ``#`` are comments."""
+    """Return the addresses of a file with one address on each line; lines that start with ``#`` are comments.
+
+    InvalidInput if a line does not start with http:// or https://, or has more than `MAX_URL_CHARS` characters.
+    """
     lines = [line.strip() for line in decoding.decode(data).splitlines()] if data else []
     found = [line for line in lines if line and not line.startswith("#")]
     for url in found:

@@ -27,9 +27,10 @@ _RAW = (".txt", ".md", ".json", ".jsonl")
 
 @dataclass
 class GivenReading(SourceReading):
-    """Reads the documents of files that the iterator `given` yields.
+    """Reads the documents of given files.
 
     Attributes:
+        given: a function that returns the files.
         label: the source of the documents, if there is no prefix.
         count: the number of files.
     """
@@ -65,7 +66,11 @@ def standard_input(name: str, *, is_raw: bool) -> SourceFile:
 
 
 def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
-    """Return the addresses in a sitemap or in a file; InvalidInput if there are no pages or an address is invalid."""
+    """Return the addresses of the pages that a sitemap or a file names.
+
+    InvalidInput if the sitemap or file cannot be read, names no page or too many pages, or if an address in the file is
+    invalid.
+    """
     if urls is None:
         found = site.listed(sitemap)
         if site.left_out:

@@ -50,7 +50,8 @@ class IngestReport:
     Attributes:
         dry_run: whether the run only reports, and stores and deletes nothing.
         gone: the ids of the documents that are gone (see `sync`). They stay if `dry_run` or `kept` is set.
-        moved: the ids of the adopted documents, which are now stored under the prefix.
+        moved: the old ids of the adopted documents (--adopt). This run has stored the files of these documents again,
+            under ids with the prefix.
         deleted: the number of deleted documents, including adopted documents; None if the run does not delete.
         kept: why no document was deleted; empty if some were deleted, or if there was nothing to delete.
     """

@@ -70,7 +70,8 @@ class Uncertain:
     Attributes:
         incomplete: a JSON file that was not read completely, or a folder that was not listed. Empty if everything was
             read.
-        everything: whether the whole folder could not be listed.
+        everything: whether the folder itself could not be listed, or has no documents. In both cases, no document is
+            deleted.
     """
 
     def __init__(self, skips: Iterable[Skip], prefix: str) -> None:
@@ -138,7 +139,7 @@ def _adopted(  # noqa: PLR0917 - one step of one command
     prefix.
 
     The record of a document has its source: the folder, or a path in the folder. A document without a source is
-    included if the folder has a file with the name of the document.
+    included if this run has stored a document under the new id.
     """
     root = name_of(folder.resolve())
 

@@ -39,9 +39,9 @@ Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A failure that a worker reports. The worker retries by itself.
+    """A problem that a worker reports, for example that it cannot run a model. The worker retries by itself.
 
-    `until_all` waits `_GIVE_UP_SECONDS` for a success.
+    `until_all` gives up if the problem lasts longer than `_GIVE_UP_SECONDS`.
     """
 
     __slots__ = ()
@@ -66,7 +66,8 @@ def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
     """Do `work` on all shards in parallel, and repeat it until no shard has a problem.
 
     Each round looks up the shards, because slots can move and replicas can be promoted meanwhile. After the deadline,
-    or if a `Failure` lasts too long, raise ModelError if all problems are failures, else ClusterError.
+    or if a `Failure` lasts too long, raise ModelError if all problems are failures, else ClusterError. `what` is the
+    start of the error message.
     """
     failing: dict[str, float] = {}
     while problems := on_all(operation, work):

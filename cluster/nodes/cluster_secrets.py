@@ -42,9 +42,12 @@ def replication_password(settings: Settings) -> str:
 
 
 def write_derived_key(settings: Settings, folder: Path) -> Path | None:
-    """Derive the bus key from the cluster's password and write it into `folder`; None if the cluster has no password.
+    """Derive the bus key from the cluster's password, and write the key to a file in `folder`.
 
     All hosts derive the same key.
+
+    Returns:
+        The path of the file; None if the cluster has no password.
     """
     if not settings.cluster_password:
         return None

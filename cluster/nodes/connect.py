@@ -78,7 +78,7 @@ class _GuardedConnection(redis.Connection):
     login: Login
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Log in."""
+        """Log in. Raise redis-py's ConnectionError if the server must not receive the password."""
         try:
             self.login.need(self.host, self.port)
         except ConnectionLost as error:

@@ -1,6 +1,6 @@
 """Forms one cluster from empty servers, and waits until all servers agree about the cluster.
 
-This module uses only CLUSTER commands of the servers. `resharding` moves slots.
+This module forms the cluster with the CLUSTER commands of the servers. It never moves slots; `resharding` moves slots.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def create(servers: Servers, shards: int, deadline: float) -> None:
 
 
 def introduce(servers: Servers, deadline: float) -> None:
-    """Send every server the addresses of the servers that it does not know or cannot reach, until it reaches all."""
+    """Introduce the servers to each other, and wait until every server reaches all other servers.
+
+    Send each server the addresses of the servers that it does not know or cannot reach. Repeat this while a server
+    cannot reach another one. ClusterError after the deadline.
+    """
     ids = {address: text_of(command(client, "CLUSTER", "MYID")) for address, client in servers.items()}
     met_at = -MEET_AGAIN_SECONDS
     while True:

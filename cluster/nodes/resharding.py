@@ -6,8 +6,8 @@ The steps are the same as in ``redis-cli --cluster rebalance``:
 2. Migrate its keys in batches.
 3. Tell every server the new owner.
 
-A run first completes the migrating slots of an interrupted run, so you can repeat a run. Slots leave a shard from its
-upper end. So keys with the hash tag of the shard's lowest slot do not move.
+`rebalance` first moves the slots that are still migrating because an earlier call was interrupted. So the call can be
+repeated. Slots leave a shard from its upper end. So keys with the hash tag of the shard's lowest slot do not move.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Move:
 def plan(nodes: Sequence[Node]) -> list[Move]:
     """Return the fewest moves that give every primary in `nodes` its share, including primaries without slots.
 
+    If the slots cannot be divided evenly, the first primaries in `nodes` get one slot more than the others.
+
     >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
     >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
     [(16381, 'b'), (16380, 'b')]
@@ -67,8 +69,10 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; return the number of moved slots. `on_move` receives the number of moved slots and
-    the total.
+    """Give every primary its share; return the number of moved slots.
+
+    `password` is the password of the cluster, which a source needs to send keys to a target. `on_move` receives the
+    number of moved slots and the total.
     """
     moves = _left_open(shards)
     opened = {move.slot for move in moves}

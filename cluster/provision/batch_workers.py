@@ -33,7 +33,7 @@ from . import jobs
 BATCH_QUEUE = "qa-cluster-batches"
 JOB_FUNCTION = "qa_cluster.api.batches.job.run"
 POLL_SECONDS = 1.0
-# The loop waits this long before it queues an owner again, because a worker needs time to claim the owner.
+# The loop waits this long before it queues an owner again, because a worker needs time to get the owner's lease.
 _CLAIM_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _RESTART_SECONDS = 1.0
@@ -60,7 +60,7 @@ class BatchWorkers:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until `stopping` is set."""
+        """Start the jobs server if it is not running, and run the workers until `stopping` is set."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked(self._folder.parent):
             jobs.start_server(self._settings)

@@ -189,7 +189,7 @@ def _ports(plan: HostPlan) -> str:
 
 
 def _has_module(plan: HostPlan) -> bool:
-    """Return whether a server with the module listens on the port."""
+    """Return whether a server with the module already listens on the port of `plan`."""
     host = plan.announce or ("127.0.0.1" if plan.host in ("0.0.0.0", "::") else plan.host)
     scheme = "rediss" if plan.settings.server_tls_cert else "redis"
     try:
@@ -223,7 +223,7 @@ def _trial(settings: Settings) -> str:
 
 
 def _other(plan: HostPlan, address: Address) -> str:
-    """Log in to another server, connect to its cluster bus, and compare the clocks."""
+    """Log in to another server, check that it has the module, connect to its cluster bus, and compare the clocks."""
     settings = plan.settings
     quick = replace(settings, connect_timeout_ms=min(settings.connect_timeout_ms, int(_REACH_SECONDS * 1000)))
     with server_client(quick, settings.cluster_url, address, socket_timeout=_REACH_SECONDS) as client:

@@ -43,9 +43,10 @@ class ShardReport:
             these partitions.
         failed: the documents that could not be indexed, as `<collection>/<id>: <reason>`; for the default collection,
             `<id>: <reason>`.
-        unembedded: the number of documents without vectors of the shard's encoder, which computes vectors in the
-            background.
-        progress: the progress of the last `prepare` on the shard, as its progress key has it.
+        unembedded: the number of documents that have no vectors of the shard's encoder yet. The worker makes these
+            vectors in the background.
+        progress: the fields of the shard's progress key (`keys.progress_key`), which describe the last `prepare` on the
+            shard; empty if `prepare` has never run there.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
         obstacles: the problems that prevent storing documents.
     """
@@ -79,7 +80,11 @@ class ClusterReport:
 
     Attributes:
         partitions: the number of partitions; 0 if it is unset, None if it cannot be read.
-        hints: settings that will cause problems after a failure, although nothing is missing now.
+        down: the addresses of the servers (primaries and replicas) that do not answer, or that the cluster reports as
+            down.
+        problems: the problems of the cluster as a whole, such as an unset number of partitions. The problems of a
+            single shard are in its `ShardReport`.
+        hints: warnings about settings that will cause problems when a shard is down.
     """
 
     address: str
@@ -92,12 +97,12 @@ class ClusterReport:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is missing and no server is down."""
+        """Whether neither the cluster nor a shard has a problem (`all_problems`), and no server is down."""
         return not self.all_problems() and not self.down
 
     @property
     def collections(self) -> dict[str, tuple[int, int]]:
-        """Documents and sentences on the shards by collection, the default collection first."""
+        """The numbers of documents and sentences on all shards by collection, the default collection first."""
         sums: dict[str, tuple[int, int]] = {keys.DEFAULT_COLLECTION: (0, 0)}
         for shard in self.shards:
             for name, (documents, sentences) in sorted(shard.collections.items()):
@@ -369,7 +374,7 @@ def _own(node: Node, tags: Sequence[str]) -> list[str]:
 
 
 def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
-    """Return the number of these partitions that an earlier version of qa-cluster has indexed."""
+    """Return how many of the partitions `tags` an earlier version of qa-cluster has indexed."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hget(keys.layout_key(tag), "analyzer")
@@ -382,7 +387,7 @@ def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
 
 
 def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:
-    """Return the numbers of documents and sentences of a collection in these partitions."""
+    """Return the numbers of documents and sentences of a collection in the partitions `tags`."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             command(pipeline, "QA.INDEX.INFO", keys.index_key(tag, collection))

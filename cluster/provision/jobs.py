@@ -97,7 +97,10 @@ def start_server(settings: Settings) -> None:
 
 
 def _requires_password(spec: ServerSpec) -> bool:
-    """Return whether a running server accepts the password of `spec` and refuses clients without a password."""
+    """Return whether a running server accepts the password of `spec`.
+
+    If `spec` has a password, the server must also refuse clients without a password.
+    """
     if not _admits(spec):
         return False
     return not spec.password or not _admits(replace(spec, password=""))

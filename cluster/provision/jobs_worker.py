@@ -18,7 +18,7 @@ from .jobs import QUEUE, connection, queue
 
 
 def main() -> None:
-    """Work until stopped."""
+    """Run the jobs of the queue until SIGTERM."""
     settings = load().settings
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with connection(settings) as client:

@@ -1,4 +1,7 @@
-"""Starts the preparation of all documents on all shards, and reads its progress from the progress keys."""
+"""Runs `qa-cluster prepare`: starts the storing of missing tokens and vectors on all shards, and waits for the end.
+
+Each shard records its progress in a key (`keys.progress_key`), which this module reads.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class PreparedDocuments:
 
     Attributes:
         counts: the sums over all shards. `done` of `total` documents are finished with their tokens, and `embedded` of
-            `to_embed` documents with their vectors. `sentences` counts tokenized sentences, `failed` failed documents.
+            `to_embed` documents with their vectors. `sentences` is the number of tokenized sentences. `failed` is the
+            number of failed documents.
         failures: the first failed documents of each shard, with the reasons.
     """
 
@@ -63,7 +67,10 @@ def prepare(
 
 
 def background(force: bool, collection: str = "") -> dict[str, int]:
-    """Run `prepare` as a background job with the settings of the jobs worker. Record the progress in the job."""
+    """Run `prepare` as a background job with the settings of the jobs worker. Return `PreparedDocuments.counts`.
+
+    The job records the progress.
+    """
     job: Any = get_current_job()
 
     def show(done: int, total: int) -> None:
@@ -87,7 +94,7 @@ def _follow(
     progressed = time.monotonic()
     while True:
         found = [_progress(key, client) for key, client in watched]
-        # Ignore the progress of an earlier run.
+        # Ignore the progress of an earlier `prepare`.
         current = [row if row.get("started") != old else {} for row, old in zip(found, before, strict=True)]
         sums = {
             name: sum(int(row.get(name, 0)) for row in current)

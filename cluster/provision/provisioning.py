@@ -1,6 +1,7 @@
 """Sets up a running cluster to answer questions: partitions, readers on every shard, qa-cluster's functions.
 
-The set-up is idempotent and adds only what is missing. For example, shards can lack readers after slots were moved.
+The set-up is idempotent and adds only what is missing. For example, shards can lack readers after slots were moved. A
+worker *warms* a model: it runs the model once for each input shape, because the first run of a shape is slow.
 """
 
 from __future__ import annotations

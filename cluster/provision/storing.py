@@ -189,7 +189,10 @@ def send_all(client: redis.RedisCluster, commands: Iterable[tuple[Any, ...]]) ->
 
 
 def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> dict[str, str]:
-    """Return the pending documents that are now done, each with its failure; empty if it is indexed or gone."""
+    """Return the documents in `pending` that are no longer pending, each with the reason why it could not be indexed.
+
+    The reason is empty if the document is indexed or deleted.
+    """
     replies = send_all(
         client,
         (read_record(keys.DocumentName.of(document_id, collection), tag) for document_id, tag in pending.items()),

@@ -31,7 +31,7 @@ def write_refusal(client: redis.Redis) -> str:
 
 
 def cannot_write(reason: str) -> str:
-    """Describe the problem in words, from the error text of the server."""
+    """Return a text that describes the problem and what to do. `reason` is the error text of the server."""
     return WRITE_REFUSED + remedy(reason)
 
 

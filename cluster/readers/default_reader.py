@@ -67,7 +67,7 @@ class _Change:
 
 
 def _layout(node: Node) -> _Layout:
-    """Return the slots of a node and its epoch. The epoch changes even if slots move away and back."""
+    """Return the slots and the configuration epoch of a node. The epoch changes even if slots move away and back."""
     return node.slots, node.config_epoch
 
 

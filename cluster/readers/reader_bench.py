@@ -55,7 +55,7 @@ class ShardBench:
 
 
 def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnStep) -> list[ShardBench]:
-    """Measure one shard after the other."""
+    """Measure the reader `name` on one shard after the other, with `rounds` runs for each input shape."""
     results = []
     with shards_of(settings, url) as shards:
         for node, client in shards:

@@ -47,7 +47,10 @@ def model_file(manifest: AnyManifest) -> str:
 
 
 def budget_of(settings: Settings) -> int | None:
-    """Return the context budget in the settings; None means the budget of the manifest."""
+    """Return the context budget in the settings: the maximum tokens of a sentence with its neighbours.
+
+    None means the budget of the reader's manifest.
+    """
     return None if settings.context_tokens < 0 else settings.context_tokens
 
 

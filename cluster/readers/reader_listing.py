@@ -47,9 +47,10 @@ def _matching(names: Iterable[str], model: str) -> list[str]:
 
 
 def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Return the readers that have a model on a shard but are not in `found`, with the addresses of these shards.
+    """Return the readers whose model is on a shard although `found` does not list the reader for this shard.
 
-    A command is loading them now, or a killed command has left them.
+    Each reader comes with the addresses of such shards. A command is loading the reader now, or a killed command has
+    left its model.
     """
     known = {address: {entry.name for entry in entries} for address, entries in found.items()}
     holding: dict[str, list[str]] = {}

@@ -7,6 +7,7 @@ reader again. The command does not undo the renaming, because some shards may be
 renaming, repeat the command.
 
 An encoder never becomes the default. After its load, the previous encoders are removed, unless the caller keeps them.
+A worker *warms* a model: it runs the model once for each input shape, because the first run of a shape is slow.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def use(operation: ClusterOperation, model: str) -> str:
 
 
 def unload(operation: ClusterOperation, model: str, *, force: bool = False) -> str:
-    """Remove a reader from every shard; return its name."""
+    """Remove a reader from every shard; return its name.
+
+    InvalidInput if the reader is the default of a shard and `force` is not set.
+    """
     found = listing(operation)
     try:
         name = find(found, model)
@@ -206,7 +210,7 @@ def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
 def _undo(operation: ClusterOperation, name: str) -> None:
     """Remove a reader after a failed load from the shards that can be reached, and report the other shards.
 
-    ClusterError if another command has made it the default meanwhile.
+    ClusterError if another command has made the reader the default meanwhile.
     """
     operation.on_step(f"removing {name} again; the other readers are unchanged")
     limit = time.monotonic() + _UNDO_SECONDS

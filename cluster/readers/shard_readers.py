@@ -30,7 +30,10 @@ _OTHER_WORKER = "did not answer within"
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A reader or encoder as the worker of a shard reports it. The trigger `qa.models` documents the fields."""
+    """A reader or encoder as the worker of a shard reports it.
+
+    `on_models` in gears/functions/readers/report.py, the trigger `qa.models`, describes the fields.
+    """
 
     name: str
     id: str

@@ -257,8 +257,9 @@ class LocalCluster:
             )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
-        """Return the state with a new port for each stopped node whose port is in use, and notes about the
-        new ports.
+        """Return the state with a new port for each stopped node whose port is in use, and notes about the new ports.
+
+        If the settings name a server program, or the program in the state is missing, also change the program.
         """
         if self.settings.server:
             state = replace(state, program=find_program(self.settings.server))
@@ -306,9 +307,8 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 def with_local_password(settings: Settings) -> Settings:
     """Return the settings with the password of the local cluster.
 
-    A new cluster gets a generated password if none is given.
-
-    A cluster that was created without a password stays without one.
+    A new cluster gets a generated password. A cluster that was created without a password stays without one. Settings
+    that name a cluster elsewhere, or that already have a password, are returned unchanged.
     """
     if settings.cluster_url or settings.cluster_password:
         return settings

@@ -79,7 +79,7 @@ class ServerSpec:
 
     @property
     def socket_path(self) -> Path:
-        """The unix socket: in the folder of the server if this path is short enough, else in a private run folder."""
+        """The unix socket: in the folder of the server if this path is short enough, else in `run_directory()`."""
         near = self.directory / "server.sock"
         if len(os.fsencode(near)) < _SOCKET_PATH_MAX:
             return near
@@ -243,9 +243,10 @@ def launch(spec: ServerSpec) -> ProcessRef:
 
 
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
-    """Wait until the server answers and has loaded its data. Otherwise, ClusterError shows the end of its log.
+    """Wait until the server answers and has loaded its data.
 
-    The time to load the data does not count against the time limit.
+    If the server ends, or is not ready at `deadline`, ClusterError shows the end of the server's log. The time to load
+    the data does not count against the time limit.
     """
     patience_seconds = deadline - time.monotonic()
     while True:

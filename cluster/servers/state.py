@@ -40,8 +40,8 @@ def data_folder(settings: Settings) -> Path:
     """Return the full path of the data folder of the local cluster and its background jobs. The folder may be missing.
 
     Files in the data folder decide which programs run and which functions the servers load. The default data folder is
-    in the current folder and was not chosen by the user. So this function raises ConfigError if that folder may belong
-    to another user.
+    in the current folder and was not chosen by the user. So this function raises ConfigError if another user owns the
+    default data folder or may write to it.
     """
     folder = settings.data_dir.expanduser()
     if folder == Settings().data_dir and folder.exists() and (reason := objection(folder)) is not None:
@@ -109,7 +109,7 @@ def replication_file(data_dir: Path) -> Path:
 
 
 def make_password(data_dir: Path) -> str:
-    """Generate the password of the local cluster and write it to a file that only this user can read."""
+    """Generate the password of the local cluster, write it to a file that only this user can read, and return it."""
     return _write_secret(data_dir / PASSWORD_FILE)
 
 
@@ -127,7 +127,10 @@ def _write_secret(path: Path) -> str:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the folder. ClusterError if another command holds the lock."""
+    """Hold the lock of the folder.
+
+    ClusterError if another command holds the lock; ConfigError if the folder or the lock file cannot be written.
+    """
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The servers do not inherit the descriptor, so the lock ends with this process.

@@ -101,7 +101,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar on a terminal, else a line every few seconds."""
+    """Show a progress bar on a terminal, else a line every ten seconds. Yield the function that moves the progress."""
     if err.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err) as bar:

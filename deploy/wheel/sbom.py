@@ -37,7 +37,7 @@ def sha256(data: bytes) -> list[dict[str, str]]:
 
 
 def dependencies(lock: Path) -> dict[str, Any]:
-    """Return the document with the packages of the lock file as components and the project as subject."""
+    """Return a CycloneDX document that describes the project and has the packages of the lock file as components."""
     command = [str(Path(sys.executable).with_name("cyclonedx-py")), "requirements", "--output-reproducible"]
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--short-PURLs", str(lock)]
     document: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

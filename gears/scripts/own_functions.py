@@ -1,4 +1,7 @@
-"""Functions for scripts: they register all own functions, and start the preparation of all documents."""
+"""Functions for scripts: they register qa-cluster's own functions, and prepare all documents.
+
+To prepare a document means to store its tokens and its vectors (`gears/functions/embedding/prepare.py`).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,12 @@ def register_all() -> None:
 
 
 def prepare(*, force: bool = False, collection: str = "") -> None:
-    """Prepare all documents on all shards. The result of each shard is a JSON object with its final progress.
+    """Prepare all documents on all shards, and wait for the end.
 
-    Without `force`, documents with tokens from the current reader's tokenizer are skipped. With a `collection`,
-    documents of other collections are skipped. Also computes missing vectors.
+    The result of each shard is a JSON object with the shard's final progress.
+
+    Without `force`, documents that already have tokens from the current reader's tokenizer get no new tokens. With or
+    without `force`, only missing vectors are computed. With a `collection`, documents of other collections are skipped.
     """
     _on_all_shards(partial(_run, force=force, collection=collection))
 

@@ -20,7 +20,7 @@ from qa_cluster.options.questions import AskArguments
 from .records import KafkaRecord, OutgoingRecord, UndecodableMessage, decoded, reply
 
 MAX_CORRELATION_BYTES = 1024
-# How the adapter checks a JSON value, by the type of an option of a question.
+# For each Python type of an option of a question: the types of its valid JSON values, and their name in error texts.
 _JSON_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
     str | None: ((str,), "a string"),
     int | None: ((int,), "an integer"),
@@ -97,7 +97,7 @@ class QuestionHandler:
 
 
 def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
-    """Return the question, its options and its correlation id; InvalidInput names the invalid field."""
+    """Return the question, its options and its correlation id. If a field is invalid, InvalidInput names the field."""
     value = dict(decoded(record))
     correlation = value.pop(_CORRELATION, None)
     if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
@@ -174,7 +174,7 @@ def _key_text(record: KafkaRecord) -> str | None:
 
 
 def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str, Mapping[str, Any]]:
-    """Return the id, text, title and metadata of a document; InvalidInput names the invalid field.
+    """Return the id, text, title and metadata of a document. If a field is invalid, InvalidInput names the field.
 
     The id is the key of the message. If the message has no key, the field `id` is required.
     """

@@ -21,7 +21,7 @@ _Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that does not handle signals, because the adapter does."""
+    """A uvicorn server that does not handle signals, because the adapter handles them."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

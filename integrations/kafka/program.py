@@ -40,7 +40,8 @@ class AdapterOptions:
     """The options of `qa-cluster kafka answer` and `qa-cluster kafka ingest`.
 
     Attributes:
-        settings: the settings of qa-cluster, with the address of the cluster and the authority of the service.
+        settings: the settings of qa-cluster, with the address of the cluster and the certificate authority of the
+            service.
         service: the URL of a REST service; empty: use the cluster directly.
         api_key_file: the file with the API key of the service; empty: no key.
         answer_topic: the topic for answers; empty: the messages are documents to store.
@@ -141,7 +142,7 @@ class Adapter:
             async with AsyncClusterClient(options.settings) as cluster:
                 yield cluster
             return
-        # The adapter itself retries, so that it can count retries and free the slot during pauses.
+        # The adapter itself retries, so that it can count retries, and run attempts of other messages during pauses.
         once = RetryPolicy(attempts=1)
         key, authority = _key_in(options.api_key_file), options.settings.service_tls_ca
         async with AsyncClient(options.service, api_key=key, tls_ca=authority, retry=once) as service:

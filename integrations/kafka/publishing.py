@@ -64,7 +64,9 @@ class BatchPublisher(Protocol):
     linger_seconds: float
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Publish a batch. All messages before `next_offset` are then processed. SessionLost after a failure."""
+        """Publish a batch, after which all messages before `next_offset` are processed. Raise SessionLost after a
+        failure.
+        """
 
     async def close(self) -> None:
         """Release the resources that the publisher holds for the partition."""
@@ -79,7 +81,7 @@ class DeadLetterTopic:
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
         """Replace the outgoing message of an entry with a dead letter.
 
-        SessionLost if the outgoing message is already a dead letter.
+        Raise SessionLost if the outgoing message is already a dead letter.
         """
         if entry.outcome == "dead_letter":
             raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
@@ -91,7 +93,7 @@ OnDelivery = Callable[[HandledEntry, KafkaError | None], None]
 
 
 def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> None:
-    """Put the outgoing message of an entry into the producer's queue; BufferError if the queue is full."""
+    """Put the outgoing message of an entry into the producer's queue. Raise BufferError if the queue is full."""
     outgoing = entry.outgoing
     assert outgoing is not None
     producer.produce(
@@ -219,7 +221,10 @@ class TransactionalPublisher:
         self._producer: Any = None
 
     async def open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
-        """Fence earlier owners of the partition, and abort their open transactions. SessionLost after a failure."""
+        """Fence earlier owners of the partition, and abort their open transactions.
+
+        Raise SessionLost after a failure.
+        """
         await self._in_thread(partial(self._open, configuration, logger))
 
     def _open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
@@ -233,7 +238,7 @@ class TransactionalPublisher:
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
         """Write a batch and its offset in one transaction. After an abort, repeat this in a new transaction.
 
-        SessionLost if `MAX_ABORTS` transactions were aborted.
+        Raise SessionLost if `MAX_ABORTS` transactions were aborted.
         """
         await self._in_thread(partial(self._publish, batch, next_offset))
         self._processed(next_offset)
@@ -310,7 +315,7 @@ class TransactionalPublisher:
         """Drop the producer. The next owner of the partition aborts a transaction that is still open."""
         held, self._producer = [self._producer], None
         if held[0] is not None:
-            self._threads.submit(_drop, held)  # do not wait, because it can hang after the failure of a broker
+            self._threads.submit(_drop, held)  # do not wait, because `_drop` can hang after the failure of a broker
 
 
 def _drop(held: list[Any]) -> None:

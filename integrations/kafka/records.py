@@ -59,7 +59,7 @@ class OutgoingRecord:
 
 
 def decoded(record: KafkaRecord) -> Mapping[str, Any]:
-    """Return the JSON object in the value of a message; UndecodableMessage if the value is anything else."""
+    """Return the JSON object in the value of a message. Raise UndecodableMessage for any other value."""
     if record.value is None:
         raise UndecodableMessage("the message has no value, but must have a JSON object")
     try:

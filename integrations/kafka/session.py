@@ -146,7 +146,9 @@ class KafkaSession:
         return {source: self._positions.get(source) for source in self._partitions}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Handle messages until `stop` is set, then finish the messages that were read. SessionLost after a failure."""
+        """Handle messages until `stop` is set, then finish the messages that were read. Raise SessionLost after a
+        failure.
+        """
         self._metrics.sessions.inc()
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -274,7 +276,7 @@ class KafkaSession:
         self._paused, self._reassigned = wanted, False
 
     def _note(self, error: KafkaError) -> None:
-        """Record an error of the consumer. SessionLost if the consumer cannot continue."""
+        """Record an error of the consumer. Raise SessionLost if the consumer cannot continue."""
         if error.fatal():
             raise SessionLost(self._clean(error.str()))
         self._on_error(error)

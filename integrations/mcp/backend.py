@@ -43,7 +43,7 @@ class BackendOptions:
     """The options for the access to the documents.
 
     Attributes:
-        settings: the settings of this run.
+        settings: the settings of this process.
         direct: whether to use the cluster of the settings directly, without the REST service and its API keys.
         over_http: whether MCP requests arrive over HTTP. The backend then forwards each caller's Authorization header.
         keys_required: whether to refuse all calls while the service accepts requests without a key.
@@ -56,7 +56,7 @@ class BackendOptions:
 
 
 def service_url(settings: Settings) -> str:
-    """Return the address of the REST service; ConfigError if the setting is not a valid address."""
+    """Return the address of the REST service. Raise ConfigError if the setting is not a valid address."""
     if not settings.service_url:
         scheme = "https" if settings.http_tls_cert or settings.http_tls_key else "http"
         host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host

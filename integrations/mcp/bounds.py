@@ -33,7 +33,8 @@ MAX_ID_BYTES = 512
 DEFAULT_FETCH_CHARS = 8000
 MAX_FETCH_CHARS = 20_000
 MAX_RESOURCE_CHARS = 100_000
-# The maximum length of an `ask` or `search` result as JSON. The limits above count characters before JSON escapes them.
+# The maximum length of an `ask` or `search` result as JSON. The limits of single texts, such as `MAX_QUOTE_CHARS`,
+# count characters before JSON escapes them.
 MAX_RESULT_CHARS = 24_000
 MAX_ERROR_CHARS = 1000
 

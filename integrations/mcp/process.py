@@ -54,7 +54,7 @@ def run(
     """Serve until standard input ends (stdio) or a signal stops the process; return the exit status.
 
     Args:
-        settings: the settings of this run.
+        settings: the settings of this process.
         over_http: serve streamable HTTP at `mcp_host` and `mcp_port` instead of stdio.
         direct: use the cluster of the settings directly, without the REST service.
         write: offer the tool `put_document`.
@@ -115,7 +115,8 @@ async def _serve_stdio(server: QuestionServer, backend: Backend, where: str) -> 
 class PostOnly:
     """Replies with 405 to every method except POST, because the server offers no streams.
 
-    `app` is the application of the SDK. It receives all POST requests and the lifespan events.
+    `app` is the application of the SDK. It receives all POST requests, and ASGI's `lifespan` events, which report the
+    start and the end of the process.
     """
 
     def __init__(self, app: Any) -> None:
@@ -181,7 +182,8 @@ async def _serve_http(server: QuestionServer, backend: Backend, settings: Settin
     _log.info("serving MCP at %s; documents come from %s", address, where)
     if settings.service_api_key:
         _log.warning("service_api_key is not used over HTTP: callers send their own keys in the Authorization header")
-    # uvicorn raises the signal again after an orderly shutdown.
+    # uvicorn raises the signal again after an orderly shutdown. Without this handler, SIGTERM would then end the
+    # process before it returns its exit status.
     signal.signal(signal.SIGTERM, lambda *_: None)
     serving = uvicorn.Server(config)
     with contextlib.closing(listener):

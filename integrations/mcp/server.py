@@ -99,7 +99,7 @@ class QuestionServer(MCPServer[None]):
     """An MCP server with short errors about invalid arguments. The errors name the expected values."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None) -> Any:
-        """Call a tool. ToolError if the arguments are invalid or the service fails."""
+        """Call a tool. Raise ToolError if the arguments are invalid or the service fails."""
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if name not in schemas:
             raise ToolError(f"unknown tool {shortened(name, 100)!r}: the tools are {', '.join(schemas)}")
@@ -260,7 +260,9 @@ class Tools:
         work: Callable[[DocumentSource, float], Awaitable[Any]],
         collection: str = "",
     ) -> Any:
-        """Run `work` for the caller of a request. ToolError has advice for the caller."""
+        """Run `work` for the caller of a request. After an error of the service, raise ToolError with advice for the
+        caller.
+        """
         headers: Any = ctx.headers
         authorization = [] if headers is None else headers.getlist("authorization")
         try:

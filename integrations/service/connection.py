@@ -51,8 +51,9 @@ class ServiceConnection:
                 self._client = Client(
                     self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
                 )
-                # Frameworks do not close their retrievers, so this closes the client when this object is deleted or the
-                # process exits. Connections of event loops end with their event loops.
+                # Frameworks do not close their retrievers, so `finalize` closes the client when this
+                # `ServiceConnection` is deleted or the process exits. Connections of event loops end with their event
+                # loops.
                 finalize(self, self._client.close)
             return self._client
 

@@ -74,7 +74,7 @@ class SparkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
-        """Convert the options of Spark, which are strings. InvalidInput names the invalid option."""
+        """Convert the options of Spark, which are strings. If an option is invalid, InvalidInput names the option."""
         known = {entry.name for entry in fields(cls)}
         options = {name.lower(): value for name, value in given.items()}
         for name in options:
@@ -98,7 +98,7 @@ class SparkOptions:
         return cls(**values).checked()
 
     def checked(self) -> Self:
-        """Check and return the options. InvalidInput names the first invalid option."""
+        """Check and return the options. If options are invalid, InvalidInput names the first of them."""
         check_collection(self.collection)
         if not 1 <= self.connections <= MAX_CONNECTIONS:
             raise InvalidInput(f"connections is {self.connections}, must be from 1 to {MAX_CONNECTIONS}")
@@ -111,7 +111,7 @@ class SparkOptions:
         return self
 
     def client(self) -> Client:
-        """The client of this process for these options; all its threads share it."""
+        """Return the client of this process for these options. All threads of the process share the client."""
         return self._connection().client
 
     def close(self) -> None:

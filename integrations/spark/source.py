@@ -1,6 +1,6 @@
 """The data source `qacluster`: the documents of a collection as a DataFrame, for reading and writing.
 
-Register it once per session: ``spark.dataSource.register(QAClusterDataSource)``.
+Register the data source once per session: ``spark.dataSource.register(QAClusterDataSource)``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class QAClusterDataSource(DataSource):
         return DocumentsReader(SparkOptions.of(self.options), names)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of documents. InvalidInput if a column is missing, is unknown or has a wrong type."""
+        """Return the writer of documents. Raise InvalidInput if a column is missing, is unknown or has a wrong type."""
         check_columns([(field.name, field.dataType.typeName()) for field in schema.fields])
         options = SparkOptions.of(self.options)
         return DocumentsWriter(options, overwrite=overwrite)

@@ -191,7 +191,7 @@ class DocumentsWriter(DataSourceWriter):
 
 
 def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a row. InvalidInput names the invalid value."""
+    """Return the document of a row. If a value is invalid, InvalidInput names the value."""
     id = row["id"]
     if not id:
         raise InvalidInput("a row has no id: every document needs one")

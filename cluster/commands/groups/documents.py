@@ -108,7 +108,9 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
-    """Return up to `limit` documents, from several pages of the cluster if needed."""
+    """Return up to `limit` documents. One reply of the cluster has at most `MAX_PAGE` documents, so send several
+    requests if needed.
+    """
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:

@@ -138,8 +138,8 @@ def answer(
             "buffer": buffer or 8 * concurrency,
             "attempts": attempts,
             "exactly_once": exactly_once,
-            # Questions change nothing. If this process ends during a question, the next owner of the partition asks it
-            # again.
+            # If Kafka gives a partition to another process, the questions in progress have this time to end. The time
+            # can be short, because questions change nothing: the other process asks an unfinished question again.
             "revoke_seconds": 2.0,
             "linger_seconds": linger_ms / 1000,
             "drain_seconds": drain_seconds,

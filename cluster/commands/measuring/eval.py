@@ -241,7 +241,7 @@ def _check_labelled(documents: Path | None, by: list[str] | None, *, fit: bool) 
 
 
 def _check_running(file: Path, context_tokens: int | None, *, plain: bool) -> None:
-    """Refuse a file or a context budget that cannot be used with a running cluster."""
+    """Refuse a file that cannot be ingested into a running cluster, and --context-tokens, which has no effect there."""
     if file.suffix.lower() != ".json" and not plain:
         raise typer.BadParameter(
             f"{file}: the contexts of a .jsonl file cannot be ingested into a running cluster: leave out --running and"

@@ -1,6 +1,6 @@
-"""The queue of calls that wait for a thread. Owners, such as registrations and runs, take turns.
+"""The queue of calls that wait for a thread. Owners (registrations, sessions and executions of pipelines) take turns.
 
-The calls of one owner start in order.
+The calls of one owner start in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Owned(Protocol):
 
     @property
     def owner(self) -> str:
-        """The name of its registration or run."""
+        """The id of the registration, session or execution that the call belongs to."""
         ...
 
 
@@ -36,7 +36,10 @@ class TurnQueue(Generic[T]):
         self.length += 1
 
     def take(self) -> T | None:
-        """Return the next call that may run, which counts as running until `ended`; None if no call may run."""
+        """Return the next call that may run, or None if no call may run.
+
+        The call counts as running until `ended` is called with it.
+        """
         for owner, calls in self._waiting.items():
             if self._running[owner] < self._most_each:
                 call = calls.popleft()

@@ -74,8 +74,8 @@ class CodeSection:
         """Wait for a pending exception, so that it occurs here and not later in other code.
 
         The interpreter raises a pending exception after a call into C, so at the latest after the last check of the
-        lock. (A null exception would clear it, but CPython 3.11 would then slowly check for exceptions after every
-        call.)
+        lock. (`PyThreadState_SetAsyncExc` with NULL would clear the pending exception. But CPython 3.11 would then
+        slowly check for exceptions after every call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
@@ -145,7 +145,7 @@ _local = _ThreadLocal()
 
 
 def current_section() -> CodeSection | None:
-    """Return the section whose code runs on this thread."""
+    """Return the section whose code runs on this thread; None if no section runs on it."""
     return _local.section
 
 
@@ -157,7 +157,7 @@ def shielded(*, late: bool = False) -> Generator[None]:
     case too, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
     """
     section = _local.section
-    if section is None or section.is_shielded:  # already inside a shield, for example in a finalizer
+    if section is None or section.is_shielded:  # no section, or already inside a shield, for example in a finalizer
         yield
         return
     section.shield(late=late)

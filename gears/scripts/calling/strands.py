@@ -1,10 +1,11 @@
 """Strands: event loops without threads of their own.
 
-A strand runs the functions of one execution on threads of a pool.
+A strand runs the functions of one execution (one run of a pipeline) on threads of a pool.
 
-A strand has a thread only while one of its callbacks runs, so a waiting record needs no thread. Callbacks run one after
-the other, so the code of a run needs no locks. A strand supports only tasks, futures and timers. Code with sockets and
-processes runs on the event loop of coroutines (`coroutines`).
+A strand has a thread only while one of its callbacks runs, so a record of the pipeline that waits, for example for a
+future, needs no thread. Callbacks run one after the other, so the code of an execution needs no locks. A strand
+supports only tasks, futures and timers. Code with sockets and processes runs on the event loop of coroutines
+(`coroutines`).
 """
 
 from __future__ import annotations
@@ -126,11 +127,14 @@ class Strand(asyncio.AbstractEventLoop):
     # ---- The turns ----
 
     def _schedule(self) -> None:
-        """Request a thread. Call it on the worker's event loop."""
+        """Request a thread for a turn (`_turn`). Call this method on the worker's event loop."""
         self._call = self._threads.submit(self._pool, self._owner, self._turn)
 
     def _turn(self, section: CodeSection) -> None:
-        """Run the ready callbacks. Call it on a function thread."""
+        """Run the ready callbacks on a function thread: one turn.
+
+        After about `MAX_TURN_SECONDS`, the turn ends, and the remaining callbacks wait for the next turn.
+        """
         asyncio._set_running_loop(self)
         try:
             self._run_ready(section)
@@ -151,8 +155,9 @@ class Strand(asyncio.AbstractEventLoop):
                 if not handle.cancelled():
                     section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
-                # The abort occurred before or after the turn of a task. Then the task may wait forever, so all tasks of
-                # the strand are cancelled.
+                # `Aborted` was raised in code of asyncio, before or after the code of a task, so the task has not got
+                # it. The task may now wait forever. So the strand's main task is cancelled, and the caller of `run`
+                # gets CancelledError.
                 self._cancel()
                 self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
             except BaseException as error:  # raised by a task or a callback that the function created
@@ -192,7 +197,7 @@ class Strand(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """Run a callback at a time of `time()`."""
+        """Run a callback when `time()` reaches `when`."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
 
         def due() -> None:
@@ -206,7 +211,7 @@ class Strand(asyncio.AbstractEventLoop):
         """Do nothing: asyncio calls this after a timer was cancelled, and `due` checks the timer."""
 
     def time(self) -> float:
-        """Return the current time of the clock for `call_at`."""
+        """Return the current time of the clock for `call_at`, in seconds."""
         return time.monotonic()
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -251,7 +256,7 @@ class Strand(asyncio.AbstractEventLoop):
 
 
 def copy_outcome(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
-    """Give a future the outcome of another future, if it has none yet."""
+    """Give the future `to` the outcome of the finished future `done`. Do nothing if `to` already has an outcome."""
     if to.done():
         return
     if done.cancelled():
@@ -263,7 +268,10 @@ def copy_outcome(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
 
 
 async def captured(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return the result and the error of the work. A task would raise SystemExit through its loop."""
+    """Return (result, None), or (None, error) if the work fails; a CancelledError is raised.
+
+    Without this function, a task would raise SystemExit or KeyboardInterrupt in its event loop.
+    """
     try:
         return await work, None
     except asyncio.CancelledError:

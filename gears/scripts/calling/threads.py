@@ -1,12 +1,13 @@
 """The threads that run user functions.
 
-Each pool has its own threads, so that functions with a client never wait for functions without a client. A call waits
-in its pool's queue until a thread is free. One owner (a registration or a run) uses at most half of a pool's threads.
+Each pool has a separate limit of running calls, so that functions for which a client waits never wait for other
+functions. A call waits in its pool's queue until the pool has fewer running calls than its limit. One owner (a
+registration, a session or an execution) may use half of the limit, rounded up.
 
 A call that must end is interrupted every second until it has ended. Then its thread ends too, because the exception may
 have left incomplete work, such as a partly read reply. A call that does not end, because it is inside C code, is
-*stuck*. Another thread replaces its thread. If more calls are stuck than a pool has threads, the worker ends and is
-replaced.
+*stuck*. Another thread replaces the call's thread. If more calls are stuck than a pool may have running calls, the
+worker ends and is replaced.
 
 Only the event loop's thread uses the objects of this module. The function threads only take calls and report their
 ends.
@@ -32,7 +33,7 @@ AGAIN_SECONDS = 1.0
 
 
 class FunctionPool(enum.Enum):
-    """Pools of threads: for waiting clients, for runs with UNBLOCKING, and for work without a client.
+    """Pools of threads: for waiting clients, for `RG.PYEXECUTE` with UNBLOCKING, and for work without a client.
 
     Streams, events and timers have no client.
     """
@@ -69,7 +70,7 @@ class Call:
 
 
 class FunctionThreads:
-    """All function threads of the worker. It calls `give_up` when too many threads are stuck.
+    """All function threads of the worker. If too many calls are stuck, `give_up` is called with the reason.
 
     Each pool has at most `limit` running calls. Stuck calls do not count. A call is stuck if it has not ended
     `grace_seconds` after its first interruption.

@@ -1,9 +1,10 @@
 """Atomic blocks: for a short lease, the server serves only this worker.
 
-A thread sends `QA.ATOMIC` on its link. After the server has replied ``+GO``, commands and replies use the control
-socket until ``END``. A block belongs to the thread that has entered it. Other threads wait for the end of the block. If
-a function waits too long inside its block, the lease ends, and the next thread may enter a block. A coroutine must not
-wait inside a block; `guarded` enforces this.
+A thread sends `QA.ATOMIC` on its link, which is its own connection to the server. The server grants the block with
+``+GO`` on the control socket, which connects the module and the worker. Then commands and replies use this socket until
+``END``. A block belongs to the thread that has entered it. Other threads wait for the end of the block. If a function
+waits too long inside its block, the lease ends, and the next thread may enter a block. A coroutine must not wait inside
+a block; `guarded` enforces this.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
-            # An earlier reply is for a command or the END of the previous block, whose lease had expired.
+            # A reply before GO belongs to a command or to the END of the previous block, whose lease had expired.
             continue
 
     @property
@@ -180,7 +181,7 @@ class AtomicBlock:
         if entry is not None and entry.section is section:
             try:
                 self._end(entry)
-            except (GearsError, OSError) as error:  # for example, its lease has ended
+            except (GearsError, OSError) as error:  # for example, the lease of the block has ended
                 logger.warning("cannot end an atomic block that a function has not ended: %s", error)
 
     def _end(self, entry: AtomicEntry) -> None:

@@ -157,7 +157,7 @@ class Execution:
             self._holds += 1
 
     def release(self) -> None:
-        """End one `hold`. Call it on the worker's event loop only."""
+        """End one `hold`. Call this method only on the worker's event loop."""
         with self._lock:
             self._holds -= 1
         self._wake()
@@ -203,7 +203,7 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 
 
 async def as_worker(work: Awaitable[T]) -> T:
-    """Do the worker's own work for a function, outside of any execution and without a user."""
+    """Do the worker's own work for a function: outside of any execution, and so with the worker's rights."""
     token = current.set(None)
     try:
         return await work
@@ -234,7 +234,10 @@ class IdSource:
         return self._after(0)
 
     def next_dated(self) -> str:
-        """Return a new id that is greater than all ids from other shards, if the shards' clocks agree."""
+        """Return a new id whose number is greater than the numbers of all earlier ids, even of other shards.
+
+        This is true only if the shards' clocks agree.
+        """
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:

@@ -12,7 +12,7 @@ class FlatError(GearsError):
 
 
 class ErrorStyle:
-    """Whether errors of records show their tracebacks: `PythonAttemptTraceback`."""
+    """Whether errors of records show their tracebacks (RedisGears' setting `PythonAttemptTraceback`)."""
 
     tracebacks = True
 

@@ -17,12 +17,15 @@ from ..calling.threads import FunctionThreads
 from .atomic import AtomicBlock
 from .executions import IdSource, current
 
-# A caller may use an internal command only with the right to run its public command.
+# Internal commands that have a public command. A function may use such an internal command only if its user may run the
+# public command.
 _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
 class ScriptHost(Host):
-    """The host for user functions. qa-cluster's own functions use the worker's plain `Host`."""
+    """The host for user functions; a host runs commands on the shard. qa-cluster's own functions use the worker's plain
+    `Host`.
+    """
 
     def __init__(
         self, worker: Host, *, atomic: AtomicBlock, threads: FunctionThreads, coroutines: CoroutineLoop

@@ -29,12 +29,13 @@ def _start_in_context(self: threading.Thread) -> None:
 def _submit_in_context(
     self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
 ) -> Future[Any]:
-    # Otherwise, the function would run in the context of the call that made the pool create its thread.
+    # Without the copied context, the function would run in the context of the call that made the pool create its
+    # thread.
     return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
 
 
 def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
-    # A pool's thread calls `fn` outside of the submitted function, and so outside of its context.
+    # A pool's thread calls `fn` outside of the submitted function, and so outside of the function's context.
     context = contextvars.copy_context()
     _add_done_callback(self, lambda done: context.run(fn, done))
 

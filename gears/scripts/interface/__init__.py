@@ -1,1 +1,3 @@
-"""This room is the interface for scripts: the builder, the API and `redisAI`. `runtime` has the worker's parts."""
+"""This room is the interface for scripts: the builder, the API and `redisAI`. The module `runtime` has the parts of the
+worker that scripts use.
+"""

@@ -165,7 +165,7 @@ def create_keys_only_reader(
 
 
 def shard_reader_callback() -> Iterator[str]:
-    """Yield the shard's id. Scripts pass this generator function to a `PythonReader`."""
+    """Yield the shard's id (``1`` outside a cluster). Scripts pass this generator function to a `PythonReader`."""
     info = current_host().info
     yield info.shard_id if info.cluster else "1"
 

@@ -151,7 +151,10 @@ class GearsBuilder:
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
         """Reduce the records of each shard with `seqOp(accumulator, record)`, and then the results of all shards with
-        `combOp`.
+        `combOp(accumulator, result)`.
+
+        Both accumulators start with a copy of `zero`. A copy of `zero` also replaces a later accumulator that is false,
+        such as 0 or an empty list.
         """
         seq, comb = checked_function(seqOp), checked_function(combOp)
         self.accumulate(lambda acc, record: seq(acc or copy.deepcopy(zero), record))

@@ -1,7 +1,7 @@
 """Answers the `RG.*` commands about executions and sessions, whose state is in the worker.
 
-Each shard has only its own part of an execution. So `RG.GETEXECUTION`, `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` are
-sent to all shards over the bus.
+Each shard has only its own part of an execution. So the worker forwards `RG.GETEXECUTION` (except with SHARD),
+`RG.DROPEXECUTION` and `RG.ABORTEXECUTION` to the workers of all shards (`gears/shard/peers.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
     """Run a command without waiting for other shards.
 
     `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` only send the other shards a message to drop or abort their parts.
-    `RG.GETEXECUTION` without a level returns only this shard's part.
+    `RG.GETEXECUTION` without SHARD or CLUSTER returns only this shard's part.
     """
     if name not in _ORDERS:
         own_only = name == "RG.GETEXECUTION" and len(arguments) == 1
@@ -159,7 +159,8 @@ async def _order(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id, kind = _argument(name, arguments), _ORDERS[name]
     known = _carry_out(runtime, kind, execution_id)
     answers = await _ask_others(runtime, kind, execution_id)
-    # a shard that gets the request twice does not know the execution the second time
+    # If the answer of a shard that has dropped the execution is lost, the shard gets the request again. Then the shard
+    # does not know the execution, and this error may be wrong.
     if not known and not any(answers.values()):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK

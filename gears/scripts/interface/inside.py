@@ -39,8 +39,8 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# The check of the rights sends the command in a context that must not wait. With these errors, the module refuses a
-# command that would wait, after it has found that the user may run the command.
+# `_check_rights` sends the command to the module only to check the user's rights. If the user may run the command, the
+# module refuses it with one of these errors, because the command would have to wait.
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
 _CALL_ELSEWHERE = "call it in a function that is not a coroutine, or with asyncio.to_thread"
 # The interval at which a waiting function runs bytecode, because only bytecode can be interrupted.
@@ -154,7 +154,7 @@ async def _trigger(
     user = caller.user if caller is not None and registration.rights == "caller" else ""
     pool = caller.pool if caller is not None else FunctionPool.BACKGROUND
     execution = execution_of(registration, session, runtime.host.ids, pool, user=user)
-    # a trigger that `onRegistered` of its own registration calls must not wait for `onRegistered`
+    # `onRegistered` may call the trigger of its own registration. This call must not wait until `onRegistered` returns.
     if caller is None or caller.id != registration.id:
         await runtime.on_registered.until_returned(registration.id)
     runtime.history.add_registered(registration.id, execution)

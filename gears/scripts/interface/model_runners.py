@@ -19,7 +19,9 @@ def caller() -> str:
 
 
 def _waiting_runtime() -> Runtime:
-    """Return the runtime for a function that waits for a run on its own thread."""
+    """Return the runtime for a function that waits for a run on its own thread. Raise GearsError inside an atomic
+    block.
+    """
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError("ERR models and scripts can not be run inside an atomic block: run them before it")
@@ -115,15 +117,15 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input. The name is ignored, because the order of the calls determines the input. The tensor may come
-    before the name.
+    """Add the next input; return 1. The name is ignored, because the order of the calls determines the input. The
+    tensor may come before the name.
     """
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 
 
 def modelRunnerAddOutput(runner: ModelRunner, name: str = "") -> int:
-    """Request the next output; the name is ignored."""
+    """Request the next output; return 1. The name is ignored."""
     runner.add_output()
     return 1
 
@@ -144,20 +146,20 @@ def createScriptRunner(key: str, function: str) -> ScriptRunner:
 
 
 def scriptRunnerAddInput(runner: ScriptRunner, tensor: Tensor) -> int:
-    """Add the next tensor."""
+    """Add the next tensor; return 1."""
     runner.add_input(tensor)
     return 1
 
 
 def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) -> int:
-    """Add the tensors of the function's last parameter, which is a list."""
+    """Add the tensors of the function's last parameter, which is a list; return 1."""
     for tensor in tensors:
         runner.add_input(tensor)
     return 1
 
 
 def scriptRunnerAddOutput(runner: ScriptRunner) -> int:
-    """Request another output."""
+    """Request another output; return 1."""
     runner.add_output()
     return 1
 

@@ -100,7 +100,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-# The names that scripts of RedisGears have without an import, because the script of its API imports them.
+# The names that scripts of RedisGears have without an import, because RedisGears' own Python code imports them.
 _IMPORTED: dict[str, Any] = {
     "asyncio": asyncio,
     "copy": copy,

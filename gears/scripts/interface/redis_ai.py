@@ -106,12 +106,12 @@ def _numbers(values: list[Any], kind: np.dtype[Any]) -> Array:
 
 
 def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray | memoryview) -> Tensor:
-    """Return a tensor of packed bytes."""
+    """Return a tensor whose values are given as packed bytes."""
     return Tensor(from_wire(type, _dims(dims), bytes(blob)))
 
 
 def createTensorFromArray(array: Array) -> Tensor:
-    """Return a tensor of a numpy array. RedisGears does not have this function."""
+    """Return a tensor that uses a numpy array. RedisGears does not have this function."""
     dtype_name(array)
     return Tensor(array)
 
@@ -175,7 +175,7 @@ def tensorToFlatList(tensor: Tensor) -> list[Any]:
 
 
 def tensorGetDataAsBlob(tensor: Tensor) -> bytearray:
-    """Return the packed bytes."""
+    """Return the values as packed bytes."""
     return bytearray(to_blob(tensor.array))
 
 

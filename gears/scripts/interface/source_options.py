@@ -58,9 +58,9 @@ def _entry_id(options: dict[str, Any]) -> str:
 
 
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """Return a list of names of `register`, in lower case.
+    """Return the names in an option of `run` or `register`, in lower case.
 
-    None and an empty list mean all names. The result is then None.
+    None and an empty list select all names. For both, the result is None.
     """
     if not value:
         return None

@@ -94,7 +94,7 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
     The errors are:
 
     - the session `replace_with` does not exist;
-    - the script replaces one session, but its id belongs to another session;
+    - the script replaces one session, but the id for its own session belongs to another session;
     - the script replaces no other session, its id is taken, and the request has no `upgrade`.
     """
     exists = bool(request.id) and _session_exists(runtime, request.id)

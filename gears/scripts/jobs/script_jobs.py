@@ -89,9 +89,11 @@ class ScriptJobs:
     async def _until_end(
         self, registration: Registration, execution: Execution, run: Coroutine[Any, Any, None], name: Hashable = None
     ) -> None:
-        """List an execution and wait for its run. With a `name`, runs with this name run one after the other.
+        """Add an execution to the history, and wait for its run.
 
-        If the run is aborted before its start, the execution ends, but the job continues.
+        With a `name`, runs with this name run one after the other.
+
+        If the run is aborted before its start, the execution ends as aborted, but the job still sends a reply.
         """
         execution.task = asyncio.current_task()
         self._runtime.history.add_registered(registration.id, execution)
@@ -160,5 +162,5 @@ def _failed(execution: Execution) -> str:
 
 
 def _missing_function(registration: Registration) -> JobResult:
-    """Return the result for a registration of an own function that this version of qa-cluster does not have."""
+    """Return the error for a registered own function of qa-cluster that this version of qa-cluster does not have."""
     return ("ERR", f"ERR this version of qa-cluster has no function {registration.own}: run `qa-cluster up`")

@@ -55,11 +55,11 @@ class Installed:
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
-        """Return a session with its functions."""
+        """Return an installed session with its functions; None if it is missing."""
         return self._sessions.get(session_id)
 
     def stored(self, session_id: str) -> StoredSession | None:
-        """Return a session in the form for other shards."""
+        """Return an installed session in the form for other shards; None if it is missing."""
         return self._payloads.get(session_id)
 
     def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
@@ -88,7 +88,9 @@ class Installed:
             gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
             left = {name: registration for name, registration in session.registrations.items() if name not in gone}
             if not left:
-                return  # no registration of this version is left, and the session with its name is a different version
+                # All registrations of this version were unregistered. A session with the same id is a different version
+                # and stays.
+                return
             session = replace(session, registrations=left)
             stored = stored.restricted_to(session)
         if known is None:
@@ -135,7 +137,10 @@ class Installed:
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """Return the session with its functions' state if `stored` is the current or the previous version."""
+        """Return the session, with the state of its functions, if `stored` is its current or previous version.
+
+        Return None for any other version.
+        """
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
@@ -223,8 +228,8 @@ class Installed:
     def use(self, session_id: str) -> None:
         """Start to use an installed session: read its streams, and run `onRegistered`.
 
-        If the session registers own functions, also make them check the whole shard, because the shard may have changed
-        before the registration.
+        If the session registers qa-cluster's own functions, also make these functions check the whole shard, because
+        the shard may have changed before the registration.
         """
         self._previous.clear()
         self._timers.stop_dead()

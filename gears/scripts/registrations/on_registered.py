@@ -32,7 +32,7 @@ class OnRegisteredCalls:
         self._returned: dict[str, asyncio.Future[None]] = {}
 
     def call(self, session: ScriptSession | None, registration: Registration) -> None:
-        """Call the function of a registration, if it has one."""
+        """Call the `onRegistered` of a registration, if the registration has one."""
         function = registration.on_registered
         if function is None:
             return

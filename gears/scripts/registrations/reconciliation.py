@@ -70,7 +70,8 @@ class Difference:
     `own` is the digest of this shard, and `theirs` is the digest of the other shard.
 
     Attributes:
-        pause: the number of rounds until this shard asks again. It doubles as long as both digests stay the same.
+        pause: the number of rounds until this shard asks again. The number doubles, up to `MAX_PAUSE_ROUNDS`, as long
+            as both digests stay the same.
         due: the number of the round in which this shard asks again. After a change of a digest, it asks in the next
             round.
     """
@@ -96,7 +97,7 @@ class Reconciliation:
         # the common digest of this shard and each other shard at the last comparison
         self._agreed: dict[str, bytes] = {}
         self._differences: dict[str, Difference] = {}
-        # all shards that have sent a digest, including shards without slots
+        # the shards that have sent a different digest, including shards without slots
         self._callers: set[str] = set()
         self._rounds = 0
         self._own_slots: list[list[tuple[int, int]]] | None = None
@@ -201,7 +202,7 @@ class Reconciliation:
     def compare(self, sender: str, digest: bytes) -> Comparison:
         """Answer a shard that has sent the digest of its registrations (message ``registrations?``)."""
         own = self._refresh()
-        # Before its first round is complete, a worker is starting and cannot offer its sessions.
+        # Before its first round of comparisons, a worker is still starting and cannot offer its sessions.
         if own is None or self._registrar.publishing or not self._rounds:
             return Comparison(publishing=True)
         if digest == self._digest:

@@ -72,7 +72,8 @@ class Registrar:
                 await self.installed.until_started(session)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        if self._undoing is not None:  # otherwise, repeated messages of the undo could arrive after the new version
+        # Without this wait, repeated messages of the earlier undo could arrive after the new version.
+        if self._undoing is not None:
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
@@ -111,7 +112,9 @@ class Registrar:
                 logger.error("an earlier version of a session could not be restored: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Return whether to apply a change. A withdrawal must not undo a later version from another shard."""
+        """Return whether to apply a change. A change that withdraws a version (`undone`) must not undo a later version
+        from another shard.
+        """
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
@@ -145,9 +148,10 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install a session of another worker.
+        """Apply a change that another worker sends; ignore a repeated change.
 
-        The session is used after its confirmation, or after `CONFIRM_SECONDS`.
+        A new version of a session is used after the confirmation of that worker, or after `CONFIRM_SECONDS`. An earlier
+        version that this shard still knows is used at once.
         """
         if change.number <= self._taken.get(sender, 0):
             return

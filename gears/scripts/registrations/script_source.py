@@ -15,7 +15,11 @@ from .sessions import ScriptSession, module_name
 
 @dataclass(slots=True)
 class ScriptRun:
-    """The requests of a running script. The worker carries out the requests after the end of the script."""
+    """The requests of a running script: registrations, timers and at most one run.
+
+    The worker carries out the requests after the end of the script. With `restoring`, `run()` in the script does
+    nothing.
+    """
 
     session: ScriptSession
     plan: ExecutionPlan | None = None

@@ -1,4 +1,6 @@
-"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, with their users and their requirements."""
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, how many objects use each session, and the
+requirements of the sessions.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ class SessionDump:
     def dump(self, arguments: list[str]) -> list[Any]:
         """Return the reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
-        SESSIONS selects sessions by id. Without it, the reply has all live sessions. With DEAD, it instead has the
+        SESSIONS selects sessions by id. Without SESSIONS, the reply has all live sessions; with DEAD, it has the
         replaced or unregistered sessions that an execution or a timer still uses. VERBOSE shows registrations and
-        requirements in full. SOURCES adds the scripts; the module allows it only to administrators.
+        requirements in full. SOURCES adds the scripts; the module allows SOURCES only to administrators.
         """
         verbose, dead, sources, names = _parse(arguments)
         users = self._users()
@@ -48,7 +50,7 @@ class SessionDump:
         ]
 
     def requirements(self) -> list[Any]:
-        """Return the reply of ``RG.PYDUMPREQS``: each requirement with the number of its live sessions."""
+        """Return the reply of ``RG.PYDUMPREQS``: each requirement with the number of live sessions that have it."""
         sessions = {id(session): session for session in (*self._sessions.all(), *self._users())}.values()
         counts = Counter(name for session in sessions if not session.dead for name in set(session.requirements))
         return [_requirement(name, count) for name, count in sorted(counts.items())]

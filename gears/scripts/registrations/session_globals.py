@@ -83,8 +83,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """Return a function with the globals `home` if it is from the module `name`. Also change the functions that it
-    contains.
+    """Return a copy of the function `value` with the globals `home` if the function is from the module `name`.
+
+    Return any other value itself. The functions in a closure or a `partial` are changed in the same way.
     """
     if id(value) in seen:
         return seen[id(value)]
@@ -151,7 +152,9 @@ class SharedSessions:
         return _Unpickler(io.BytesIO(packed), self._globals(session_id) or {}).load()
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """Return a plan from another shard, whose functions use their session's globals on this shard."""
+        """Return a copy of a plan from another shard, with functions that use the globals of their session on this
+        shard.
+        """
         home = self._globals(session_id)
         if home is None or session_id is None:
             return plan

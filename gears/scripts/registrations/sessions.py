@@ -30,7 +30,8 @@ class Registration:
     """One call of `register()`: its source, steps and options.
 
     Attributes:
-        own: the name of the own function that the worker calls instead of steps; empty for a user function.
+        own: the name of the function of qa-cluster itself (an *own function*) that the worker calls instead of steps;
+            empty for a user function.
         cost_from: each argument of a trigger from this index on adds 1 to the cost of a call; 0: only the length of the
             arguments counts (`OwnTrigger`).
     """
@@ -65,9 +66,10 @@ class Registration:
 
 
 def own_registration(registration_id: str, function: OwnFunction) -> Registration:
-    """Return the registration of an own function. The registration stores only the function's name.
+    """Return the registration of one of qa-cluster's own functions. The registration stores only the function's name.
 
-    The function has the worker's rights, so users of the API need no rights to indexes and locks.
+    The function runs with the worker's rights. So a client whose command starts the function needs only the rights for
+    this command, not for the keys that the function uses.
     """
     if isinstance(function, OwnKeyFunction):
         source: RegisteredSource = KeysSource(

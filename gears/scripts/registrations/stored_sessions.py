@@ -1,8 +1,8 @@
 """Writes and reads sessions in the form for the module and for other shards.
 
-A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. For an
-own function, it contains only the function's name. Bytecode of a different Python version or format version cannot be
-loaded. Then the stored source is executed again, and its `run()` is ignored.
+A session is one cloudpickle of all its registrations, so that its functions share their globals after loading. For one
+of qa-cluster's own functions, the cloudpickle contains only the function's name. Bytecode of a different Python version
+or format version cannot be loaded. In this case, the stored source is executed again, and its `run()` is ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode
 
 @dataclass(frozen=True, slots=True)
 class StoredRegistrations:
-    """The registrations and the requirements of a session. A payload is their cloudpickle, after the versions."""
+    """The registrations and the requirements of a session. A payload is the format version, the Python version, and
+    then the cloudpickle of this object.
+    """
 
     registrations: list[Registration]
     requirements: tuple[str, ...]

@@ -18,7 +18,10 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Return whether the stream exists. If `stream.has_group` is False, first create its consumer group if needed."""
+    """Return whether the stream exists, and create its consumer group if the group is missing.
+
+    If `stream.has_group` is True, return True without a command.
+    """
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False

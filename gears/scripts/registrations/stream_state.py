@@ -15,7 +15,13 @@ SECOND_CONSUMER = "__gears_client__:second"
 
 
 class Phase(enum.Enum):
-    """The states of a stream."""
+    """The states of a stream.
+
+    - IDLE: nothing is to be done.
+    - QUEUED: the stream waits until the worker may read its next batch.
+    - RUNNING: the worker reads or runs a batch.
+    - RETRYING: the worker waits after an error.
+    """
 
     IDLE = enum.auto()
     QUEUED = enum.auto()
@@ -24,7 +30,12 @@ class Phase(enum.Enum):
 
 
 class Delivery(enum.IntEnum):
-    """The kinds of entries, in the order of reading: entries of a second run, delivered entries, new entries."""
+    """The kinds of entries, in the order of reading.
+
+    - SECOND: delivered entries whose second run has already started.
+    - FIRST: other delivered entries that are not acknowledged.
+    - NEW: entries that were not delivered.
+    """
 
     SECOND = 0
     FIRST = 1

@@ -6,9 +6,9 @@ reads new entries. After the run of a batch, the worker acknowledges the batch a
 `MAX_RUNNING` batches of all streams run at once. The other batches wait in the order of their reports.
 
 A batch must not kill one worker after the other. Before a second run of entries, the worker claims them for a second
-consumer. Entries of the second consumer that a worker finds have already killed two workers. These entries count as
-failed without a third run, except if their registration retries. Second runs of batches run one at a time, so that a
-crash has only one possible cause.
+consumer. If a worker finds unacknowledged entries of the second consumer, two workers have died while they ran these
+entries. These entries count as failed without a third run, except with `onFailedPolicy="retry"`. Second runs of batches
+run one at a time, so that a crash has only one possible cause.
 
 `qa.background-timeout-ms` is the only time limit of a batch. After an abort of a batch, the started entries count as
 failed. The other entries stay for the next batch.
@@ -83,7 +83,9 @@ class Streams:
         self._spawn(self._scan(consumer))
 
     def stop(self, registration_id: str) -> None:
-        """Stop reading for a registration. A running batch continues to its end, and is then settled as usual."""
+        """Stop reading for a registration. A running batch continues to its end, and its outcome is then processed as
+        usual.
+        """
         consumer = self._consumers.pop(registration_id, None)
         if consumer is None:
             return
@@ -203,7 +205,9 @@ class Streams:
             self._schedule_next(consumer, stream, due)
 
     def _schedule_next(self, consumer: Consumer, stream: Stream, due: bool) -> None:
-        """After a stream's turn, queue the stream again or drop its state. Then start the next streams in the queue."""
+        """After `_work` on a stream, queue the stream again or drop its state. Then start the next streams in the
+        queue.
+        """
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
             self._enqueue(consumer, stream)
@@ -232,8 +236,8 @@ class Streams:
         """Handle an error of a read. Stop reading a stream that was removed or migrated, or if this server is a replica
         now.
 
-        After any other error (for example, of a busy server or a full disk), read the stream again soon. Otherwise, it
-        would not be read before its next entry.
+        After any other error (for example, of a busy server or a full disk), read the stream again soon. Without this
+        retry, the stream would not be read before its next entry.
         """
         stream.start_over()
         stream.has_group = False
@@ -242,7 +246,7 @@ class Streams:
         elif (code := str(error).partition(" ")[0]) in _NOT_SERVED:
             logger.info("stream %r is not read any more: %s", stream.key, error)
             return
-        elif code == "NOGROUP":  # only the group was removed, not the stream: the next turn creates it
+        elif code == "NOGROUP":  # only the group was removed, not the stream: the next `_work` creates the group
             logger.info("stream %r gets a new group: %s", stream.key, error)
             stream.again = True
             return
@@ -291,7 +295,7 @@ class Streams:
             stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
-        """Run the batch and settle it by its outcome and the policy.
+        """Run the batch, and process its outcome (`_settle`).
 
         Return whether the next batch may start at once.
         """
@@ -346,12 +350,16 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
-        """Settle the processed entries: all entries, or the first entries of the batch. The other entries stay."""
+        """Process the outcome of a batch: acknowledge its entries, or stop or retry as `onFailedPolicy` says.
+
+        `batch` has the processed entries: all entries, or only the first entries if the batch was aborted. The other
+        entries stay for the next batch. Return whether the next batch may start at once.
+        """
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
         lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))
         outcome = "ABORTED" if execution.aborted else "ERR" if execution.errors else "OK"
-        # an error may contain text that cannot be encoded, but the batch must be settled
+        # an error may contain text that cannot be encoded, but the batch must be reported
         failure = (execution.failure or "").encode("utf-8", "backslashreplace")
         numbers: tuple[Argument, ...] = (outcome, run_us, lag_ms, failure)
         if any(text.startswith("PAUSE") for text in execution.errors):

@@ -101,7 +101,7 @@ async def _call(function: Callable[[], Any]) -> None:
 
 
 def check_timer(seconds: object, function: object) -> None:
-    """Raise an error if these are not a valid interval and function of a timer."""
+    """Raise GearsError if `seconds` is not a valid interval of a timer, or `function` is not a function."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
         raise GearsError(f"registerTE needs a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
     if not callable(function):

@@ -91,8 +91,8 @@ class _Coroutine:
         This method repeats itself every `AGAIN_SECONDS` until the coroutine has ended. If the coroutine still runs
         after `STUCK_SECONDS`, the worker ends and is replaced.
 
-        The time for the coroutine's clean-up is a second after an interruption, and `STUCK_SECONDS` after a
-        cancellation.
+        After an interruption, the coroutine has `AGAIN_SECONDS` for its clean-up before it is interrupted again. After
+        a cancellation, it has `STUCK_SECONDS`.
         """
         if self._ended:
             return

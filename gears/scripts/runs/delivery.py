@@ -1,10 +1,11 @@
-"""Delivers each message between the parts of a run once and in order, over a bus that loses messages.
+"""Delivers each message of a run once and in order, over the servers' cluster bus, which loses messages.
 
 The bus drops messages when a link breaks. In a new cluster, it also drops messages from nodes that are unknown to the
-receiver, or whose key the receiver lacks. So the messages of a run from one shard to another are numbered from 1. The
-sender stores a message and resends it until the receiver acknowledges it. A *receipt* for a number acknowledges all
-messages up to this number. The receiver processes each number once, and in order. Before it takes part in the run, the
-receiver stores messages only for some seconds and acknowledges no message. So the sender resends all dropped messages.
+receiver, or whose signing key the receiver does not have. So the messages of a run from one shard to another are
+numbered from 1. The sender stores a message and resends it until the receiver acknowledges it. A *receipt* for a number
+acknowledges all messages up to this number. The receiver processes each number once, and in order. Before it takes part
+in the run, the receiver stores messages only for some seconds and acknowledges no message. So the sender resends all
+dropped messages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ AT_ONCE = 64
 MAX_HELD_MESSAGES = 4096
 MAX_HELD_RUNS = 64
 EARLY_SECONDS = 5.0
-"""Messages are dropped if their run has not started after this time. Usually its request is only some ms late."""
+"""Messages are dropped if their run has not started after this time. Usually the request to start the run arrives only
+some ms later.
+"""
 MAX_BYTES = 512 << 20
 MAX_KNOWN = 10_000
 
@@ -163,7 +166,7 @@ class Sending:
             logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
 
     def problems(self, run_id: str) -> list[str]:
-        """Return the reason for each shard if the last send of a message of the run has failed."""
+        """Return the error for each shard to which the last send of a message of the run has failed."""
         with self._lock:
             shards = self._runs.get(run_id, {}).items()
             return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]

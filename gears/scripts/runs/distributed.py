@@ -1,5 +1,8 @@
 """Runs over all shards: each shard runs the plan's stages on its records, and boundaries move records between shards.
 
+*Boundaries* are the steps that move records, and a *stage* is the steps between two boundaries (`plan.py`). The
+*origin* is the shard where the run starts. The work of one shard in a run is its *part*.
+
 The origin sends the plan to all primaries, with one table of slots that is valid for the whole run. A *repartition*
 sends a record to the owner of its key's slot. A *collect* sends a record to the origin. After a stage, a shard sends an
 end marker to all possible receivers of its records. A stage ends on a shard when all end markers for it have arrived.
@@ -433,7 +436,8 @@ class Distributor:
             state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
             self._sending.send(origin, "state", state)
             return
-        self._tell(origin, "state", PartState(run_id, False), run_id, "a report")  # the next report replaces it
+        # a lost report is replaced by the next report
+        self._tell(origin, "state", PartState(run_id, False), run_id, "a report")
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:
         """Resend messages until they are acknowledged, even after this shard's part of the run has ended."""
@@ -449,7 +453,7 @@ class Distributor:
         part = self._parts.get(state.id)
         if state.number and part is not None:
             self._arrived(sender, state)
-        elif state.number:  # for the origin only: the run has ended on this shard
+        elif state.number:  # this shard is the origin, and the run has already ended here
             self._confirm(sender, Receipt(state.id, UP_TO_ALL))
         elif part is not None:
             self._note(part, sender, state)

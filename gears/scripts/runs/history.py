@@ -32,7 +32,7 @@ class ExecutionHistory:
         _shorten(self._executions, self.max_executions)
 
     def add_until_end(self, execution: Execution) -> None:
-        """Add an execution until it ends."""
+        """Add an execution, and remove it when it ends."""
         execution.leave_list = partial(self._leave, execution.id)
         self.add(execution)
 

@@ -1,4 +1,4 @@
-"""Reads the shard's keys and values for functions, in pages and with few round trips."""
+"""Reads the shard's keys and values for functions, in pages (lists of keys) and with few round trips."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _value(kind: str, reply: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """Return the value in a hashable form."""
+    """Return a bytearray as bytes, which are hashable; return any other value unchanged."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 

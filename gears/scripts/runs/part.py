@@ -144,7 +144,7 @@ class Outbox:
         self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
 
     def add(self, record: Any) -> None:
-        """Route a record."""
+        """Add a record to the messages for the next shard: the owner of the record's key, or the origin."""
         node = self._targets[0]
         if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:
             node = self._part.start.topology.shard_of(slot(key_text(self._boundary.key(record)))).node_id

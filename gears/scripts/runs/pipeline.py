@@ -1,8 +1,8 @@
 """Runs a plan on one shard: pushes records through the steps, one after the other.
 
-A `Chain` runs the steps of one stage. Boundaries move records only between shards, so a local run is one chain. If a
-step fails for a record, the record is dropped, the error is stored, and the run continues. Long runs yield to their
-event loop every few milliseconds.
+A `Chain` runs the steps of one stage, up to the next boundary (`plan.py`). Boundaries move records only between shards,
+so a local run is one chain. If a step fails for a record, the record is dropped, the error is stored, and the run
+continues. Long runs yield to their event loop every few milliseconds.
 
 Several records may wait for a coroutine or a future at the same time. Records continue in the order of their arrival.
 """
@@ -140,7 +140,7 @@ class Chain:
         try:
             await rest
         except Aborted:
-            self.suspended.cancel()  # before later records continue with their step
+            self.suspended.cancel()  # before a later record can continue with its step
             raise
         except asyncio.CancelledError:
             if self.suspended.ending:

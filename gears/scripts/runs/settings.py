@@ -1,4 +1,6 @@
-"""RedisGears' settings (`RG.CONFIGSET`) that the worker uses. It reads them again from the module after some time."""
+"""RedisGears' settings (`RG.CONFIGSET`) that the worker uses. The worker reads the settings from the module, and again
+when they are older than `MAX_AGE_SECONDS`.
+"""
 
 from __future__ import annotations
 

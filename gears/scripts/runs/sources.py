@@ -41,7 +41,7 @@ class Match:
 
 
 def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
-    """Return one page with only this key; no page if another shard has the key's slot."""
+    """Return the pages (lists of keys) of a run over one key: one page, or none if another shard has the key's slot."""
     name = key.encode("utf-8", "surrogateescape")
     if host.info.cluster:
         (answer,) = host.execute_many([(b"TYPE", name)])

@@ -97,6 +97,6 @@ class Gate:
             self._set()
 
     def _set(self) -> None:
-        self.before = None  # otherwise each gate would keep all earlier gates alive
+        self.before = None  # without this, each gate would keep all earlier gates alive
         if not self.passed.done():
             self.passed.set_result(None)

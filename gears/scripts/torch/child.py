@@ -1,7 +1,7 @@
 """The program of a TorchScript's separate process: ``python -m qa_cluster.gears.scripts.torch.child``.
 
-It is an inference worker that also compiles and calls scripts. A script may run commands and models. The process sends
-these requests to the shard's worker, which runs them with the rights of the script's caller.
+It is a model process (`InferenceChild`) that also compiles and calls scripts. A script may run commands and models. The
+process sends these requests to the shard's worker, which runs them with the rights of the script's caller.
 """
 
 from __future__ import annotations

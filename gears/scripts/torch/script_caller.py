@@ -91,10 +91,12 @@ def _value(reply: Reply) -> Any:
 
 
 def pack(value: Any) -> Array:
-    """Return a value of JSON types as an array, because arrays may be larger than the head of a frame."""
+    """Return a value of JSON types as an array, because the JSON head of a message to the process has a size limit, but
+    its arrays have none.
+    """
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def unpack(array: Array) -> Any:
-    """Return the value of `pack`."""
+    """Return the value that `pack` has converted to an array."""
     return json.loads(array.tobytes())

@@ -1,7 +1,8 @@
 """Compiles TorchScripts from source, checks their entry points, and calls their functions with tensors.
 
 A script can use only parts of TorchScript: torch's operators and types, exceptions, and the commands of
-torch_operators. It cannot use Python functions, because torch would call them with the rights of the worker's process.
+torch_operators. A script cannot use Python functions, because torch would call them with the rights of the worker's
+process.
 """
 
 from __future__ import annotations

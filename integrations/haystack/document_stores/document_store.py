@@ -21,7 +21,8 @@ from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE
 
 # The maximum number of concurrent requests to the service.
 _AT_ONCE = 8
-# How often an update is repeated for documents that other clients write at the same time.
+# The maximum number of rounds of an update. Each further round updates the documents that other clients wrote during
+# the round before it.
 _UPDATE_ROUNDS = 5
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")

@@ -30,8 +30,8 @@ class QAClusterReader(Connected):
         model: the name of the reader on the service.
         top_k: the maximum number of returned answers; "no answer" is not counted.
         score_threshold: answers with a lower score are left out. This is also true for "no answer".
-        no_answer: whether to add "no answer", which is an answer without data. Its score is the probability that all
-            of the best `top_k` answers are wrong. Answers below `score_threshold` are among these answers.
+        no_answer: whether to add "no answer", which is an answer without data. Its score is the probability that the
+            best `top_k` answers are all wrong. For this score, answers below `score_threshold` also count.
         answers_per_seq: the maximum number of answers from one document.
         overlap_threshold: the allowed overlap of two answers, as a fraction (0 to 1) of the shorter answer. If two
             answers overlap more, only the answer with the higher score is returned. None: both answers are returned.
