@@ -1,17 +1,18 @@
 """The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module only.
 
-It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on descriptor
-3 and runs the service. When the control socket closes, the server has ended, and the process ends at once.
+The program prepares its own process (descriptors, death signal, logging). Then it reads the start line from the control
+socket on descriptor 3, and runs the service (`process/service.py`). When the control socket closes, the server has
+ended, and the process ends at once.
 
 Its most important threads are:
 
 - the main thread with the event loop, which runs qa-cluster's own functions;
-- asyncio's helper threads, which do long steps of own functions, such as indexing;
+- asyncio's helper threads, which do long steps of qa-cluster's own functions, such as indexing;
 - the threads of each device (`CPU`, `GPU:0` and so on), which run models;
 - the threads that load models;
 - the threads of user functions;
 - a thread with a second event loop, which runs the coroutines of user functions;
-- a thread for each process with models that the worker has started;
+- a thread for each inference worker and for each model process, which reads the replies of this process;
 - the thread of the heartbeat.
 """
 
@@ -51,7 +52,10 @@ def prepare_process() -> None:
 
 
 def read_start_line(control: socket.socket) -> bytes:
-    """Return the module's first line; empty if the module has closed the socket."""
+    """Return the module's first line; empty if the module has closed the socket.
+
+    Raises TimeoutError if the module sends nothing for `START_TIMEOUT_SECONDS`.
+    """
     control.settimeout(START_TIMEOUT_SECONDS)
     line = b""
     while not line.endswith(b"\n") and len(line) < MAX_START_LINE:
@@ -64,7 +68,11 @@ def read_start_line(control: socket.socket) -> bytes:
 
 
 def main() -> int:
-    """Run the worker; return the exit status."""
+    """Run the worker until its shard ends, then end the process.
+
+    The function returns an exit status only if the worker cannot start: 2 if descriptor 3 is missing, 0 if the module
+    closes the control socket before it sends the start line.
+    """
     try:
         os.fstat(CONTROL_FD)
     except OSError:

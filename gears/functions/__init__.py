@@ -1,1 +1,1 @@
-"""qa-cluster's own functions. They run on the worker's event loop, with the worker's rights."""
+"""qa-cluster's own functions. These functions run on the worker's event loop, with the worker's rights."""

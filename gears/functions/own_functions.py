@@ -65,9 +65,9 @@ class OwnTrigger:
     If the function returns a list, the list is the reply. Any other result is the only item of the reply.
 
     Attributes:
-        cost_from: each argument from this index on adds 1 to the cost of the call in the module's fair queue. The
-            trigger's name has index 0. If `cost_from` is 0, only the length of the arguments counts: a call costs at
-            least 1, and at least 1 for each 512 bytes of its arguments.
+        cost_from: determines the cost of a call in the module's fair queue. The cost is the larger of two numbers: the
+            number of arguments from this index on, and the bytes of all arguments divided by 512. The trigger's name
+            has index 0. If `cost_from` is 0, only the bytes count. The cost is at least 1.
     """
 
     name: str
@@ -78,11 +78,12 @@ class OwnTrigger:
 
 @dataclass(frozen=True, slots=True)
 class OwnKeyFunction:
-    """A function for events of keys that match `name`. With `commands`, its result replaces the reply of these
-    commands.
+    """A function for events of keys that match `name`.
+
+    If one of the `commands` causes the event, the result of the function replaces the reply to this command.
 
     Attributes:
-        checks_all: whether the worker checks the whole shard after events of this function were dropped.
+        checks_all: whether the worker calls `OwnFunctions.check_all` after events of this function were dropped.
     """
 
     name: str
@@ -187,5 +188,8 @@ class OwnFunctions:
         self._registered.pop(registration_id, None)
 
     def check_all(self) -> None:
-        """Check the whole shard, after the registration of the functions, or when events may have been lost."""
+        """Search the shard for work that no event has started (`ShardWatch.check_all`).
+
+        Call this after the registration of the functions, and when events may have been lost.
+        """
         self._check_all()

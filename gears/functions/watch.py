@@ -55,7 +55,10 @@ class ShardWatch:
         self._last_error = ""
 
     def check_all(self) -> None:
-        """Check everything, because events may be lost. The first call starts the polling task."""
+        """Read the readers' keys again, sweep all partitions, and search for documents without vectors.
+
+        The caller knows that events may have been lost. The first call also starts the polling task.
+        """
         self._readers.forget()
         self._sweeps.request()
         self._embedding.wake()

@@ -1,16 +1,17 @@
 """The queue of a device, and the threads that run its models and scripts.
 
-A request never waits for a batch to fill. A batch of a token model contains the oldest item, and the items of the same
-model that add the lowest cost (`token_batches`). For models with a `BATCHSIZE`, this option determines the batches
-(`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
-that only the invalid item fails.
+The queue has items: requests to models, and calls of scripts. Only a request to a model with a `MINBATCHSIZE` waits for
+more requests. A batch of a token model contains the oldest item, and the items of the same model that add the lowest
+cost (`token_batches`). For models with a `BATCHSIZE`, this option determines the batches (`client_batches`). All other
+models run one request at a time. If a batch fails, its items run again one by one, so that only the invalid item fails.
+(`_run` lists two errors after which the items do not run again.)
 
 Background items (vectors of documents) run only after a pause without other items. The pause is needed because
 the service sends the next wave of a question shortly after it has got the answers of the previous wave. A background
 item that has waited for `MAX_BACKGROUND_SECONDS` runs next, so that steady load does not stop the background work.
 
-The vectors of questions run first, because they are short, and the ranking waits for them. They cannot stop other
-work, because the module limits how many of them a user can have in the worker.
+The runs that make vectors of questions come first, because they are short, and the ranking waits for the vectors. These
+runs cannot stop other work, because the module limits how many of them a user can have in the worker.
 
 Threads: only the event loop may call `submit` and get results. Other threads use `call_blocking`. The event loop and
 the threads of the device share the queue, with one lock. Only the threads of the device use the models and their
@@ -295,7 +296,7 @@ class Batcher:
 
     def _add(self, item: Item | DeviceCall) -> None:
         if not self._arrived:
-            # later, so that items of the same iteration of the event loop can share a batch
+            # Hand over the items later, so that items of the same iteration of the event loop can share a batch.
             self._loop.call_soon(self._hand_over)
         self._arrived.append(item)
 
@@ -383,7 +384,9 @@ def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOu
             items = [item for item in batch if isinstance(item, Item)]
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
-    except (BatchSizeMismatch, WorkerLost) as error:  # separate runs of these items could kill more workers
+    # BatchSizeMismatch: the outputs cannot be split, so all requests of the batch get the error. WorkerLost: separate
+    # runs of the items could kill more inference workers.
+    except (BatchSizeMismatch, WorkerLost) as error:
         return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:

@@ -33,7 +33,7 @@ class LoadedByRef(Generic[T]):
         self._ready: dict[int, T] = {}
 
     def ready(self, ref: int) -> T | None:
-        """Return the object if it is already loaded."""
+        """Return the object; None if it is not loaded."""
         return self._ready.get(ref)
 
     async def get(self, ref: int) -> T:
@@ -42,7 +42,7 @@ class LoadedByRef(Generic[T]):
         return found if found is not None else await self.load(ref, partial(self._fetch, ref))
 
     async def load(self, ref: int, make: Callable[[], T]) -> T:
-        """Load an object that is being stored, or wait for its running load."""
+        """Return the object of `ref`: load it with `make`, or wait for a load of `ref` that is already running."""
         return await asyncio.shield(asyncio.wrap_future(self._begin(ref, make)))
 
     def get_blocking(self, ref: int) -> T:

@@ -1,8 +1,8 @@
 """A temporary file in memory for a model, with a path that the runtimes can read.
 
-A runtime copies bytes under the interpreter lock, which would delay other jobs and the worker's heartbeat. A model that
-the runtime gets as bytes could also make the runtime read other files in the worker's folder. A model with a path in
-`/proc/self/fd` cannot.
+A runtime that gets a model as bytes copies them under the interpreter lock, which delays other jobs and the worker's
+heartbeat. Such a model could also make the runtime read other files in the worker's folder. A model that the runtime
+reads from a path in `/proc/self/fd` cannot do this.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def memory_file(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
             file.write(part)
         file.flush()
         size = file.tell()
-        file.seek(0)  # a path in /dev/fd may have the same position as this descriptor
+        file.seek(0)  # a reader that opens the path in /dev/fd may start at the position of this descriptor
     except BaseException:
         file.close()
         raise

@@ -169,11 +169,11 @@ class ModelStore:
                 await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
-        """Return the compiled model if it is already loaded."""
+        """Return the compiled model; None if it is not loaded."""
         return self._readers.ready(ref) or self._models.ready(ref)
 
     def reader_ready(self, ref: int) -> ServedModel | None:
-        """Return the compiled model of a reader if it is already loaded."""
+        """Return the compiled model of a reader; None if it is not loaded where readers run."""
         return self._readers.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:

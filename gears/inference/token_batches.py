@@ -55,7 +55,8 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
     """Return the items of the next batch.
 
-    The function divides all items into runs with the least total cost, and returns the run with the oldest item.
+    The function sorts the items of the same model by length, and divides the items near the oldest item into runs with
+    the least total cost. It returns the run with the oldest item. An item with several rows runs alone.
 
     A padded token has the same cost as a real token, and a padded row has the same cost as a real row. Each run also
     has a fixed cost. So it is cheapest to run a few items together, and many items in batches of similar lengths.

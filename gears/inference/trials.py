@@ -20,9 +20,9 @@ class Trial:
 
 
 class ModuleTrials:
-    """The trials of models by reference.
+    """The records (`Trial`) of models and scripts, by reference.
 
-    Files without a key have negative references. Their trials are only in this worker.
+    Models without a key have negative references. Their records are only in the memory of this worker.
     """
 
     def __init__(self, host: Host) -> None:
@@ -31,11 +31,11 @@ class ModuleTrials:
         self._without_key: dict[int, Trial] = {}
 
     def of(self, ref: int) -> Trial:
-        """Return the trial of a model."""
+        """Return the record of a model."""
         return self._without_key.get(ref, Trial("")) if ref < 0 else self._asked(ref)
 
     def failed(self, ref: int, reason: str) -> Trial:
-        """Count a failure; return the trial."""
+        """Add 1 to the failures of a model; return the new record."""
         if ref >= 0:
             return self._asked(ref, "FAILED", reason)
         with self._lock:
@@ -44,12 +44,12 @@ class ModuleTrials:
         return trial
 
     def passed(self, ref: int) -> None:
-        """Record that the model was loaded and run within its limits."""
+        """Record that the model was loaded and run within its limits. For a model without a key, do nothing."""
         if ref >= 0:
             self._asked(ref, "PASSED")
 
     def succeeded(self, ref: int) -> None:
-        """Reset the failures, because a run has succeeded."""
+        """Set the number of failures to 0, because a run has succeeded."""
         if ref >= 0:
             self._asked(ref, "SUCCEEDED")
         else:

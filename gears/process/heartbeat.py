@@ -1,7 +1,8 @@
 """Sends the module a heartbeat ten times a second, from a separate thread, with the values for `INFO`.
 
-If the event loop is blocked for too long while no job with a time limit runs, this thread ends the process. User
-functions do not run on the event loop, so only a fault of the worker's own code can block the event loop.
+If the event loop is blocked for too long while no job with a time limit runs, this thread ends the process. While a job
+with a time limit runs, the module ends the worker instead (`loop_watch`). User functions do not run on the event loop,
+so only a fault of the worker's own code can block the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..shard.shard import Start
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.1
-# Every n-th heartbeat has all values. The others only report the time that the event loop has been silent.
+# Every n-th heartbeat has all values. The heartbeats in between only report how long the event loop has been silent.
 ALL_VALUES_EVERY = 5
 BLOCKED_EXIT_STATUS = 75
 
@@ -50,7 +51,7 @@ class FunctionCounts(Protocol):
 
 
 class FailedDocuments(Protocol):
-    """Returns the number of failed documents for the heartbeat."""
+    """Has the number of failed documents for the heartbeat."""
 
     @property
     def count(self) -> int:

@@ -1,12 +1,13 @@
-"""Fetches jobs from the module, finds their handlers, runs the jobs of own functions, and reports the results.
+"""Fetches jobs from the module, finds their handlers and reports the results. Also runs the jobs of own functions.
 
 `QA.NEXT` fetches jobs, and one `QA.NEXT` is always pending. `QA.DONE` reports the result of a job, and the worker does
 not wait for the reply to `QA.DONE`. Every job runs in an asyncio task of its own. The worker also enforces a job's time
 limit, so that the job ends even if the worker cannot fetch the module's `cancel`. An exception in a function ends its
 job, never the worker.
 
-A handler returns the arguments of `QA.DONE` after the id. A notification is a job with the id 0, which has no result.
-Its handler returns nothing. The scripts wing adds the handlers of jobs for user scripts.
+*Own functions* are the functions of `gears/functions`, which are part of qa-cluster. A handler returns the arguments of
+`QA.DONE` that follow the id of the job. A notification is a job with the id 0, which has no result. The handler of a
+notification returns nothing. The scripts wing adds the handlers of jobs for user scripts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..shard.loop_watch import LoopWatch
 from ..shard.replies import decode_reply, encode_reply
 
 logger = logging.getLogger(__name__)
-MAX_RUNNING = 512  # running jobs of each `Capacity`
+MAX_RUNNING = 512  # the maximum number of running jobs that count against each `Capacity`
 MAX_PER_FETCH = 64
 WAIT_MS = 1000
 FULL_WAIT_MS = 20
@@ -59,7 +60,7 @@ class Job:
 
     @property
     def has_client(self) -> bool:
-        """Whether a client waits for the job. Only events may have no client."""
+        """Whether a client may wait for the result of the job. False only for an event that no client waits for."""
         return self.kind != "event" or self.arguments[3:] not in ([0], [b"0"])
 
     @property
@@ -70,10 +71,10 @@ class Job:
 
 
 class Capacity(enum.Enum):
-    """The limits against which jobs count.
+    """The three limits of running jobs. Each job counts against one of them, and each limit is `MAX_RUNNING` jobs.
 
-    User functions have separate limits, so that the worker can always fetch other jobs: `FUNCTIONS` for jobs with a
-    waiting client, and `BACKGROUND` for jobs without a waiting client.
+    Jobs of user functions have separate limits, so that the worker can always fetch other jobs: `FUNCTIONS` for jobs
+    with a waiting client, and `BACKGROUND` for jobs without a waiting client. All other jobs count against `OWN`.
     """
 
     OWN = "own"
@@ -113,7 +114,7 @@ class JobTable:
         self.notifications.setdefault(kind, []).append(handler)
 
     def handler(self, job: Job) -> Handler:
-        """Return the handler of a job."""
+        """Return the handler of a job. Raise GearsError if no handler was added for this kind of jobs."""
         if self._is_own(job):
             return self._own[job.kind]
         found = self.handlers.get(job.kind)
@@ -222,7 +223,7 @@ class JobLoop:
         try:
             for handler in handlers:
                 handler(job)
-        except Exception as error:  # no client waits for a notification, so this can only log its failure
+        except Exception as error:  # no client waits for a notification, so the worker only logs the error
             logger.error("notification %s failed: %s", job.kind, error_line(error))
 
     def _cancel(self, job_id: int) -> None:

@@ -111,7 +111,7 @@ class WorkerService:
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await models.load_readers(_READERS_SECONDS)
-        # late, so that the reply includes the registrations that other shards have sent since the start
+        # This command comes late, so that its reply includes registrations that other shards have sent since the start.
         scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
@@ -150,10 +150,11 @@ class WorkerService:
         if not data:
             self.end()
         elif self._atomic is None or self._atomic.active:
-            # a thread in an atomic block reads its answers itself, and returns the socket at the end of the block
+            # A thread in an atomic block reads the module's answers from the socket itself. At the end of the block,
+            # the event loop watches the socket again.
             self._loop.remove_reader(self._control)
         else:
-            self._atomic.drain()  # the answer has arrived after the end of its block
+            self._atomic.drain()  # an answer of the module has arrived after the end of the atomic block
 
     def _watch_control_again(self) -> None:
         self._loop.call_soon_threadsafe(self._add_control)
@@ -218,7 +219,8 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
     devices = Devices(host.loop, threads_per_queue=processes * _run_threads(info), max_batch_tokens=max_tokens)
 
     def limits() -> RuntimeLimits:
-        # computed for each load, because a worker that starts with its cluster does not know the other shards at first
+        # The limits are computed for each load, because a worker that starts together with its cluster does not know
+        # the other shards at first.
         return RuntimeLimits(
             info.number("qa.intra-op-parallelism") or _threads_of_one(host, processes),
             max(1, info.number("qa.inter-op-parallelism")),

@@ -1,7 +1,7 @@
 """The commands that functions run on their shard, with replies in the types for functions.
 
-qa-cluster's own functions use `ShardCommands` with the rights of the worker. The API for user scripts uses
-`ShardCommands` with the rights of the user of the script.
+qa-cluster's own functions use `ShardCommands` with the rights of the worker. User functions use it with the rights of
+the user of their execution (`ScriptHost`).
 """
 
 from __future__ import annotations
@@ -152,14 +152,14 @@ class ShardCommands:
         return str(value)
 
     def setting(self, name: str) -> str:
-        """Return a setting ``qa.*`` of the server from the start of this worker."""
+        """Return a setting ``qa.*`` of the server, with the value that it had when this worker started."""
         return self._host.info.text(name)
 
     def keyed_digest(self, text: str, size: int) -> str:
         """Return a digest of a text in hex, of `size` bytes (1 to 64), with the cluster's common key.
 
         All workers of a cluster compute the same digest, and clients cannot compute it. Without a common key
-        (`qa.bus-key-file`), it is a plain BLAKE2b.
+        (`qa.bus-key-file`), the digest is a plain BLAKE2b, which clients can also compute.
         """
         return blake2b(text.encode(), digest_size=size, key=self._host.info.secret).hexdigest()
 
@@ -184,8 +184,9 @@ class ShardCommands:
         return await self._peers.ask(node, kind, body, timeout_seconds, resend_seconds)
 
     def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
-        """Set the handler for other shards' requests of a kind: a function or coroutine function `handler(sender,
-        body)`.
+        """Set the handler for other shards' requests of a kind.
+
+        `handler(sender, body)` is a function or a coroutine function. Its result is the answer to the request.
         """
         self._peers.on(kind, handler)
 
@@ -200,7 +201,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def is_unknown_script(reply: Any) -> bool:
-    """Return whether the server does not have the script of a call."""
+    """Return whether the reply is the error of a server that does not have the called script yet (``NOSCRIPT``)."""
     return isinstance(reply, GearsError) and str(reply).startswith("NOSCRIPT")
 
 

@@ -22,7 +22,10 @@ class GearsError(Exception):
 
 
 def shown_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error for the error's report."""
+    """Return the frames of an error's traceback that are shown to the author of a function.
+
+    These are the frames in qa-cluster's own functions (`gears/functions`) and outside of `gears/`.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
 

@@ -27,7 +27,10 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Return whether a command is only for worker and module: all `QA.*` except `QA.INDEX.*`."""
+    """Return whether functions must not run a command because of its name: all `QA.*` except `QA.INDEX.*`.
+
+    Most of these commands are only for the worker. Clients also use some of them, such as `QA.PUTDOCUMENT`.
+    """
     name = command.upper()
     return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 
@@ -36,7 +39,7 @@ def refuse_forbidden(command: str) -> None:
     """Raise GearsError for a command that a function must not run."""
     name = command.upper()
     if is_internal(name):
-        raise GearsError(f"NOPERM {command} is internal to the worker")
+        raise GearsError(f"NOPERM {command} can not run inside a function: only clients and the worker use this command")
     if name in WAIT_FOR_WORKER:
         raise GearsError(f"ERR {command} can not run inside a function: it would wait for the worker that runs it")
     if name in _CHANGE_LINK:

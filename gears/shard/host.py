@@ -1,7 +1,8 @@
-"""The worker's access to its shard: commands, the event loop, settings and the link for reports.
+"""The worker's access to its shard: commands, the event loop, settings and the link that reports results of jobs.
 
-Every part of the worker gets the `Host` as an argument. `Host` runs commands with the worker's own rights. The scripts
-wing has a subclass for user functions (`ScriptHost`), with the rights of the caller, atomic blocks and threads.
+The parts of the worker get the `Host`, or an object that contains it, as an argument. `Host` runs commands with the
+worker's own rights. The scripts wing has a subclass for user functions (`ScriptHost`), with the rights of the caller,
+atomic blocks and threads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Host:
     reporting: AsyncLink
 
     def execute(self, *arguments: Argument) -> Reply:
-        """Run a command with the rights of the calling code, and wait for the raw reply."""
+        """Run a command and wait for the raw reply. In `ScriptHost`, it has the rights of the calling user function."""
         return self.execute_own(*arguments)
 
     def execute_own(self, *arguments: Argument) -> Reply:

@@ -157,8 +157,8 @@ class LinkPool:
         """Return the calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
-            # Does not close a link with an unread reply, because a finalizer may run a command in the middle of another
-            # command.
+            # A link with an unread reply is not closed here: a finalizer may run this command while another command of
+            # the same thread still waits for its reply.
             link = self._local.link = BlockingLink(self._start)
         return link
 
@@ -226,7 +226,10 @@ class AsyncLink(asyncio.Protocol):
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
     def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Collect the commands of this turn of the event loop, and send them at its end or after a few milliseconds."""
+        """Collect the commands of this iteration of the event loop, and send them together when the iteration ends.
+
+        If the iteration lasts longer than `HOLD_SECONDS`, the next call sends the collected commands earlier.
+        """
         self._queue(callback, arguments)
         now = time.monotonic()
         if self._gathered_since is None:

@@ -1,8 +1,9 @@
 """Detects code that blocks the event loop for too long. The heartbeat's thread uses this module.
 
 If a job with a time limit does not end in time, the module kills the worker. While no such job runs, no deadline would
-end code that blocks the loop. So the heartbeat's thread ends the worker after a limit. In both cases, the heartbeat
-reports the silence of the loop: the time since the loop last ran the callback of `LoopWatch`.
+end code that blocks the loop. So the heartbeat's thread ends the worker if the loop has been blocked for longer than a
+limit (`blocked_seconds`). In both cases, the heartbeat reports the silence of the loop: the time since the loop last
+ran the callback of `LoopWatch`.
 """
 
 from __future__ import annotations

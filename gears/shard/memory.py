@@ -79,7 +79,10 @@ def _statm(position: int, process: int | str = "self") -> int:
 
 
 def check_fits(what: str, size: int, copies: int = 1) -> None:
-    """Raise TooLarge if `copies` of `size` bytes do not fit into memory, because loading could kill the worker."""
+    """Raise TooLarge if `copies` copies of an object of `size` bytes do not fit into the memory limit.
+
+    Without a limit, every object fits. The check comes before a load, because the load could kill the worker.
+    """
     if not _limit.bytes or data_bytes() + size * copies <= _limit.bytes:
         return
     gc.collect()

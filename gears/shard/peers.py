@@ -30,8 +30,10 @@ MAX_PART_BYTES = 1_000_000  # the module accepts messages up to 1 MiB
 # The maximum number of messages that have not arrived completely. A worker can send several long messages at once, one
 # from each thread of functions.
 MAX_UNFINISHED = 256
-RESEND_SECONDS = 2.0  # the bus loses messages in a new cluster; a handler may get a repeated request twice
-RESEND_SOON_SECONDS = 0.25  # for requests whose answer is cheap, while a client waits
+# A request without an answer is sent again after this time, because the bus can lose messages, for example in a new
+# cluster. So a handler may get the same request twice.
+RESEND_SECONDS = 2.0
+RESEND_SOON_SECONDS = 0.25  # instead of `RESEND_SECONDS`, if the answer is cheap and a client waits for it
 
 
 @sent
@@ -49,7 +51,7 @@ def read_topology(execute: Callable[..., Reply], info: ShardInfo) -> Topology | 
 
 
 class Peers:
-    """The workers of the other primaries."""
+    """Sends messages to the workers of the other primaries, and handles the messages that these workers send."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -61,7 +63,10 @@ class Peers:
         self._answering: set[asyncio.Task[None]] = set()
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Handle the messages of a kind with `handler(sender, body)`; its result answers a request."""
+        """Handle the messages of a kind with `handler(sender, body)`.
+
+        If the sender expects an answer, the result of the handler is the answer.
+        """
         self._handlers[kind] = handler
 
     def topology(self) -> Topology | None:
@@ -87,7 +92,7 @@ class Peers:
             self._host.execute("QA.SEND", node, encode_part(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
-        """Ask all `nodes` at once. Raise GearsError with each node that refused or did not answer in time."""
+        """Ask all `nodes` at once. If nodes refuse or do not answer in time, raise a GearsError that names them."""
         answers = await self.ask_all(nodes, kind, body, timeout_seconds)
         silent = f"did not answer within {timeout_seconds:.0f} s"
         problems = [f"shard {node} {silent}" for node in nodes if node not in answers]

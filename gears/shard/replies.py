@@ -47,7 +47,7 @@ def encode_reply(value: object) -> bytes:
 
 
 def encode_results(results: list[Any], errors: list[str]) -> bytes:
-    """Return the reply to a run of a pipeline: an array of results and an array of errors."""
+    """Return the reply to the execution of a RedisGears pipeline: an array of results and an array of errors."""
     texts = b"".join([bulk(text.encode()) for text in errors])
     return b"*2\r\n%b*%d\r\n%b" % (encode_reply(results), len(errors), texts)
 
@@ -68,8 +68,9 @@ def encode_data(value: object) -> bytes:
 
 
 def decode_reply(reply: Any) -> Any:
-    """Convert a reply to the types of `execute`: str, or bytearray for text that is not UTF-8; errors in arrays as
-    text.
+    """Convert a reply to the types of `ShardCommands.execute`.
+
+    A string becomes a str, or a bytearray if it is not UTF-8. An error becomes a str that starts with ``-``.
     """
     if isinstance(reply, bytes):
         try:

@@ -129,7 +129,7 @@ class ShardInfo:
             raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid value: {error}") from error
 
     def text(self, name: str) -> str:
-        """Return a setting. `config_reply_pairs` of the module sends it; ConfigError if the setting is missing."""
+        """Return a setting. Raise ConfigError if the module has not sent it (`config_reply_pairs` in the module)."""
         if name not in self.settings:
             raise ConfigError(
                 f"the module does not send the setting {name}: restart the server with the worker's module"
@@ -137,7 +137,7 @@ class ShardInfo:
         return self.settings[name]
 
     def number(self, name: str) -> int:
-        """Return a numeric setting. A missing setting is a ConfigError."""
+        """Return a numeric setting. Raise ConfigError if it is missing or not a whole number."""
         text = self.text(name)
         try:
             return int(text)

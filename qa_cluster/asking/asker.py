@@ -4,8 +4,8 @@ The pipeline checks a question, makes its reading plan, and then uses a cached a
 computes the answer. The steps are in separate files in `answers/`: single flight (`single_flight`), caches (`caching`),
 ranking and reading (`answering`).
 
-The constant part of an answer is one JSON object (`Outcome.body`). It excludes the fields that differ between requests,
-so a cached answer is not encoded again.
+The constant part of an answer is one JSON object (`Outcome.body`). The constant part lacks the fields that differ
+between requests, so a cached answer is not encoded again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from .loaded_readers import ASK_AGAIN_SECONDS, STAGE_ASK_AGAIN_SECONDS, LoadedRe
 from .questions import AskLimits, Question, check_question
 from .remote_encoder import RemoteEncoder
 
-# A shard may lack a reader because another reader has just replaced it. The question is then retried.
+# A shard may lack the reader of a question, because a different reader has just replaced this reader. The question is
+# then retried, at most `MAX_MODEL_TRIES` times.
 MAX_MODEL_TRIES = 3
 MODEL_PAUSE_SECONDS = 0.05
 

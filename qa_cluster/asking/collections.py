@@ -1,9 +1,10 @@
 """Lists, creates and deletes collections of documents.
 
-Every partition has a list of all collections: a hash of names and states. The script that writes a document reads the
-list of its own partition. So no document can be written to a collection after the deletion has started. The list
-migrates with the partition, is replicated and fails over like its documents. A collection exists while any partition
-lists it, so an interrupted operation loses no stored document. The default collection always exists and is in no list.
+Every partition has a list of all collections: a hash of names and states (`READY` or `DELETING`). The script that
+writes a document reads the list of its own partition. So no document can be written to a collection after the deletion
+has started. The list migrates with the partition, is replicated and fails over like the documents of the partition. A
+collection exists while any partition lists it, so an interrupted operation loses no stored document. A collection that
+only some partitions list is `INCOMPLETE`. The default collection always exists and is in no list.
 """
 
 from __future__ import annotations

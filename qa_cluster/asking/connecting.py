@@ -30,7 +30,7 @@ class Target:
 
 
 def target_of(settings: Settings) -> Target:
-    """Return the target of the settings.
+    """Return the addresses, the login and the options that the settings name.
 
     The form of `cluster_url` is ``redis[s]://[user:password@]host:port[,host:port..]``; ConfigError if it is invalid.
     """

@@ -1,8 +1,8 @@
 """Reads the metadata fields of a collection (names, types and values), and checks that a filter's fields exist.
 
 The index of a partition counts its fields when documents are written, so a list of fields needs no scan. The values of
-a field are counted page by page: in each step, the index aggregates some thousands of documents. This process adds up
-the pages of all partitions.
+a field are counted in pages: each call of ``QA.INDEX.VALUES`` returns the counts for the next documents of one index.
+This process adds up the pages of all partitions.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class DocumentFields:
         The shards are asked only about fields that this process does not know yet. The check raises nothing if:
 
         - the collection has no documents
-        - documents are pending
-        - a shard is down or does not reply within `CHECK_SECONDS`
+        - documents are pending, or the first sweep of a partition has not ended
+        - a shard is down, replies with an error, or does not reply within `CHECK_SECONDS`
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
@@ -244,7 +244,7 @@ class DocumentFields:
 
 
 def _add(sums: dict[bytes, list[int]], rows: list[Any]) -> bool:
-    """Add the fields of a reply to `sums`; return false if a new field exceeds the limit."""
+    """Add the fields of a reply to `sums`; return false if a field was left out because of `MAX_LISTED_FIELDS`."""
     complete = True
     for name, *counts in rows:
         known = sums.get(name)

@@ -109,7 +109,7 @@ class _Position:
     def after(self, position: int) -> _Position | None:
         """Return the position after this page; None if the list has ended.
 
-        `position` is the cursor that the index returned.
+        `position` is the cursor that the index returned; 0: the index has no more documents.
         """
         if position:
             return _Position(self.partitions, self.partition, position)
@@ -243,7 +243,10 @@ class DocumentList:
     async def _rows(
         self, tag: str, position: int, count: int, choice: DocumentChoice
     ) -> tuple[int, list[tuple[str, int]]]:
-        """Return the next cursor of the index, and the ids and sentence counts of documents that satisfy the filter."""
+        """Return the next cursor of the index (0: no more documents), and the next documents that satisfy the filter.
+
+        Each document is returned as its id and its number of sentences.
+        """
         key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
         following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)

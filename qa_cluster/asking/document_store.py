@@ -100,8 +100,8 @@ class DocumentStore:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         Args:
-            vectors: the vectors of the document's passages; they require `wait`. Vectors that do not match are
-                discarded, and the result says why.
+            vectors: the vectors of the document's passages; they require `wait`. Vectors that do not belong to this
+                version of the document and to the shards' encoder are discarded, and the result says why.
             source: where the document comes from, for example a folder.
             if_version: the version that the document must have; ``""``: it must not exist; None: any version.
             timeout: the time limit in seconds.
@@ -177,6 +177,9 @@ class DocumentStore:
         timeout: float = 30.0,
     ) -> str:
         """Delete a document and return its last version.
+
+        If a reply is lost, the deletion is sent again. If the document is then missing, the first deletion may have
+        succeeded, so no error is raised, and the returned version is empty.
 
         Raises:
             VersionConflict: the document does not have the version `if_version`.

@@ -165,7 +165,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect to the cluster. An engine without a loaded reader also opens, but its questions fail.
+        """Connect to the cluster. If the shards have no reader, the engine opens, but its questions fail.
 
         Raises:
             ClusterError: the cluster cannot be reached or is not set up.

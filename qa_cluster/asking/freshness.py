@@ -148,7 +148,7 @@ class Freshness:
         await asyncio.gather(*(watcher.tried.wait() for watcher in list(self._watchers.values())))
 
     def set_tags(self, tags: Sequence[str]) -> None:
-        """Replace the hash tags of the partitions."""
+        """Replace the hash tags of the partitions. This invalidates all cached answers of this process."""
         self._tags = tuple(tags)
         self.generation += 1
 
@@ -272,7 +272,11 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute the times until which all shards, and all shards that are up, are known to report their changes."""
+        """Compute two times from the last checks: one for all shards, and one for the shards that are up.
+
+        Until such a time, these shards are known to report their changes. The time is 0 if one of these shards has no
+        subscription, or if some slots have no shard.
+        """
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
@@ -282,7 +286,7 @@ class Freshness:
         self._confirmed_until = until if self.ready else 0.0
 
     async def _supervise(self) -> None:
-        """Keep the topology current, with one watcher for each shard."""
+        """Refresh the topology regularly, and keep one watcher for each of its shards."""
         while True:
             self._wake.clear()
             begun = monotonic()
@@ -314,9 +318,14 @@ class Freshness:
     async def _watch(self, shard: Shard, watcher: _Watcher) -> None:
         """Keep a subscription to a shard, and check it every `CHECK_SECONDS`.
 
-        The shard is down if it has had no connection for `GRACE_SECONDS`, or has sent no reply for `SILENCE_SECONDS`.
-        `Shards` then sends nothing to it. Cached answers stay valid for questions that leave the shard out. When the
-        shard is up again, `generation` increases.
+        The shard is marked as down in one of these cases:
+
+        - For `GRACE_SECONDS`, its server could not be reached, or was loading its data.
+        - Its server has sent no reply for `SILENCE_SECONDS`.
+        - Its server refuses all commands because of other shards, and one of these shards is down without a replica.
+
+        `Shards` sends nothing to a shard that is down. Cached answers stay valid for questions that leave the shard
+        out. The shard is up again when its server replies and its worker is ready; `generation` then increases.
         """
         failing_since: float | None = None
         while True:
@@ -487,7 +496,7 @@ class _Watcher:
 
 
 class _ServerLoading(ClusterError):
-    """The server runs, but is not ready to answer questions."""
+    """The server runs, but cannot answer questions yet: it is loading its data, or its worker is not ready."""
 
 
 class _ServerRefuses(ClusterError):
@@ -510,7 +519,10 @@ async def _process_of(connection: Connection, info: Any) -> int:
 
 
 def _check_worker(info: Sequence[Any]) -> None:
-    """Raise an error if the worker of a returning shard is not ready, because questions would wait for it."""
+    """Raise an error if the worker of a shard that was down is not ready, because questions would wait for the worker.
+
+    `info` has the reply to ``INFO qa``; it is empty for a shard that was not down.
+    """
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _ServerLoading(f"its worker is {found[1].decode()}")

@@ -102,7 +102,8 @@ class LoadedReaders:
         exact = [manifest for manifest in matching if model == manifest.name]
         if exact or self.default_or_none in matching:
             return (exact or matching)[0]
-        # Until the named manifests have been read, a named manifest may be a better match.
+        # While `_named` is None, this process knows only the default reader, which does not match. `find` then asks the
+        # shards.
         return max(matching, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
 
 
@@ -149,7 +150,7 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
 
 
 async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[EncoderManifest]]:
-    """Return the manifests of all readers by name, with the default reader, and the manifests of the encoders.
+    """Return the manifests of all readers by name, including the default reader, and the manifests of the encoders.
 
     The first shard that answers provides them. Shards whose workers are known to be unable to answer are asked last.
 
@@ -165,8 +166,8 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[Enco
         for entry in entries:
             if _is_encoder(entry):
                 continue
-            # The key may be newer than the reader that the worker has loaded. The worker then loads the new reader
-            # soon.
+            # Use the manifest in the key. It may be newer than the reader that the worker has loaded; the worker then
+            # loads the newer reader soon.
             stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest

@@ -51,7 +51,7 @@ class RemotePipeline:
         self._turn = 0
 
     async def read(self, model: str, request: PipelineRequest, *, timeout_seconds: float) -> tuple[str, list[Any]]:
-        """Read the pairs of a request; return the name of the reader, and one result for each pair.
+        """Read the pairs (a question and a context) of a request; return the reader's name, and one result per pair.
 
         Args:
             model: an id or ``id@revision``; empty: the default model.

@@ -6,7 +6,8 @@ holds:
 - the epoch of its partition is unchanged
 - the terms of the query still have the same weights in the sentence as in the ranking
 
-Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, changed sentences are left out.
+If a sentence meets neither condition, the corpus is ranked again. After `MAX_VERSION_TRIES` rankings, such sentences
+are left out.
 
 A search may use several collections. The sentences of each collection are ranked with the statistics of all searched
 collections together, so their scores are comparable. Then the best sentences of these collections are merged.
@@ -57,11 +58,11 @@ class SearchOutcome:
     size: int
 
     async def encode(self, request_id: str) -> bytes:
-        """Return the whole result as JSON."""
+        """Return the result with the id of its request, as JSON."""
         return await off_loop(self.size, self.result(request_id).to_json)
 
     def result(self, request_id: str) -> SearchResult:
-        """Return the whole result."""
+        """Return the result with the id of its request."""
         return replace(self.found, id=request_id)
 
 
@@ -264,6 +265,6 @@ def _merged(rankings: Sequence[Ranking], count: int) -> list[Candidate]:
 
 
 def _numbered(candidates: Sequence[Candidate], hits: Mapping[str, Hit]) -> tuple[Hit, ...]:
-    """Return the hits of the candidates, with their ranks."""
+    """Return the hits in the order of the candidates, with ranks from 1. Candidates without a hit are left out."""
     found = filter(None, (hits.get(candidate.sentence) for candidate in candidates))
     return tuple(replace(hit, rank=rank) for rank, hit in enumerate(found, 1))

@@ -2,9 +2,10 @@
 scores by which they are ranked, into probabilities.
 
 `qa_cluster.asking.answers.assembly` uses a conditional logit: the odds of an answer against "no answer" are ``exp(a *
-order + b)``. `fit_choice` finds a and b by maximum likelihood. Any right answer of a question counts as right; if all
-its answers are wrong, "no answer" is right. The steps are those of the EM gradient algorithm (Lange 1995); a step is
-halved until the likelihood grows.
+order + b)``. `fit_choice` finds a and b by maximum likelihood. The likelihood of a question is the sum of the
+probabilities of its right answers. If all answers of the question are wrong, the likelihood is the probability of "no
+answer". The steps are those of the EM gradient algorithm (Lange 1995). A step that would lower the likelihood is halved
+until the likelihood no longer falls, at most `_HALVINGS` - 1 times; if it still falls, the fit ends.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LEAST_ODDS = 0.1
 answer" is more than ten times as probable as the first answer."""
 
 UNANSWERABLE_SHARE = 0.2
-"""The assumed share of questions without an answer for `best_threshold`."""
+"""`best_threshold` weights the questions as if this share of all questions had no answer."""
 
 NEAR = 0.005
 """Thresholds with a gain within this distance of the best gain are equivalent. The lowest of these thresholds is
@@ -62,7 +63,8 @@ class ChoiceFit:
 
     Attributes:
         questions: the number of questions that were used: the questions with at least one answer.
-        no_answer_threshold: the order of a span whose odds are `LEAST_ODDS`.
+        no_answer_threshold: the order of a span whose odds are `LEAST_ODDS`. If the first answer is less probable than
+            such a span, "no answer" is returned.
         error: calibration error of the first answers' scores, 0 to 1. Each half of the questions is judged with a fit
             to the other half.
     """
@@ -77,7 +79,8 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
     """Fit the calibration, the limits of the words *sure* and *likely*, and the no-answer threshold.
 
     Raises:
-        InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders.
+        InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders than
+            wrong answers.
     """
     asked = [question for question in questions if len(question.orders)]
     if len(asked) < MIN_QUESTIONS:
@@ -107,7 +110,10 @@ def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
 
 
 def _shares(utilities: FloatArray) -> FloatArray:
-    """Return, for each row, the softmax over its utilities and one more utility of 0, which comes last."""
+    """Return, for each question (row), the probabilities of its answers, and last the probability of "no answer".
+
+    The probabilities are the softmax over the utilities of the answers and the utility of "no answer", which is 0.
+    """
     all_of_them = np.hstack([utilities, np.zeros((len(utilities), 1))])
     powers = np.exp(all_of_them - all_of_them.max(axis=1, keepdims=True))
     shares: FloatArray = powers / powers.sum(axis=1, keepdims=True)
@@ -117,7 +123,8 @@ def _shares(utilities: FloatArray) -> FloatArray:
 def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
     weights = np.array([0.25, -1.0])
     width = max(len(question.orders) for question in asked)
-    # A row has the answers of a question. An order of NaN means that the question has fewer answers.
+    # Each row has the answers of one question. If a question has fewer answers than the row has columns, the orders in
+    # the unused columns are NaN.
     orders, right = np.full((len(asked), width), np.nan), np.zeros((len(asked), width), np.bool_)
     for row, question in enumerate(asked):
         orders[row, : len(question.orders)] = question.orders
@@ -145,7 +152,11 @@ def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
 def _likelihood(
     weights: FloatArray, orders: FloatArray, right: NDArray[np.bool_]
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Return the mean log likelihood with the ridge penalty, its gradient, and the matrix of the EM gradient step."""
+    """Return the mean log likelihood minus the ridge penalty, its gradient, and the matrix of the EM gradient step.
+
+    `weights` are a and b. `orders` and `right` have the shape [questions, answers]; an order of NaN marks an unused
+    column.
+    """
     is_answer = ~np.isnan(orders)
     design = np.stack([np.where(is_answer, orders, 0.0), is_answer], axis=2)
     shares = _shares(np.where(is_answer, design @ weights, -np.inf))

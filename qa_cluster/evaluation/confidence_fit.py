@@ -3,8 +3,9 @@
 - *sure* starts at the lowest score for which two things hold: of all answers with this score or more, at least
   `SURE_RIGHT` are right, and there are at least `MIN_SURE` such answers. If there is no such score, the limit is 1, and
   no answer is sure.
-- *likely* starts at the score that separates right from wrong answers with the fewest errors. Just above it, at least
-  half of the answers are right; just below it, fewer than half.
+- *likely* starts at the score that separates right from wrong answers with the fewest errors. Just above this score, at
+  least half of the answers are right; just below it, fewer than half. The limit of *likely* is never above the limit of
+  *sure*.
 """
 
 from __future__ import annotations

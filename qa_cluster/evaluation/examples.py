@@ -26,9 +26,10 @@ class Example:
     question.
 
     Attributes:
-        starts: the start of each answer in the context, in code points; empty if the file does not have it.
-        title, section: the title and section of the context, for readers that use them; empty if the file does not have
-            them.
+        starts: the start of each answer in the context, in code points; empty if the file lacks the start of one of
+            the answers.
+        title, section: the title and section of the context, for readers that use a title and a section; empty if the
+            file does not have them.
     """
 
     question: str
@@ -62,7 +63,7 @@ def question_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """In the block, convert the errors of a file that cannot be read or is not UTF-8."""
+    """In the block, raise InvalidInput in place of the error for a file that cannot be read or is not UTF-8."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -123,7 +124,10 @@ def _squad_example(context: Any, entry: Any, where: str) -> Example:
 
 
 def _title(article: dict[str, Any]) -> str:
-    """Return the title of an article; empty if the article has no usable title. Most readers do not need a title."""
+    """Return the title of an article; empty if the article has no title, or a title that is not valid Unicode text.
+
+    A bad title is not an error, because most readers do not use titles.
+    """
     title = article.get("title")
     return title if isinstance(title, str) and is_unicode(title) else ""
 
@@ -141,7 +145,10 @@ def _list(value: Any, where: str) -> list[Any]:
 
 
 def _checked(example: Example, where: str) -> Example:
-    """Return the example without the answers that have no text."""
+    """Check the fields of an example, and return the example without the answers that have no text.
+
+    InvalidInput if a field is not a string or not valid Unicode, or if the question or the context is empty.
+    """
     texts = (example.question, example.context, *example.answers, example.title, example.section)
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"{where}: question, context, answers, title and section must be strings")

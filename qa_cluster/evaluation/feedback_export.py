@@ -1,13 +1,13 @@
 """Turns feedback about answers into question sets: SQuAD-format JSON for evaluation, JSON lines for training.
 
-An example is a question with a sentence. An entry that lacks the sentence or the answer of an example does not make
-this example.
+An example is a question with a sentence. The verdict of an entry of feedback decides which examples the entry makes:
 
-- The verdict `right` makes an example of the judged sentence, with the judged answer.
+- `right` makes an example of the judged sentence, with the judged answer.
 - `wrong` makes an example of the judged sentence, without an answer.
 - `better` makes two examples: the judged sentence without an answer, and the better sentence with the better answer.
 
-If several examples have the same question and sentence, only the last example is used.
+An example is left out if the entry lacks the sentence or the answer of this example. If several examples have the same
+question and sentence, only the last example is used.
 """
 
 from __future__ import annotations

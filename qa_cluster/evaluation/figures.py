@@ -72,8 +72,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The share of questions with an answer in the first 1, 5, 8 and 20 sentences. The keys of `recall` are these
-    numbers.
+    """The share of the questions for which one of the first 1, 5, 8 or 20 ranked sentences has an answer.
+
+    `recall` has one share for each of these four depths (`DEPTHS`). Its keys are the depths as text.
     """
 
     questions: int
@@ -138,7 +139,7 @@ def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: in
 
 
 def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
-    """Return the recall.
+    """Return the share of the questions with an answer in the first sentences, for each depth of `DEPTHS`.
 
     Args:
         ranks: for each question, the rank (from 0) of the first sentence with an answer; None if no such sentence was
@@ -174,7 +175,10 @@ def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
 
 
 def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | None:
-    """Compare the probabilities of the best spans with whether they are right; None if no span has a probability."""
+    """Measure how well the probabilities of the best spans agree with the shares of right spans.
+
+    None if no span has a probability.
+    """
     pairs = [
         (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
         for found, example in zip(given, examples, strict=True)

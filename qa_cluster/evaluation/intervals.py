@@ -34,7 +34,8 @@ def mean_intervals(columns: npt.ArrayLike, *, seed: int = 0, samples: int = SAMP
     """Return the mean of every column with its interval.
 
     Args:
-        columns: [questions, columns] float, one row per question; the columns are resampled together.
+        columns: [questions, columns] float, one row per question. The bootstrap draws whole rows, so the values of a
+            question stay together.
     """
     values = np.asarray(columns, dtype=np.float64)
     if values.ndim != 2 or not len(values):

@@ -28,7 +28,8 @@ FIRST = 3
 SURE = 0.5
 VERY_SURE = 0.8
 _SAMPLES_OF_AREA = 500
-_LEAST = 5e-7  # scores are printed with six decimals
+# Used in place of a probability of "no answer" that was rounded to 0. Answers have probabilities with six decimals.
+_LEAST = 5e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ class GivenAnswers:
 class PlainFigures:
     """The figures of a set of questions. A share is None if there are no questions or answers to compute it from.
 
+    An answerable question is a question whose answer is in the documents. A first answer is the best returned answer.
+
     Attributes:
         without_answer: the number of questions without an answer in the documents.
         right_first: share of the answerable questions whose first answer is right.
         right_in_three: share of the answerable questions with a right answer among the first three.
         told_none: the share of the answerable questions that got "no answer".
-        exact_match, f1: means for the first answer, over the questions with accepted answers.
+        exact_match, f1: means for the first answer, over the questions that have `answers`, not a pattern. A question
+            that got "no answer" counts as an empty answer.
         wrong_and_sure: share of all questions whose first answer is wrong and has a score above 0.5.
         answered_without: share of the questions without an answer that got an answer.
         answered_without_sure: share of the questions without an answer that got an answer with a score above 0.5.

@@ -56,12 +56,12 @@ class PlainQuestion:
 
         The answer is right if one of these holds:
 
-        - It matches the pattern.
-        - It equals an accepted answer.
-        - It contains all words of an accepted answer in a row, and at most EXTRA_WORDS more.
+        - The pattern matches a part of the answer, regardless of case.
+        - The answer equals an accepted answer.
+        - The answer contains all words of an accepted answer in a row, and at most EXTRA_WORDS more words.
 
-        Case, ASCII punctuation and articles do not count. If the question names a document, the answer must come from
-        it.
+        Comparisons with accepted answers ignore case, ASCII punctuation and articles. If the question names a
+        document, the answer must come from this document.
 
         >>> question = PlainQuestion("Who?", ("Ada Lovelace",), document="ada.txt")
         >>> question.is_right("by Ada Lovelace,", "letters/ada.txt"), question.is_right("Ada", "letters/ada.txt")

@@ -1,8 +1,8 @@
 """A question set as a corpus with questions: documents, and for each question the sentences that answer it.
 
 A SQuAD-format file gives the same documents and ids as `ingest`. In a JSON-lines file, each distinct context is a
-document with the id `<name of the file>:<n>`. Sentences with an answer are identified by their text, because contexts
-share sentences.
+document with the id `<name of the file>:<n>`. Sentences with an answer are identified by their text, because the same
+sentence may be in several contexts.
 """
 
 from __future__ import annotations

@@ -17,13 +17,16 @@ def normalise(text: str) -> str:
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if the prediction equals one of the answers after normalisation, else 0.0.
 
-    If `answers` is empty, return 1.0 for an empty prediction.
+    If `answers` is empty, only a prediction without words gets 1.0.
     """
     return float(any(normalise(prediction) == normalise(answer) for answer in answers or ("",)))
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return the word-overlap F1 of the prediction with the answer that it is most similar to, 0 to 1."""
+    """Return the word-overlap F1 of the prediction with the answer that gives the highest F1, 0 to 1.
+
+    If `answers` is empty, the result is 1.0 for a prediction without words, and 0.0 for all other predictions.
+    """
     return max(_f1(normalise(prediction).split(), normalise(answer).split()) for answer in answers or ("",))
 
 

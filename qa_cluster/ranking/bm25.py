@@ -28,7 +28,7 @@ class Candidate:
     Attributes:
         sentence: the key of the sentence, ``<doc>:{tag}:<i>``.
         score: the score with the frequencies of the whole corpus, including the part by meaning.
-        weights: the weight of each term in the sentence.
+        weights: for each term, the BM25 weight in the sentence, without idf; 0 if the sentence lacks the term.
         place: the position of the document in the partition's index. A document that is indexed again gets a new
             position. `DocumentStore.change_metadata` does not change the position.
         by_meaning: the part of the score that comes from the meaning of the sentence's passage.

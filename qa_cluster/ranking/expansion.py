@@ -83,7 +83,9 @@ class Typed:
 
     @classmethod
     def of(cls, text: str) -> Typed:
-        """Split a query. A space or a punctuation mark after the last word completes it.
+        """Split a query. A space or a punctuation mark after the last word completes the word.
+
+        A last word that is a stop word also counts as complete, if the query has other terms.
 
         >>> Typed.of("capital of Fra"), Typed.of("capital of ")
         (Typed(terms=('capit',), prefix='fra'), Typed(terms=('capit',), prefix=''))

@@ -3,8 +3,8 @@
 The sentence that answers "Who wrote gzip?" may not contain "gzip", but the title of the manual does. So the terms of
 these fields count for every sentence of the document or section. A term of a field counts less than an occurrence in
 the sentence, and does not make the sentence longer. An index stores integer frequencies and one length per sentence, so
-this module counts frequencies in quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency
-is the same as for f and l (`scaled_length`).
+this module counts frequencies in quarters. For a frequency f and a length l, the index gets the frequency 4 f and the
+length 4 l + 15 (`scaled_length`). BM25's saturated frequency is the same for both pairs.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A checked filter: its binary form for the index, and its canonical form for the names of answers.
+    """A checked filter: its binary form for the index, and its canonical form.
+
+    The canonical form is a part of the names of cached answers. It does not depend on whether a condition was given in
+    the short form or in the long form.
 
     `place` is the field of the request that contains the filter: ``filters`` if the long form is used, otherwise
     ``filter``.
@@ -247,7 +250,7 @@ _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """Return the conjunction of the given conditions."""
+    """Return one condition that is true if all given conditions are true."""
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]

@@ -56,7 +56,7 @@ class ShownDocument:
 
 @dataclass(slots=True)
 class HitMaker:
-    """Builds the hits of one ranking from the replies to `read_hits`, one document after the other.
+    """Builds the hits of one ranking from the replies to `documents.stored.read_hits`, one document after the other.
 
     Attributes:
         candidates: the ranked sentences by their keys.

@@ -71,7 +71,7 @@ class Pipelines(Protocol):
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run the commands for each server in a pipeline. An error is returned in place of its reply."""
+        """Run the commands for each server in a pipeline. An error reply is returned in place of the reply."""
 
 
 class Vectors(Protocol):
@@ -182,7 +182,7 @@ class Ranker:
                 return most_frequent_terms(own, replies, count)
 
     def _asked(self, without: Collection[Shard]) -> dict[Address, list[str]]:
-        """Return the partitions on each shard that is asked."""
+        """Return the tags of the partitions on each shard. The shards in `without` are left out."""
         left_out = {shard.address for shard in without}
         return {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
 
@@ -216,7 +216,7 @@ class Ranker:
             return await self._vectors.of(text, without)
 
     def _tags_on_shards(self) -> Mapping[Address, list[str]]:
-        """Return the partitions on each shard, by the current topology."""
+        """Return the tags of the partitions on each shard, by the current topology."""
         topology, found = self._placed
         if topology is not self._shards.topology:
             topology, found = self._shards.topology, {}
@@ -281,11 +281,12 @@ class Statistics:
     """How often the terms of a question occur in a collection.
 
     Attributes:
-        tags: the partitions. `epochs`, `sentences`, `frequencies` and `analyzers` have one element per partition, in
-            the same order.
-        sentences: the number of sentences.
+        tags: the tags of the partitions. `epochs`, `sentences`, `frequencies` and `analyzers` have one element for each
+            partition, in the same order.
+        sentences: for each partition, the number of sentences in its index.
         frequencies: for each partition, the number of sentences that contain each term, in the order of `terms`.
-        analyzers: the version of the analyzer that computed the terms; None until the first sweep has ended.
+        analyzers: for each partition, the version of the analyzer that computed the terms in its index; None until the
+            first sweep of the partition has ended.
     """
 
     tags: tuple[str, ...]
@@ -303,7 +304,11 @@ class Statistics:
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The tags of partitions with terms of a different analyzer version. A text for each tag names the version."""
+        """The partitions whose terms come from a different version of the analyzer than the version of this process.
+
+        Each entry has the tag of a partition, and a text that names the version. Partitions without sentences are left
+        out.
+        """
         return [
             (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)

@@ -134,7 +134,8 @@ def _ordinary(text: str) -> list[str]:
 def _is_apart(text: str, start: int, end: int) -> bool:
     """Return whether the word from `start` to `end` is not part of a longer word.
 
-    An apostrophe before the word, an accent or an invisible character does not end a word.
+    Accents and invisible characters around the word are skipped. If an apostrophe precedes the word, or a letter or
+    digit is next to it, the word is part of a longer word.
     """
     if after := _REMOVED.match(text, end):
         end = after.end()

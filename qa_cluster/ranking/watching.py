@@ -103,7 +103,11 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
 
 
 def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
-    """Return the arguments for each term. A term that is too long for an index is left out."""
+    """Return the arguments of ``QA.INDEX.WATCH`` for each term. A term that is too long for an index is left out.
+
+    The arguments are the term, the frequency that determines its weight, and the lowest and the highest number of
+    sentences with the term in this index for which the answer stays valid.
+    """
     weighed = ranking.weighed or ranking.frequencies
     rows = zip(ranking.terms, weighed, part.frequencies, shares, strict=True)
     return [

@@ -1,5 +1,5 @@
-"""Finds and recognizes the bundled models, and unpacks folders whose ONNX file is compressed. It does not load a model
-runtime.
+"""Finds and recognizes the bundled models, and unpacks folders whose ONNX file is compressed. This module does not load
+a model runtime.
 
 A packed folder has `reader.onnx.gz` instead of `reader.onnx`. Compression helps if each weight is a code of a few bits
 (`models/quantization/rounding.py`). The manifest describes the uncompressed ONNX file.

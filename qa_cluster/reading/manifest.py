@@ -35,12 +35,21 @@ MANIFEST_FILE = "manifest.json"
 _READING_DIGITS = 8
 DEFAULT_SURE, DEFAULT_LIKELY = 0.9, 0.5
 LENGTH_STEP = 16
-"""Pairs are padded to a multiple of this many tokens, so that there are few shapes, each compiled once."""
+"""A pair (a question and a context, with the special tokens) is padded to a multiple of this many tokens. So there are
+few lengths, and the model is compiled once for each length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The logistic function that converts a span's score over null to the probability that the answer is right."""
+    """The logistic function that converts the score of a span to the probability that the answer is right.
+
+    The score is the span's `order` (`asking/answers/assembly.py`), or its score over null if no ranking is involved.
+
+    Attributes:
+        a, b: the odds of a span against "no answer" are ``exp(a * score + b)``.
+        sure, likely: the lowest probabilities of answers that are called *sure* and *likely*. All other answers are
+            *unsure*.
+    """
 
     a: float
     b: float
@@ -69,7 +78,7 @@ class PairLayout:
     """How a question and a context are joined: the ids of the special tokens before, between and after them.
 
     The null answer is at position 0, the first id of `head`. If the model has `token_type_ids`, `context_type` is the
-    type of the context and of `tail`; all tokens before the context have type 0.
+    type of the context, of its prefix (`prefix`) and of `tail`. All tokens before the prefix have type 0.
     """
 
     head: tuple[int, ...]
@@ -109,6 +118,7 @@ class WaveFit:
 
     Attributes:
         threshold: the `order` of a span (`asking/answers/assembly.py`) at which reading stops.
+        questions, sentences: the number of held-out questions, and the number of sentences in the corpus.
         ends: the total number of sentences read by the end of each wave.
         read: the mean number of sentences that were read for a question.
         f1, f1_all: the F1 with waves, and the F1 if all candidates are read.
@@ -130,8 +140,10 @@ class Manifest(ModelFiles):
     `revision` identifies the weights: it is the start of `model_sha256`.
 
     Attributes:
-        no_answer_threshold, wave_threshold: values of `order` (`asking/answers/assembly.py`). The `order` of a span is
-            its score over null minus a penalty for the ranking of its sentence.
+        no_answer_threshold: the `order` that the best answer must reach; otherwise, "no answer" is returned. The
+            `order` of a span is its score over null minus a penalty for the ranking of its sentence
+            (`asking/answers/assembly.py`).
+        wave_threshold: if the `order` of a span reaches this value, no more waves are read.
         window_tokens: the token limit of an input, with the question and the special tokens.
         doc_stride: the number of tokens by which the windows of a longer passage overlap.
         context_tokens: the token budget for a sentence with its neighbours; 0: the sentence alone.

@@ -109,7 +109,11 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
 
 
 def _adjacent(own: PassageSentence, side: Sequence[PassageSentence], step: int) -> int:
-    """Return how many sentences of a side follow each other without an overlap or a gap longer than `MAX_GAP`."""
+    """Return how many neighbours on one side can be read with `own`.
+
+    The count ends before the first neighbour that overlaps the sentence next to it, or that is separated from this
+    sentence by a gap longer than `MAX_GAP`.
+    """
     near = own
     for count, far in enumerate(side):
         low, high = (near, far) if step > 0 else (far, near)

@@ -17,15 +17,15 @@ METADATA_KEY = "qa-cluster.precision"
 """The key in the `metadata_props` of an ONNX file; its value is one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""The number of neighbouring channels of a token that OpenVINO quantizes with one scale, if an activation has no fixed
-range."""
+"""If an activation (an input of a matrix product) has no fixed range, OpenVINO computes its scales while the model
+runs: one scale for this many neighbouring channels of a token."""
 
 
 INT8_PRECISIONS = ("int8", "int8-dynamic")
 # Linux's names of the processor instructions that multiply and add 8-bit numbers exactly.
 _INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = ("x86_64", "AMD64")
-_TAIL_BYTES = 1 << 16  # the metadata follows the graph
+_TAIL_BYTES = 1 << 16  # the metadata is at the end of the file, after the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
@@ -38,7 +38,8 @@ def openvino_settings(precision: str | None) -> dict[str, str | int]:
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    if precision in INT8_PRECISIONS:  # an int8 file may have activations without a fixed range, too
+    # Not only for int8-dynamic: a file of the precision int8 may also have activations without a fixed range.
+    if precision in INT8_PRECISIONS:
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
 

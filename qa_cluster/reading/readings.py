@@ -1,13 +1,14 @@
 """Encodes and parses sentence answers in JSON: the values of `bertqa..` keys and the replies of `qa.read`.
 
-A reply of `qa.read` has the field `cache` in addition. The shard encodes a sentence answer with `sentence_answer`; the
-service parses it with `parse_readings`. All offsets are code points of the document. Fields:
+A reply of `qa.read` also has the field `cache`: ``shard`` if the answer was in the shard's cache when the request
+arrived, ``miss`` if it was not. The shard encodes a sentence answer with `sentence_answer`; the service parses the
+reply with `parse_readings`. All offsets are code points of the document. The fields whose names do not explain them:
 
 - `spans`: the best spans without overlaps, the best first. Each has its score over null (the difference between its
   logit and the logit of the null answer), and the number of the sentence that contains it.
 - `answer`: the text of the first span.
 - `context`: present if the sentence was read with its neighbours. A span may then be in a neighbour.
-- `read`: the numbers of the first and the last sentence of the context.
+- `read`: the numbers of the first and the last sentence of the context; present if `context` is present.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class SentenceReading:
         context: the text that was read: the sentence, or the sentence with its neighbours.
         context_start: the offset of `context` in the document.
         read: the numbers of all sentences in `context`.
+        version: the version of the document that was read.
         model: the manifest's `reading_revision`.
+        shard: the name of the shard that sent the result.
+        cached: whether the result comes from the shard's cache.
         windows: the number of windows in which the text was read.
         truncated: whether the question was too long, so that its end was not read.
     """
@@ -70,7 +74,7 @@ class SentenceReading:
 
     @property
     def score(self) -> float:
-        """The score of the best span."""
+        """The score of the best span; `NO_SPAN_SCORE` if there is no span."""
         return self.spans[0].score if self.spans else NO_SPAN_SCORE
 
     def text(self, span: FoundSpan) -> str:
@@ -80,7 +84,10 @@ class SentenceReading:
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence that the shard has read: its record, its passage, the decoded spans, and how it was read."""
+    """A sentence that the shard has read: its record, its passage and the decoded spans.
+
+    `windows` and `truncated` are as in `SentenceReading`.
+    """
 
     sentence: SentenceRef
     record: SentenceRecord
@@ -128,10 +135,12 @@ def sentence_answer(
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
-    """Parse the replies of a shard for these sentences; None for a sentence that does not exist.
+    """Parse the replies of a shard for the sentences with these keys; None for a sentence that does not exist.
 
-    If a sentence is on another shard or migrating, the redirection is raised. Any other error of a sentence is raised,
-    too.
+    Raises:
+        ReplyError: a sentence is on another shard or migrating, or the cluster is down. The text is the shard's reply.
+        ClusterError: a reply cannot be parsed, or the number of replies is wrong.
+        QAError: any other error with which the shard replied for a sentence.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")

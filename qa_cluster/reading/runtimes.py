@@ -1,8 +1,8 @@
 """Runs an exported model in this process: with OpenVINO on the CPU, or with ONNX Runtime on the CPU or on CUDA.
 
-Every runner takes padded int64 arrays. It returns the start and end logits of a reader, or the vectors of an encoder.
-Only one thread at a time may use a runner. The local pipeline and the measurements use these runners. Shards have their
-own backends.
+A *runner* is a function that runs a model once. It takes padded int64 arrays, and returns the start and end logits of a
+reader or the vectors of an encoder. Only one thread at a time may use a runner. The local pipeline and the measurements
+use runners. The shards run models with other code (`gears/inference/backends`).
 """
 
 from __future__ import annotations

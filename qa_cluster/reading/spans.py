@@ -193,7 +193,10 @@ class _WindowScores:
         return whole_words(passage, start, end, *self._limits(start))
 
     def _limits(self, start: int) -> tuple[int, int | None]:
-        """Return the limits of a span that starts at a code point: the edges around it."""
+        """Return the lowest start and the highest end of a span that contains the code point `start`.
+
+        These are the edges around this code point. An end of None means the end of the passage.
+        """
         if not self._edges:
             return 0, None
         following = bisect_right(self._edges, start)
@@ -247,7 +250,10 @@ class _WindowScores:
 
 @lru_cache(maxsize=64)
 def _reaching(width: int) -> npt.NDArray[np.bool_]:
-    """Return a mask [width - 1, width] of the spans that start in the rows before a token and contain it."""
+    """Return a mask [width - 1, width] of the spans that start before a token and contain the token.
+
+    The mask is for the rows of the scores (`_WindowScores`) of the `width` - 1 tokens before this token.
+    """
     distance = np.arange(width - 1, 0, -1)
     mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
     return mask

@@ -2,7 +2,7 @@
 
 Sentences are tokenized when they are first read, or in bulk. Their tokens include no special tokens, and each token has
 the code points that it covers. `windows` puts the question before them. The tokenizer's own padding and truncation are
-turned off for two reasons: all callers would share that state, and truncation must be reported
+turned off for two reasons: all callers would share these settings, and truncation must be reported
 (`QuestionTokens.truncated`).
 """
 
@@ -144,8 +144,10 @@ def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
 
 
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
-    """Unpack a block of `pack_tokens` into the tokens of each sentence; None if a different tokenizer created the
-    block."""
+    """Unpack a block of `pack_tokens` into the tokens of each sentence.
+
+    The result is None if a different tokenizer created the block. InvalidInput if the block is damaged.
+    """
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
         if stamp != fingerprint:

@@ -124,9 +124,9 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` for texts.
+    """Does the same as a `PairEncoder`, for texts instead of tokens.
 
-    It caches the tokens of the last passage, because several questions often share a passage.
+    The encoder caches the tokens of the last passage, because several questions often share a passage.
     """
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
@@ -155,8 +155,10 @@ class TextPairEncoder:
 
 
 def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of `windows`. The windows of a group have similar lengths, and together they are within
-    the limits of a batch.
+    """Yield groups of indices of `windows`, with similar lengths of the windows in a group.
+
+    A group has at most `max_batch` windows, and at most `max_batch_tokens` tokens with padding. A window that alone has
+    more tokens is a group of its own.
     """
     order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
     group: list[int] = []

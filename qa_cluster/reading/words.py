@@ -77,8 +77,8 @@ _OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
 def can_answer(text: str) -> bool:
     """Return whether a text can be an answer.
 
-    An answer has a letter or digit, and at least one word that is not a function word. It does not end with an opening
-    quotation mark or bracket.
+    An answer has a letter or digit, and at least one word that is not a function word. A word of several capital
+    letters, such as ``WHO``, is not a function word. An answer does not end with an opening quotation mark or bracket.
 
     >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO", 'raises the "')]
     [False, False, True, True, True, True, False]
@@ -122,8 +122,13 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
     """Return the span, changed so that it does not start or end with a mark (bracket, quote) whose partner is outside.
 
-    If the partner is next to the span, and between `low` and `high`, the span is extended to include it. Otherwise the
-    mark is removed from the span, with the punctuation after it. The half-open interval ``[0, 1)`` is not changed.
+    If the partner is next to the span, and between `low` and `high`, the span is extended to include the partner. If
+    the partner is not there, the mark is removed from the span, with the punctuation after the mark. Two more rules:
+
+    - If the span has an open bracket inside and the closing bracket follows the span, the span is extended to include
+      the closing bracket.
+    - A span that starts with ``(`` or ``[`` and ends with ``)`` or ``]`` is not changed. So the half-open interval
+      ``[0, 1)`` stays whole.
 
     >>> text = 'He sang "Blue Sea" (1971).'
     >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]
@@ -177,7 +182,7 @@ def _ends_half(text: str, start: int, last: int) -> bool:
     if mark in _APOSTROPHES:  # "the dogs' bowl" has no opening mark before the span
         return not _opens(inside, openers) and _opens(text[:last], openers)
     if mark == '"' and inside[-1:].isdigit() and text.count('"', 0, start) % 2 == 0:
-        return False  # inches
+        return False  # the mark means inches, as in 5"
     return not any(opener in inside for opener in openers)
 
 
@@ -190,7 +195,7 @@ def _closes(text: str, marks: str) -> bool:
 
 
 def _is_open(text: str, closer: str) -> bool:
-    """Return whether the text opens more brackets of a kind than it closes."""
+    """Return whether the text has more opening than closing brackets of the kind that `closer` closes."""
     return text.count(_OPENERS[closer]) > text.count(closer)
 
 

@@ -59,7 +59,8 @@ class Admission:
         self._most_waiting = most_waiting
         self._clock = clock
         self._working: Counter[str] = Counter()
-        self._queues: dict[str, deque[_Waiting]] = {}  # by asker, in the order of their turns
+        # By asker. If several askers have the fewest running questions, the first of them in this order is next.
+        self._queues: dict[str, deque[_Waiting]] = {}
         self._ends: deque[float] = deque(maxlen=MOST_ENDS)
         self.refused = 0
 
@@ -75,14 +76,17 @@ class Admission:
 
     @property
     def pace(self) -> float:
-        """The mean time in seconds between the ends of two questions while some are queued; 0 if unknown."""
+        """The mean time in seconds between the ends of two questions while questions are queued.
+
+        0 if too few questions have ended to compute it.
+        """
         if len(self._ends) < max(LEAST_ENDS, min(self.at_once, MOST_ENDS)):
             return 0.0
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn. The question counts as running until the block ends.
+        """Wait until this question may run (its *turn*). The question counts as running until the block ends.
 
         Raises:
             QueueFull: the queues are full, or the question is expected to end later than `seconds` from now. A question
@@ -118,7 +122,7 @@ class Admission:
             await waiting.turn
         except asyncio.CancelledError:
             if not self._remove(waiting) and not waiting.turn.cancelled() and waiting.turn.exception() is None:
-                self._end(mine)  # the turn came at the same moment
+                self._end(mine)  # the question got its turn just before its task was cancelled
             raise
 
     def _make_place(self, mine: str) -> None:
@@ -155,11 +159,13 @@ class Admission:
         self._refuse_late()
         while self._queues and self.working < self.at_once:
             waiting = self._next()
-            if not waiting.turn.done():  # otherwise, its task was cancelled
+            if not waiting.turn.done():  # `turn` is done if the question's task was cancelled
                 self._working[waiting.asker] += 1
                 waiting.turn.set_result(None)
         if not self._queues:
-            self._ends.clear()  # from now on, questions end at the rate of their arrival
+            # No question is queued any more. So the rate at which questions end is now the rate of their arrival, not
+            # the throughput of the cluster.
+            self._ends.clear()
 
     def _next(self) -> _Waiting:
         """Remove and return the first question of the asker with the fewest running questions."""
@@ -167,7 +173,7 @@ class Admission:
         queue = self._queues.pop(mine)
         waiting = queue.popleft()
         if queue:
-            self._queues[mine] = queue  # after all other askers
+            self._queues[mine] = queue  # the asker is now behind all other askers
         return waiting
 
     def _in_turn(self) -> Iterator[_Waiting]:

@@ -26,7 +26,10 @@ class ClusterAddress:
 
 
 def credentials_of(settings: Settings) -> tuple[str, str]:
-    """Return user and password for the cluster; empty if unset. The settings have priority over `cluster_url`."""
+    """Return user and password for the cluster; empty if unset.
+
+    The settings `cluster_user` and `cluster_password` have priority over the user and the password in `cluster_url`.
+    """
     user, _, password = split_cluster_url(settings.cluster_url)[1].rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 

@@ -264,7 +264,7 @@ class _Worker:
 
     @property
     def is_beating(self) -> bool:
-        """Whether no heartbeat is missing."""
+        """Whether the worker is ready, and its last heartbeat is less than `_BEAT_SECONDS` old."""
         return self.state == "ready" and self.silence < _BEAT_SECONDS
 
     def why_not_ready(self, hung_seconds: float) -> str:

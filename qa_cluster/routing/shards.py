@@ -5,8 +5,9 @@ bounded pool: while such a command waits for a function, the server runs no othe
 also use the pool, which limits their number. If a command of the pool is cancelled, its connection is closed, and the
 shard discards the job.
 
-After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command is retried, until the
-caller's deadline or, without a deadline, for `RETRY_SECONDS`. After ASK, the command goes to the named server.
+After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command is retried, for at
+most `RETRY_SECONDS`. A caller can choose a different time, or set a deadline of its own. After ASK, the command goes to
+the server that the reply names.
 
 A shard that was detected as down (`mark_down`) gets no commands. Its commands in flight fail, and new commands fail at
 once with `ShardDown`. If a replica may replace the primary, new commands wait for the replica instead.
@@ -55,8 +56,8 @@ def passes(error: ReplyError) -> bool:
 class ShardDown(ClusterError):
     """A shard is down, so its documents are unavailable.
 
-    `address` is the address of the shard. It is None in an error about all shards that a request needs and that are
-    down; `Shards.retrying` does not wait for their replacement.
+    `address` is the address of the shard. It is None if the error is about all shards that a request needs and that are
+    down. `Shards.retrying` raises such an error at once, and does not wait until replicas replace the shards.
     """
 
     def __init__(self, text: str, address: Address | None = None) -> None:
@@ -116,7 +117,7 @@ class ShardPool:
                 opening.result().close()  # the caller was cancelled just after the connection had opened
             task = asyncio.current_task()
             if task is None or not task.cancelling():
-                self._check()  # `fail_all` ended it, not the caller
+                self._check()  # `fail_all` cancelled the opening, not the caller
             raise
         finally:
             self._under_way.discard(opening)
@@ -287,7 +288,7 @@ class Shards:
     def up(self) -> tuple[Shard, ...]:
         """The primaries that are not known to be down.
 
-        Primaries that are not ready are included only if no other primary is up.
+        Primaries whose servers cannot answer now (`not_ready`) are included only if no server can answer now.
         """
         up = tuple(shard for shard in self.all if shard.address not in self._down)
         return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
@@ -315,7 +316,7 @@ class Shards:
         self.pool(address).fail_all(why)
 
     def mark_up(self, address: Address) -> None:
-        """Mark a server as up."""
+        """Mark a server as up, so that it gets commands again."""
         if self._down.pop(address, None) is not None and address in self._pools:
             self._pools[address].resume()
 
@@ -390,7 +391,7 @@ class Shards:
             self._pools.pop(address).close()
         served = {shard.address for shard in found.shards}
         for address in [address for address in self._down if address not in served]:
-            self.mark_up(address)  # no detector will report on it any more
+            self.mark_up(address)  # `freshness` watches only the shards of the topology, so it would never do this
         self.readiness.keep(served)
         if changed:
             for callback in self.on_topology:

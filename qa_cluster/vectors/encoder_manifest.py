@@ -1,7 +1,8 @@
 """The manifest of an encoder: the model that computes the vectors of passages and questions.
 
-The shards store encoders next to readers. An encoder's manifest has the field ``"kind": "encoder"``. It is strict, like
-a reader's manifest (`reading/manifest.py`). This module does not load or run a model.
+The shards store encoders next to readers. An encoder's manifest has the field ``"kind": "encoder"``. As in a reader's
+manifest (`reading/manifest.py`), a field that is missing, unknown or out of range raises ModelError. This module does
+not load or run a model.
 """
 
 from __future__ import annotations

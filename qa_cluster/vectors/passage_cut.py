@@ -16,7 +16,13 @@ from qa_cluster.reading.prefix import SEPARATOR
 
 @dataclass(frozen=True, slots=True)
 class CutPassage:
-    """The sentences of a passage, and the path of headings above them in the form of `prefix_ids`."""
+    """The sentences of a passage, and the path of headings above these sentences.
+
+    Attributes:
+        first: the number of the passage's first sentence in the document, from 0.
+        sentences: the number of sentences in the passage.
+        section: the path of headings, in the form that `prefix_ids` takes.
+    """
 
     first: int
     sentences: int
@@ -50,7 +56,9 @@ def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
     """
     passages = _filled(lengths, budget)
     low, high = 0, budget
-    while low < high:  # the smallest budget that needs no more passages
+    # Find the smallest budget that needs no more passages than the full budget. With the smallest budget, the lengths
+    # of the passages are about equal.
+    while low < high:
         middle = (low + high) // 2
         if len(_filled(lengths, middle)) > len(passages):
             low = middle + 1
@@ -60,7 +68,7 @@ def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Return the passages if each gets as many sentences as the budget allows."""
+    """Return the passages that result if each passage gets as many sentences as the budget of tokens allows."""
     found: list[tuple[int, int]] = []
     first = tokens = 0
     for number, length in enumerate(lengths):

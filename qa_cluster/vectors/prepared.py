@@ -21,11 +21,18 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from .encoder_manifest import DIGEST_BYTES, MAX_DIMS
 from .packing import packed_bytes
 
-# The maximum number of passages of one document: about 18,000 sentences. The shards embed longer documents.
+# The maximum number of passages of one document: about 18,000 sentences. For longer documents, the shards compute the
+# vectors.
 MAX_PREPARED_PASSAGES = 4096
 MAX_SPLITTER_CHARS = 200
 
-# The results for vectors after a write (`WriteResult.vectors`).
+# The results for the vectors that a writer sends with a document (`WriteResult.vectors`). `STORED`: the vectors are
+# stored. All other results say why they are not stored:
+# - `OTHER_ENCODER`: the shards use no encoder, or a different encoder.
+# - `OTHER_DOCUMENT`: the vectors belong to a different version of the document.
+# - `OTHER_SENTENCES`: the shard has split the text into different sentences.
+# - `STALE`: the document was changed or deleted before its vectors were stored.
+# - `REFUSED`: the shard refused the vectors, or did not reply in time.
 STORED, OTHER_ENCODER, OTHER_DOCUMENT, OTHER_SENTENCES, STALE, REFUSED = (
     "stored",
     "other_encoder",
@@ -87,7 +94,12 @@ class PreparedVectors:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Parse and check vectors; the error names the first invalid field."""
+        """Parse and check vectors.
+
+        Raises:
+            InvalidInput: a field is missing, unknown or invalid; the error names the first such field.
+            InputTooLong: there are more than `MAX_PREPARED_PASSAGES` passages.
+        """
         for name in given:
             if name not in _FIELDS:
                 raise _wrong(name, f"is unknown, the known fields are {', '.join(_FIELDS)}")

@@ -46,7 +46,7 @@ from .timing import CallTimes
 
 OPTIONS_AGE_SECONDS = 10.0
 MAX_ATTEMPTS = 8
-# The time that a client's GET waits while the slot of its sentence is migrating.
+# The maximum time that a client's GET waits while the slot of its sentence is migrating.
 MIGRATION_SECONDS = 5.0
 MIGRATION_POLL_SECONDS = 0.02
 
@@ -89,8 +89,10 @@ class SentenceAnswers:
         self._options_read_at = -OPTIONS_AGE_SECONDS
 
     async def on_missing_answer(self, key: Any) -> bytes | str | None:
-        """Return the reply to a client's GET of a missing answer: the answer, an error line, or None for the server's
-        nil.
+        """Return the reply to a client's GET of a missing answer: the answer or an error line. None: the reply is nil.
+
+        The reply is nil if the key cannot be parsed, if its question is empty or a digest, or if there is no such
+        sentence.
         """
         try:
             sentence, question, model = parse_answer_key(key)

@@ -1,5 +1,8 @@
 """Builds the passage of a sentence from the stored sentences and tokens, and lets a model read the passage.
 
+Here, the *passage* of a sentence is the sentence with the neighbours that the model reads together with it
+(`qa_cluster/reading/passages.py`). The encoder's passages are different: each of them gets one vector.
+
 Two sentences may have the same passage. The model then reads the passage once for both, even if the second request is
 in a later wave.
 """
@@ -86,7 +89,10 @@ def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSent
 
 
 class _StoredTokens:
-    """The stored tokens of a sentence and its neighbours. A block of tokens is unpacked at its first use."""
+    """The stored tokens of a sentence and its neighbours.
+
+    Tokens are stored in blocks of `BLOCK_SENTENCES` sentences. A block is unpacked at its first use.
+    """
 
     def __init__(self, record: SentenceRecord, reader: Reader) -> None:
         self._record = record
@@ -109,8 +115,8 @@ class _StoredTokens:
         if position >= len(self._blocks[block]):
             return None
         tokens = self._blocks[block][position]
-        # Copies, because the sentences of a block share its arrays. Without a copy, one sentence would keep the whole
-        # block in memory.
+        # Return copies, because all sentences of a block share the arrays of the block. Without a copy, one cached
+        # sentence would keep the whole block in memory.
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 

@@ -1,6 +1,7 @@
 """Answers questions from contexts that the request contains: the trigger `qa.pipeline`, for `POST /models/{id}`.
 
-The windows use the same device queue as the sentences of questions. Each request reads its windows in portions, and
+A request has pairs of a question and a context. The worker cuts each pair into windows, the inputs that the model gets.
+The windows wait in the same device queue as the sentences of questions. Each request reads its windows in portions, and
 waits for a turn before each portion (`portions`).
 """
 
@@ -37,7 +38,7 @@ LOOP_CHARS = 8192
 
 
 class PipelineRequests:
-    """The pipeline requests on this shard: their number, and their size in code points."""
+    """Handles the trigger `qa.pipeline`. Counts the running requests on this shard, and their size in code points."""
 
     def __init__(self, readers: ShardReaders, passages: PassageReader, portions: Portions) -> None:
         self._readers = readers
@@ -48,7 +49,7 @@ class PipelineRequests:
 
     async def on_pipeline(self, call: TriggerCall) -> str:
         """Trigger ``qa.pipeline model request``: return a JSON object with ``model`` (the name of the reader) and
-        ``results`` (one for each pair).
+        ``results`` (one for each pair of question and context).
 
         `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in `POST
         /models/{id}`.

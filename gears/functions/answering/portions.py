@@ -1,11 +1,13 @@
 """Divides long work into portions, so that a short question waits for at most one portion.
 
 The shard's queue serves users in turn, but only with whole jobs. A job can have up to 256 sentences, or a whole
-article. So the functions divide a long job into portions. The portions of all long jobs share one queue. A portion is
-about two batches.
+article. So the functions divide a long job into portions. The portions of all long jobs share one queue. A portion of
+`qa.read` has at most 32 sentences. A portion of `qa.pipeline` has windows (inputs of the model) of at most 1,024 tokens
+together.
 
-While short questions arrive, a portion is one sentence. A run of the model cannot be interrupted. So a client with
-successive questions would wait for a whole run of long work before each question.
+While short questions arrive, a portion is one sentence, or windows of at most 128 tokens together. The reason: a run of
+the model cannot be interrupted. With large portions, a client with successive questions would wait for a long run
+before each question.
 
 If the shard can run several batches at once (`qa.inference-workers`, `qa.threads-per-queue`), it reads the same number
 of portions at once. While short questions arrive, it reads one portion at a time.
@@ -29,7 +31,7 @@ SHARED_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The size of one portion."""
+    """The maximum size of one portion: in sentences for `qa.read`, in tokens of windows for `qa.pipeline`."""
 
     sentences: int
     tokens: int
@@ -46,7 +48,8 @@ class Portions:
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # With the same number, the module limits how many sentences the worker has at the same time (qa.worker-ahead).
+        # The number of batches that can run at the same time. The module multiplies `qa.worker-ahead`, its limit of
+        # sentences in the worker, by the same number.
         threads, workers = (
             max(1, int(shard.setting(name))) for name in ("qa.threads-per-queue", "qa.inference-workers")
         )
@@ -68,7 +71,10 @@ class Portions:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Portion]:
-        """Wait for a turn, first come, first served; yield the size of the next portion."""
+        """Wait until the task may read its next portion, and yield the maximum size of this portion.
+
+        Tasks are served in the order in which they started to wait.
+        """
         async with self._runs:
             if (portion := self._size()) is ALONE:
                 yield portion

@@ -1,8 +1,8 @@
 """Measures a traced call of `qa.read` on this shard. The last item of the reply has the times.
 
-A call is traced if its last argument is a `traceparent`, which identifies the caller's span. Other calls are not
-measured. A call may join a running read of the same sentence. Then the report counts only the part of the model run
-after the start of the call.
+A call is traced if its last argument is a `traceparent` (W3C Trace Context), which identifies the caller's step of the
+trace. Other calls are not measured. A call may join a running read of the same sentence. In this case, the report
+counts only the part of the model run after the start of the call.
 """
 
 from __future__ import annotations

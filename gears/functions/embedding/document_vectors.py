@@ -1,8 +1,8 @@
 """Embeds documents: reads documents, divides them into passages, runs the encoder, and stores the vectors in the index.
 
-While one batch of documents is encoded, the next batch is read. After each portion of `PORTION` passages, a script
-stores the vectors, but only if the document still has the version that was read. If the document has changed, its
-outcome is `STALE`, and the new version is embedded later.
+While one batch of documents is encoded, the next batch is read. After each portion of `PORTION` passages, a script for
+each document stores the vectors, but only if the document still has the version that was read. If the document has
+changed, its outcome is `STALE`, and the new version is embedded later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qa_cluster.vectors.packing import PassageVector, pack_passages
 from .pace import Pace
 from .passages import Name, PassageInputs, passage_inputs
 
-# The number of passages that are encoded together and then stored: about 25 kB.
+# The number of passages that are encoded together and then stored. Their vectors have about 25 kB.
 PORTION = 64
 MAX_IN_FLIGHT = 2
 
@@ -42,6 +42,8 @@ class DocumentVectors:
         self, names: Sequence[Name], encoder: ShardEncoder, on_embedded: Callable[[Name], None] = lambda name: None
     ) -> dict[Name, Outcome]:
         """Embed documents with an encoder; return `EMBEDDED`, `STALE` or an error for each.
+
+        `STALE`: the document has changed, is missing, or is not indexed.
 
         `on_embedded` is called for each document after all its passages are stored. Raises GearsError if the shard
         refuses a command, for example because the slot of the documents is migrating.

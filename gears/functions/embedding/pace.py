@@ -22,7 +22,7 @@ POLL_SECONDS = 0.02
 
 
 class Pace:
-    """The pace of this shard.
+    """Decides when the encoder of this shard may run, and how many tokens a run may have.
 
     Args:
         is_shared: whether questions have arrived recently.

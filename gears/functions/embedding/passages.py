@@ -19,9 +19,10 @@ class PassageInputs:
 
     Attributes:
         name: the document's name, and the tag of its partition.
-        version, splitter: the version and the splitter of the document.
-        spans: the sentences of each passage.
-        rows: the input of each passage.
+        version: the version of the document.
+        splitter: the version of the splitter that divided the text into sentences.
+        spans: for each passage, which sentences of the document it contains.
+        rows: for each passage, the token ids that the encoder reads.
         stored: the number of passages whose vectors are already stored.
     """
 
@@ -34,7 +35,7 @@ class PassageInputs:
 
 
 def passage_inputs(name: Name, document: DocumentSentences, encoder: ShardEncoder) -> PassageInputs:
-    """Divide a document into passages, and make their inputs. A long document may take seconds."""
+    """Divide a document into passages, and make the inputs of the passages. A long document may take seconds."""
     record = document.record
     spans, rows = document_passages(
         record.title, record.metadata, document.sentences, encoder.manifest, encoder.tokenizer

@@ -1,14 +1,18 @@
 """Stores the tokens and the vectors of all documents of this shard, and shows the progress.
 
-A script starts the preparation on all shards (`gears/scripts/own_functions.py`). Each shard prepares its own documents.
-Each step skips documents that already have the result of the step. So after a worker was killed, a second preparation
-continues the first. The progress is in the hash `progress:{h}`, where ``h`` is the hash tag of the shard:
+This is called a *preparation*: `qa-cluster prepare` runs a script that starts it on all shards
+(`gears/scripts/own_functions.py`). Each shard prepares its own documents: first the tokens of all, then the vectors.
+Without `force`, each step skips documents that already have the result of the step. So after a worker was killed, a
+second preparation continues the first. The progress is in the hash `progress:{h}`, where ``h`` is the hash tag of the
+shard:
 
 - ``shard``, and ``state`` (running, done);
-- ``done`` and ``total``: documents after the step of the tokens, even if it failed, and all documents to prepare;
-- ``tokenized`` and ``sentences``: documents that got tokens in this preparation, and the number of their sentences;
-- ``failed``: documents whose tokens or vectors could not be stored;
-- ``embedded`` and ``to_embed``: documents embedded so far, and documents that lacked vectors at the start;
+- ``total``: the number of documents to prepare;
+- ``done``: the number of documents whose tokens were stored, were already stored, or could not be stored;
+- ``tokenized`` and ``sentences``: the number of documents that got tokens in this preparation, and of their sentences;
+- ``to_embed``: the number of documents that lacked vectors after the step of the tokens;
+- ``embedded``: the number of documents that have got vectors in this preparation so far;
+- ``failed``: the number of documents whose tokens or vectors could not be stored;
 - ``started`` and ``updated``: seconds since 1970;
 - ``failures``: a JSON list of the first failed documents and the reasons.
 """
@@ -73,10 +77,12 @@ class Preparation:
         return str(shard_id)
 
     async def run(self, shard_id: str, *, force: bool, collection: str) -> str:
-        """Prepare all documents; return the final progress as JSON.
+        """Store the missing tokens and vectors of all documents; return the final progress as JSON.
 
-        Without `force`, documents with tokens from the current reader's tokenizer are skipped. With a `collection`,
-        documents of other collections are skipped. Without an encoder on the shard, no vectors are computed.
+        With `force`, tokens that are already stored are computed and stored again. With a `collection`, documents of
+        other collections are skipped. Without an encoder on the shard, no vectors are computed.
+
+        Raises ModelError if the shard has no default reader.
         """
         async with self._locks.held("prepare"):
             if self._readers.if_loaded() is None:
@@ -116,7 +122,7 @@ class Preparation:
 
 
 class _Progress:
-    """The counts of one shard, written to its key a few times a second."""
+    """The counts of one preparation. They are written to the shard's key `progress:{h}` a few times a second."""
 
     def __init__(self, shard: ShardCommands, shard_id: str, total: int) -> None:
         self._commands = shard
@@ -149,7 +155,7 @@ class _Progress:
         self._show_often()
 
     def failed(self, name: str, why: str) -> None:
-        """Add a document to the listed failures."""
+        """Add a document to the list of failures, unless the list already has `MOST_NAMED` documents."""
         if len(self._named) < MOST_NAMED:
             document = document_name(name)
             where = "" if document.collection == DEFAULT_COLLECTION else f"{document.collection}/"
@@ -181,7 +187,8 @@ class _Progress:
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
-        # The background task has embedded the other documents in the meantime.
+        # The background task may have embedded some of the documents that lacked vectors. `to_embed` no longer counts
+        # these documents.
         self._values["to_embed"] = self._values["embedded"] + self._unembedded
         self._show()
         return orjson.dumps(self._values).decode()

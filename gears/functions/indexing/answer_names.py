@@ -17,7 +17,10 @@ NAMES_PER_STEP = 200
 
 
 class ForeignAnswers:
-    """The cached answers whose keys have the other form: texts instead of digests, or digests instead of texts."""
+    """Deletes *foreign* answers: cached answers whose keys do not have the form of the current setting and secret.
+
+    For example, the key has the text of the question, but the setting says that keys have digests.
+    """
 
     def __init__(self, shard: ShardContext, postponed: PostponedWork) -> None:
         self._commands = shard.commands

@@ -153,7 +153,8 @@ class DocumentAudit:
 
         Returns:
             The number of documents by outcome, and the tags of partitions with ``failed`` or ``moving`` documents.
-                ``refused``: the text cannot be indexed. ``failed`` and ``moving``: the document may be indexed later.
+                ``refused``: the text cannot be indexed. ``moving``: the slot of the partition is migrating. ``failed``:
+                any other error. ``failed`` and ``moving`` documents may be indexed later.
         """
         counts: Counter[str] = Counter()
         undone: set[str] = set()
@@ -169,7 +170,7 @@ class DocumentAudit:
             counts["refused" if refused else "failed"] += 1
             if not refused:
                 undone.add(tag)
-            if not isinstance(outcome, DocumentFailed):  # the sweep has logged it
+            if not isinstance(outcome, DocumentFailed):  # the sweep itself logs documents that are marked as failed
                 self._commands.log(f"sweep: {outcome}", "warning")
         return counts, undone
 

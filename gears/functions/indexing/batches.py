@@ -1,11 +1,11 @@
 """Indexes documents: splits, analyses and writes pending documents, several at a time, off the event loop.
 
 One script checks that the version of a document is still current, and writes the document. So questions find the whole
-document or nothing. A request for a pending document joins the earlier request. If a document changes while it is being
-indexed, it is indexed again.
+document or nothing. If a document already waits for its batch, a second request to index it joins the first request. If
+a document changes while it is being indexed, it is indexed again.
 
-If a worker ended while it indexed a document, the next worker indexes that document alone. If the document has ended
-two workers, the next worker marks it as failed (`failures`).
+If a worker ended while it indexed a document, the next worker indexes that document alone. If two workers have ended
+while they indexed the document, the next worker marks the document as failed (`failures`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class Indexer:
     def _index(self, names: Sequence[Name]) -> list[_Outcome]:
         """Index documents; return the outcome of each.
 
-        An attempt ends with a compare-and-set. If the text has changed meanwhile, the attempt is repeated.
+        An attempt ends with a compare-and-set. If the text has changed meanwhile, the attempt is repeated. If the text
+        has changed during all `MAX_ATTEMPTS` attempts, the outcome is an error.
         """
         outcomes: dict[Name, _Outcome] = {}
         left = list(names)
@@ -322,7 +323,8 @@ class Indexer:
         """Return the scripts that index a text, or the final outcome as a string.
 
         If the text is already indexed, the only script deletes its change note. The method itself indexes a long
-        document and returns the outcome, because an index allows only a few open documents.
+        document and returns the outcome, because an index allows only a few *open* documents (documents whose parts are
+        being sent).
         """
         if isinstance(text, GearsError):
             raise text
@@ -344,7 +346,8 @@ class Indexer:
             note = str(len(text.encode()))  # the note that `adopt_document` writes if the text is unchanged
         if not made.parts:
             return [*first, index_document(*name, document.version, made, fields, note=note)]
-        # Adopting the document discards its open parts, so it must come before the new parts.
+        # `adopt_document` writes the record of the new text. It also discards the parts of the document that an earlier
+        # try has sent (the open parts), so it must run before the new parts are sent.
         status = self._commands.run_script(first[0])[0] if first else "stored"
         if status == "no_collection":
             raise _no_collection(name)

@@ -57,11 +57,11 @@ class Suspicion:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the worker must mark the document as failed."""
+        """Whether the document must be marked as failed: `MAX_ENDS` workers have ended while they indexed it."""
         return self.ends >= MAX_ENDS
 
     def explained(self) -> str:
-        """Return the reason for people."""
+        """Return the reason of the failure as a text for people: the number of ended workers, and the last reason."""
         return f"{self.ends} workers ended while they indexed it (the last worker: {_in_words(self.reason)})"
 
 

@@ -85,8 +85,8 @@ class PartitionMarks:
     def repair(self, tag: str, error: GearsError) -> bool:
         """Remove damaged internal keys of a partition, so that it is scanned; return whether there were damaged keys.
 
-        If a different key has a value of the wrong type, only log it, so that the work continues. Raise any other
-        error.
+        `error` is the error of a command on the partition. If it means that some other key of the partition has a value
+        of the wrong type, only log it, so that the work continues. Raise an error of any other kind.
         """
         if is_wrong_type(error) and self._commands.run_script(repair_partition(tag)):
             return True

@@ -1,8 +1,9 @@
 """Sends a long document to its index in parts, so that the shard can serve other clients between the parts.
 
-Questions do not find the parts before the last script commits them (`index_document.lua`). If a worker dies, its parts
-stay open and the document stays pending. When the document is indexed again, the new parts replace the open parts,
-because the index allows one open document for each id.
+Until the last script (`index_document.lua`) commits the parts, the document is *open*, and questions do not find its
+parts. If a worker dies, its parts stay open and the document stays pending. When the document is indexed again, the new
+parts replace the open parts, because the index allows one open document for each id. The *place* of an open document is
+the number by which the index knows it (docs/inverted-index.md).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ PART_BYTES = 16_384
 # A document up to this size is sent as a whole, in one command with other documents.
 MAX_WHOLE_BYTES = 65_536
 
-# The second message means that the key was created again, and another writer has opened the same document at the same
-# place.
+# The errors of a document that is no longer open for this writer. The second message means that the key was created
+# again, and another writer has opened the same document at the same place.
 _GONE = re.compile("not open at this place|sentences so far, not")
 
 

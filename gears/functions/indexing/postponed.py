@@ -18,8 +18,8 @@ _T = TypeVar("_T")
 class PostponedWork:
     """The tags of partitions with postponed work.
 
-    The object also marks the partitions whose slots are migrating or have migrated, because the module cannot note
-    every change of these partitions.
+    The object also records which of these partitions have slots that are migrating or have migrated, because the module
+    cannot write a change note for every change of these partitions.
     """
 
     def __init__(self) -> None:
@@ -37,9 +37,10 @@ class PostponedWork:
         return tag in self._tags
 
     def take_due(self, view: View) -> tuple[set[str], set[str]]:
-        """Return the partitions on this shard whose work is due, and the migrated partitions among these.
+        """Return the partitions on this shard whose work is due, and which of these partitions have migrated.
 
-        Remove the partitions that are now stable on another shard.
+        Work is due when the slot of the partition is stable. Forget all partitions with stable slots: the returned
+        partitions, and the partitions that are now on another shard.
         """
         stable = {tag for tag in self._tags if not view.is_migrating(slot(tag))}
         moved = stable & self._moved

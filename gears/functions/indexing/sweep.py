@@ -1,14 +1,14 @@
 """Sweeps the partitions of this shard: does the pending work that no event has started.
 
-A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, and when a slot
-arrives. It indexes only pending documents, so it ends soon. A document is pending from its write until it is indexed.
-The writing client or the module records pending documents. If a partition was indexed with a different splitter,
-analyzer or layout, the sweep reindexes all its documents. After a sweep, `audit` scans the partitions that may have
-changes without a note, in the background. When a reader arrives, a sweep only checks cached answers. Each sweep
-deletes cached answers:
+A sweep runs when the worker starts, after a failover, after events were dropped from a full queue, when a slot arrives,
+and when the number of partitions has changed. Normally, it indexes only pending documents, so it ends soon. A document
+is pending from its write until it is indexed. The writing client or the module records pending documents. If a
+partition was indexed with a different splitter, analyzer or layout, the sweep reindexes all its documents. After a
+sweep, `audit` scans the partitions that may have changes without a note, in the background.
 
-- from a different reader, or from a different version of their document;
-- whose keys do not have the form that this worker uses (`answer_names`).
+Each sweep deletes the cached answers of its partitions whose keys do not have the form that this worker uses
+(`answer_names`). In the cases that `_delete_invalid_answers` lists, it also deletes cached answers from a different
+reader, or from a different version of their document. When a reader arrives, a sweep does only this second check.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Sweeps:
         self.request(set())
 
     def resume(self, view: View) -> None:
-        """Sweep the partitions whose postponed work is due. Also continue work after an error."""
+        """Sweep the partitions whose postponed work is due. If the last sweep has failed, try it again."""
         due, moved = self._postponed.take_due(view)
         if due:
             self.request(due, moved)

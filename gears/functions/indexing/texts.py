@@ -1,4 +1,7 @@
-"""Handles the events of texts: indexes a document, or forwards a text under an untagged key to its partition."""
+"""Handles the events of texts: indexes a document, or forwards a text under an untagged key to its partition.
+
+An *untagged* key is `paragraphs:<document>`, without the tag of a partition. A stock client can write such a key.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stores the tokens of documents, and deletes outdated answers for sentences that clients store without a document.
 
 A sentence without stored tokens is tokenized at its first read. This takes 0.1 ms, while the model takes some
-milliseconds. Stored tokens take 130 bytes a sentence. So only `prepare` stores tokens.
+milliseconds. Stored tokens take 130 bytes a sentence. So only `qa-cluster prepare` stores tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SentenceTokens:
     async def forget_answers(self, document_id: str, tag: str) -> bool:
         """Delete the answers of changed sentences without a document.
 
-        Return False if the sentences belong to a document.
+        Return whether the sentences have no document. If they belong to a document, delete nothing.
         """
         return bool(await asyncio.to_thread(self._commands.run_script, loose_sentences(document_id, tag)))
 

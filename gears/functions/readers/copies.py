@@ -1,7 +1,7 @@
 """Makes sure that this shard has a copy of every reader and encoder, even while slots migrate.
 
-The shard's own copies are in keys with the tag of its lowest slot. These keys migrate with this slot. Then the shard
-needs new copies:
+The shard's own copies are in keys with the tag of the shard's lowest slot (the shard's *own tag*). When this slot
+migrates to another shard, these keys migrate with it, and the shard needs new copies:
 
 - If a reader has arrived with another slot, the shard copies it from the keys of that slot.
 - Otherwise it copies a reader from another shard, piece by piece, in messages between the workers.
@@ -152,9 +152,10 @@ class ReaderCopies:
         return reader
 
     async def _complete(self, view: View, tag: str, lacking: list[ShardModel], whole: bool) -> None:
-        """Copy the missing parts of the readers in `lacking` to the shard's keys.
+        """Copy the readers in `lacking` to the shard's own keys, from other tags on this server or from other shards.
 
-        The default reader comes first.
+        `whole`: whether the default reader is complete in the shard's own keys. If not, it is copied first. A reader
+        that no shard has any more is dropped.
         """
         all_answered, elsewhere = await self._ask([node for node, _ in view.others])
         origins = [*self._under_other_tags(view), *elsewhere]

@@ -38,7 +38,8 @@ class ReaderOffer:
 class ReaderExchange:
     """Offers this shard's readers to other shards, and fetches readers from them.
 
-    A shard fetches a part in pieces. So a requested part stays in memory for `KEEP_SECONDS`.
+    The parts of a reader are its tokenizer and its model, the model as a file or as a dump of its key. Another shard
+    fetches a part in several pieces. So a requested part stays in memory for `KEEP_SECONDS`.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders) -> None:

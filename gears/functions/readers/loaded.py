@@ -156,8 +156,9 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: ShardModel, *, default: bool) -> None:
-        """Use this model until the shard's keys contain a different model. It replaces a loaded model with the same
-        name.
+        """Use this model until the shard's keys contain a different model.
+
+        The model replaces a loaded model with the same name.
         """
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:

@@ -34,7 +34,7 @@ class Reader(ShardModel):
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes in which every model runs, and the shape of one long window."""
+        """The shapes (rows, tokens) of `ShardModel.shapes`, and the shape of one window with the maximum length."""
         return [*super().shapes, (1, self.manifest.window_tokens)]
 
     def question(self, text: str) -> QuestionTokens:

@@ -80,7 +80,10 @@ class ReaderModel:
         self.ref = ref
 
     def release(self) -> None:
-        """Stop using the model. If it has no key, it is dropped."""
+        """Stop using the model. A model without a key is also removed from memory.
+
+        A model with a key stays in memory until the module reports that its bytes are deleted (`model.drop`).
+        """
         if not self.has_key:
             self._models.drop(self.ref)
 

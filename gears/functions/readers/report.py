@@ -15,7 +15,7 @@ from .shard_model import ShardModel
 
 
 class ReaderReports:
-    """The two triggers."""
+    """Handles the two triggers."""
 
     def __init__(self, readers: ShardReaders) -> None:
         self._readers = readers
@@ -33,8 +33,8 @@ class ReaderReports:
         - ``bytes``: the size of its ONNX file;
         - ``stored``: whether the reader is in keys with this shard's tag;
         - ``settled``: whether all cached answers on this shard come from the readers that their keys name;
-        - ``problem``: the reason why the reader cannot be loaded;
-        - ``manifest``: the text of its manifest, if requested.
+        - ``problem``: why the last try to load the reader and run its shapes failed; empty without a failure;
+        - ``manifest``: the text of its manifest, if the call has the argument ``manifests``.
         """
         asked = list(call.arguments)
         if asked not in ([], [WITH_MANIFESTS]):

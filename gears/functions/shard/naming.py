@@ -2,8 +2,8 @@
 
 The digest depends on a secret of the cluster's servers. So a client that can list keys, but does not have the secret,
 cannot test guessed questions against the names. A worker reads the setting and the secret at its start. After a change
-of either, answers with the previous names cannot be found any more, and the worker deletes these answers
-(`is_current`).
+of the setting or the secret, no question finds the answers with previous names any more, and the worker deletes these
+answers (`is_current`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class AnswerNames:
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Return whether the name is a digest, and the keys of this shard have digests.
+        """Return whether the name is a digest and not a question, on a shard whose keys have digests.
 
-        A client can get a digest only from a list of keys.
+        A client can know a digest only from a list of keys, so the worker does not read the digest as a question.
         """
         return bool(self._mark) and parse_digest_name(name) is not None

@@ -58,7 +58,10 @@ class Partitions:
         return self._count
 
     async def follow(self) -> bool:
-        """Read the number of partitions again after some seconds; return whether the number has changed."""
+        """Read the number of partitions again; return whether the number has changed.
+
+        If the last read was less than `FOLLOW_SECONDS` ago, do nothing and return False.
+        """
         if time.monotonic() - self._asked_at < FOLLOW_SECONDS:
             return False
         before = self._count

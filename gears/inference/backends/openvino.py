@@ -53,7 +53,8 @@ def _onnx() -> FrontEnd:
 
 
 def _read(file: ModelFile) -> openvino.Model:
-    # tries only the ONNX frontend, because TensorFlow's frontend slowly reads any text and prints errors
+    # uses only OpenVINO's reader of ONNX files, because its reader of TensorFlow files slowly reads any text and prints
+    # errors
     if not _onnx().supported(file.path):
         raise RuntimeError("the file is not an ONNX file")
     return _core().read_model(file.path)
@@ -112,7 +113,10 @@ def _settings(threads: int, precision: str | None) -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """Return the processor features that determine OpenVINO's kernels. A folder may be moved to another machine."""
+    """Return the processor features that determine OpenVINO's kernels.
+
+    The names of files depend on these features, because a folder may be moved to another machine.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
@@ -134,7 +138,7 @@ def _name(file: ModelFile, threads: int) -> str:
 
 
 class OpenVinoModel:
-    """A compiled model with one request, which one thread uses at a time.
+    """A compiled model with one `InferRequest` (OpenVINO's object for a run), which one thread uses at a time.
 
     `folder` is the folder for compiled models. If it is empty, compiled models are not stored.
     """

@@ -1,8 +1,9 @@
-"""The program of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
+"""The program of an inference worker and of a model process: ``python -m qa_cluster.gears.inference.workers.child``.
 
-The shard's worker starts this program. Its standard input is the connection to the worker. The program loads and runs
-models, and has no access to the shard, keys or scripts. The main thread reads frames. One thread loads models, one
-thread sends heartbeats, and several threads run models. The process ends when the connection closes or the worker dies.
+A model process runs one model that is not a reader (`isolated`). The shard's worker starts this program. The standard
+input of the program is the connection to the worker. The program loads and runs models, and has no access to the shard,
+keys or scripts. The main thread reads frames. One thread loads models, one thread sends heartbeats, and several threads
+run models. The process ends when the connection closes or the worker dies.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class InferenceChild:
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         while True:
             head, arrays, descriptors = receive(self._connection, descriptors=True)
-            if head["id"]:  # it needs a reply
+            if head["id"]:  # a frame with the id 0 needs no reply
                 LAST_REQUEST.pack_into(self._last_request, 0, head["id"])
             if head["op"] == "run":
                 self._runners.submit(self._answer, head, partial(self._run, head["model"], arrays))
@@ -99,7 +100,7 @@ class InferenceChild:
                 raise OutOfMemory(" ".join(str(error).split())[:500]) from error
             if isinstance(error, (InferenceFailed, GearsError)):
                 raise
-            # like a thread of the device (batcher)
+            # the same error as from a model that runs in the worker (`_as_failure` in batcher.py)
             raise InferenceFailed(" ".join(str(error).split())[:500]) from error
 
     def _load(self, head: Head, descriptors: Sequence[int]) -> tuple[Head, Sequence[Array]]:
@@ -156,7 +157,7 @@ def _prepare_process() -> None:
 
 
 def main(child: type[InferenceChild] = InferenceChild) -> int:
-    """Run the process; return the exit status."""
+    """Run the process; return the exit status. `child` is the class that answers the frames."""
     _prepare_process()
     try:
         connection = socket.socket(fileno=os.dup(0))

@@ -1,4 +1,4 @@
-"""The frames between a shard's worker and an inference worker: a JSON head, and tensors as raw bytes.
+"""The frames between a shard's worker and its inference workers or model processes: a JSON head, and raw tensors.
 
 Frames never contain code.
 
@@ -25,7 +25,7 @@ from ..tensors import Array
 
 Head = dict[str, Any]
 LAST_REQUEST = struct.Struct("<Q")
-"""The number of the last request that an inference worker has started, in memory that both processes share."""
+"""The number of the last request that an inference worker has received, in memory that both processes share."""
 
 _PREFIX = struct.Struct("<QI")
 _MAX_HEAD_BYTES = 1 << 20

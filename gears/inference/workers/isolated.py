@@ -172,7 +172,7 @@ class IsolatedModel:
     Attributes:
         busy: the number of its runs and loads (under the lock of `IsolatedProcesses`).
         process: its process; None if it has no process.
-        closed: whether it was closed.
+        closed: whether `close` was called. After this call, the process ends as soon as it has no running request.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The state of a model in the inference workers: the loading process, the results of loads, and the next retry.
 
 The pool holds its lock during all calls. An invalid file can kill the process that loads it. So until one process has
-loaded the model, only one process at a time tries. The pool does the same after a process has died while it loaded the
-model again.
+loaded the model, only one process at a time loads it. This rule applies again when a process has died while it loaded a
+model that another process had loaded before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PooledModel:
         trial_process: the only process that may load it while it is not proven.
         deaths: the number of consecutive processes that died while they loaded it.
         no_load_before: the earliest time of the next load (monotonic seconds) after too many deaths.
-        error: the error of a failed load before it was served.
+        error: the error of a failed load, if `served` was False at that time.
         shapes: the shapes (rows, length) that every process warms.
         senders: the number of threads that are about to send its file.
     """
@@ -107,7 +107,7 @@ class PooledModel:
     def unavailable_reason(self, processes: list[InferenceProcess], now: float) -> str:
         """Return why no process can run this served model now.
 
-        Return "" if a process can run the model or is about to load it.
+        Return "" if a process can run the model or is about to load it, and also if `processes` is empty.
         """
         if not processes or any(
             self.number in process.loaded or process.loading == self.number for process in processes

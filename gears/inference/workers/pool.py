@@ -1,15 +1,17 @@
-"""The pool of inference workers: restarts processes, loads each model into all processes, and runs each batch in one.
+"""The pool of inference workers: restarts processes, loads models into all of them, and runs a batch in one of them.
 
 *Processes.* Each inference worker is a process with a thread in this process. The thread starts the process, reads its
 replies, and replaces it when it ends. The delay before a replacement starts at `qa.worker-backoff-ms` and doubles each
-time. A new process loads all models and warms their shapes before it accepts batches.
+time, up to a limit. After a process that lived for `STABLE_SECONDS`, the delay starts again. A new process loads all
+models and warms their small shapes before it accepts batches. *Warming* a shape is a first run with inputs of this
+size, which makes later runs fast.
 
 *Batches.* A batch goes to the least busy process. If this process dies, another process gets the batch. After two
 deaths the batch fails. If no process is ready, batches wait for a limited time.
 
 *Models.* One process loads a model first, and then the other processes load it (`models.py`). If a new process cannot
 load a model that was served before, it still serves its other models. Batches then go to processes with the model, and
-fail at once if no process has it. The process retries after 1 s, and doubles the delay each time.
+fail at once if no process has it. The process retries after 1 s, and doubles the delay each time, up to 60 s.
 
 *Files.* The processes drop a model when its `RemoteModel` has no references any more. Until then, the file stays in
 memory that all processes share, because a process may restart after the model's key was deleted.
@@ -55,7 +57,7 @@ class WorkerOptions:
         run_threads: concurrent runs in one process.
         start_seconds: the timeout from the start of a process to its first frame.
         silence_seconds: the timeout between two frames.
-        wait_seconds: the time that a batch waits if no process is ready.
+        wait_seconds: the maximum time that a batch waits for a process that is ready and has its model.
         backoff_seconds: the first delay before the replacement of a process.
         memory_mb, spare_mb: the limits of each process, as for the worker (`limit_memory`).
         ahead: whether a process imports OpenVINO at its start.
@@ -190,7 +192,8 @@ class InferenceWorkers:
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model in the least busy process.
 
-        Raises WorkerLost if no process is ready in time, or two processes have died during the run.
+        Raises WorkerLost if no process is ready in time, if two processes have died during the run, or if the run has
+        failed four times because a process died before or during the run.
         """
         deaths = tries = 0
         while True:

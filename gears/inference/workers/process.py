@@ -1,4 +1,4 @@
-"""An inference worker as the shard's worker sees it: its process, its loaded models and its replies.
+"""An inference worker or a model process as the shard's worker sees it: its process, its loaded models, its replies.
 
 Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). A process that
 sends no frame for too long is killed. When the process ends for any reason, all pending requests get `ProcessLost`.
@@ -39,7 +39,7 @@ class ProcessLost(Exception):
     """The process has ended before its reply.
 
     Attributes:
-        begun: whether the process has started the request.
+        begun: whether the process has received the request, so that the request may have caused the end.
         reason: why the process ended.
     """
 

@@ -48,7 +48,7 @@ class StoredAnswer:
     """An answer from the cache.
 
     Attributes:
-        body: the constant part of the answer (`answer_body`), as JSON.
+        body: the part of the answer that is the same for all requests (`answer_body`), as JSON.
         ttl_seconds: the time until the answer expires.
         shards: the names of the shards that hold the documents that the answer shows.
     """
@@ -61,7 +61,10 @@ class StoredAnswer:
 
 
 def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
-    """Parse a stored answer; None if it has expired, is damaged, or if the current tokens differ from its tokens."""
+    """Parse a stored answer.
+
+    The result is None if the answer has expired or is damaged, or if its tokens differ from the current `tokens`.
+    """
     try:
         stored = orjson.loads(raw)
         made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]

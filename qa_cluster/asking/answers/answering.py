@@ -79,7 +79,7 @@ class ComputedAnswer:
     """An answer that the shards have just computed.
 
     Attributes:
-        body: the constant part of the answer, as JSON.
+        body: the part of the answer that is the same for all requests (`answer_body`), as JSON.
         shards: the names of the shards that hold the documents that the answer shows.
         tokens: for each partition, the token under which it watches the question (`answer_cache`); None: the answer
             must not be cached.
@@ -255,7 +255,11 @@ class Answering:
         )
 
     def _unreadable(self, coverage: str, without: frozenset[Shard]) -> frozenset[Shard]:
-        """Return the shards whose workers cannot read now. The result is empty if the question must wait for them."""
+        """Return the shards whose workers cannot read now, if the question may leave these shards out.
+
+        The result is empty if the question must wait for the shards: if it does not have ``coverage=partial``, or if no
+        shard would be left.
+        """
         away = self._shards.without_worker - without
         return away if coverage == PARTIAL and len(away | without) < len(self._shards.all) else frozenset()
 
@@ -364,7 +368,7 @@ class Answering:
 
 
 def _put_times(call: TracedStep, reported: object) -> None:
-    """Add the reported times of a shard to the step of a call that has just ended."""
+    """Add the times that a shard has reported to the trace: as parts of the traced call, which has just ended."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:
         for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):
@@ -463,7 +467,10 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
 
 
 def index_of(ranking: Ranking, shards: Shards, without: Collection[Shard]) -> Index:
-    """Return the state of the ranked documents. `version` is a digest of this state."""
+    """Return which state of the documents was ranked, and which shards were left out.
+
+    The `version` of the result is a digest of the epochs of all ranked partitions.
+    """
     version = blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     total, missing = len(shards.all), tuple(sorted(str(shard.address) for shard in without))
     return Index(version, total, total - len(missing), bool(missing), missing)

@@ -33,7 +33,8 @@ SHORT = 3
 ``it``."""
 
 OVERLAPPING, NOT_FOUND = 1.0, -6.0
-"""The numbers in the rule for spans that the previous stage did not find (`with_earlier`)."""
+"""The numbers in the rule of `with_earlier`: what is subtracted from the `order` of an overlapping span, and the value
+for a span that the previous stage did not find."""
 
 MAX_PLACES = 5
 """The maximum number of spans that a result shows for an answer, including the best span."""
@@ -60,14 +61,14 @@ class ScoredSpan:
 
 @dataclass(frozen=True, slots=True)
 class MergedAnswer:
-    """One answer: the spans that contain it, the best first, and the probability that it is right."""
+    """One answer: all spans with its words (`same_answer`), the best first, and the probability that it is right."""
 
     places: tuple[ScoredSpan, ...]
     probability: float
 
     @property
     def best(self) -> ScoredSpan:
-        """The best span, which the answer shows as its own."""
+        """The best span. The answer shows the document and the position of this span."""
         return self.places[0]
 
 
@@ -120,7 +121,7 @@ def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], wei
 
     - the `order` of the same span in the previous stage
     - the `order` of each overlapping span of the previous stage, minus `OVERLAPPING`
-    - `NOT_FOUND`, only if the previous stage has no such span
+    - `NOT_FOUND`, only if the previous stage has neither the same span nor an overlapping span
     """
     if not weight:
         return list(spans)
@@ -232,7 +233,13 @@ class CitedDocument:
 
 @dataclass(frozen=True, slots=True)
 class AssembledAnswers:
-    """The answers of a question, and the probability that no answer is right."""
+    """The answers of a question.
+
+    Attributes:
+        answers: the answers that are returned, the most probable first.
+        answerable: whether there are answers, and the best answer reaches the no-answer threshold.
+        no_answer_score: the probability of "no answer", 0 to 1.
+    """
 
     answers: tuple[Answer, ...]
     answerable: bool
@@ -240,7 +247,7 @@ class AssembledAnswers:
 
 
 def cited(chosen: ChosenAnswers, options: AskOptions) -> list[ScoredSpan]:
-    """Return the spans whose documents `assemble` needs."""
+    """Return the spans whose documents `assemble` needs: the first `MAX_PLACES` spans of the first `top_k` answers."""
     return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
 
 

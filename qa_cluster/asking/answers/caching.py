@@ -3,8 +3,8 @@
 There are two caches: the near cache of this process, and the answer cache on the shards. An answer is cached only if
 its freshness can be proved later:
 
-- It covers all shards.
-- The plan's readers have computed it, from a ranking with the plan's retriever.
+- The answer covers all shards.
+- The plan's readers have computed the answer, from a ranking with the plan's retriever.
 - The terms of all partitions come from this process's version of the analyzer.
 - Every partition watches the question for writes since the ranking.
 
@@ -46,8 +46,8 @@ class SharedOutcome:
     """An answer, cached or computed, that all callers of the same question share.
 
     Attributes:
-        body: the constant part of the answer as JSON.
-        cache: the cache that the answer comes from.
+        body: the part of the answer that is the same for all requests (`answer_body`), as JSON.
+        cache: whether the answer comes from a cache, from which cache, and its age.
         score: the score of the best answer; None if there is no answer, or if the outcome comes from a cache.
         unsure: whether there is no answer, or the best answer is unsure; false if the outcome comes from a cache.
     """

@@ -88,7 +88,11 @@ class SubmittedQuestions:
         raise error
 
     async def claim(self, owner: str, name: str, *, only_read: bool = False) -> Submission:
-        """Read a submission. If it has no holder and `only_read` is false, this process becomes its holder."""
+        """Read a submission.
+
+        If the submission has no result, its lease has expired and `only_read` is false, this process becomes its
+        holder.
+        """
         if not _ID.match(name):
             return Submission(MISSING)
         arguments = ("" if only_read else self._holder, self._lease_ms, MAX_TRIES)

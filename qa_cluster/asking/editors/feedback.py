@@ -1,7 +1,7 @@
 """Stores feedback on answers, and logs questions without an answer or with an unsure answer.
 
-Each collection has two streams in one partition. Both have a maximum number of entries. Feedback also has a maximum
-age.
+Each collection has two streams in one partition: one for feedback, and one for these questions. Both streams have a
+maximum number of entries. Feedback also has a maximum age.
 
 A process collects unanswered questions in memory and stores them after `FLUSH_SECONDS`, so no answer is delayed. If a
 question is repeated, the process replaces its own entry with a new entry and a higher count. `UnansweredLog.all` adds
@@ -193,7 +193,7 @@ class UnansweredLog:
             self._stored.popitem(last=False)
 
     async def all(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
-        """Return the questions of a collection, the most frequent first."""
+        """Return the logged questions of a collection, the most frequent first. Equal questions are one entry."""
         await self._collections.check(collection)
         key = unanswered_key(partition_of(collection, self.partitions), collection)
         sums: dict[str, UnansweredQuestion] = {}
@@ -228,7 +228,7 @@ async def read_stream(shards: Shards, key: str) -> list[tuple[str, bytes]]:
 
 
 async def restore_stream(shards: Shards, key: str, entries: Mapping[str, bytes]) -> None:
-    """Add the entries that a stream lacks, in the order of their ids."""
+    """Add to a stream those of `entries` (ids and values) that the stream lacks. The stream stays sorted by ids."""
     present = dict(await read_stream(shards, key))
     if entries.keys() <= present.keys():
         return

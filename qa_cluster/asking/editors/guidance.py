@@ -1,10 +1,11 @@
 """Stores what editors add to a collection: answers to questions (*pins*) and synonyms.
 
-A pin is the answer to one normalised question. Synonyms add terms to the ranking by words. Each collection has one key
-for pins and one for synonyms, both in one partition. Every process caches the pins and synonyms, and reads them again
-after a shard has reported a change (`Freshness.guidance_changes`). A change also increases `Freshness.generation`,
-which invalidates the near cache. The names of cached answers contain a digest of the pin and the synonyms, so no
-process returns an answer with an earlier pin.
+A pin is the answer to one question. Questions that differ only in case, white space or closing punctuation are the same
+question (`questions.fold`). Synonyms add terms to the ranking by words. Each collection has one key for pins and one
+for synonyms, both in one partition. Every process caches the pins and synonyms, and reads them again after a shard has
+reported a change (`Freshness.guidance_changes`). A change also increases `Freshness.generation`, which invalidates the
+near cache. The names of cached answers contain a digest of the pin and the synonyms, so no process returns an answer
+with an earlier pin.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Guide:
     """The pins and synonyms of one collection, or the synonyms of several collections (`merged`).
 
     Attributes:
-        pins: the pins by the normalised question.
+        pins: the pins by their questions, in the form of `questions.fold`.
         groups: for each group of synonyms, the terms of each word or phrase.
         weight: the weight of a synonym, relative to the weight of the question's own term.
         digest: identifies the synonyms of a collection; empty if the collection has no synonyms, and in a merged guide.
@@ -162,7 +163,10 @@ class Guidance:
         return tuple(sorted(map(Pin.from_json, stored), key=lambda pin: pin.question))
 
     async def put_pin(self, pin: Pin, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Store a pin and return whether it is new. It replaces a pin with the same normalised question."""
+        """Store a pin and return whether it is new. It replaces the pin of the same question (`questions.fold`).
+
+        InvalidInput if a field is invalid, or if the collection already has `MAX_PINS` other pins.
+        """
         pin = check_pin(pin)
         await self._collections.check(collection)
         key, _ = self._keys(collection)
@@ -222,7 +226,7 @@ def words_of(group: str) -> list[str]:
 
 
 def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Return each group of synonyms as a tuple: for each word or phrase of the group, it has the tuple of its terms."""
+    """Return the groups of synonyms. A group is a tuple, which has for each word or phrase the tuple of its terms."""
     return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
 
 
@@ -245,6 +249,9 @@ def check_synonyms(synonyms: Synonyms) -> None:
 
 
 def merged(guides: Sequence[Guide]) -> Guide:
-    """Merge the synonyms of several collections into one guide without pins. Its weight is the largest weight."""
+    """Merge the synonyms of several collections into one guide without pins.
+
+    The weight of the merged guide is the largest weight of the given guides.
+    """
     groups: Iterable[Any] = dict.fromkeys(group for guide in guides for group in guide.groups)
     return Guide({}, tuple(groups), max((guide.weight for guide in guides), default=0.0))
