@@ -39,7 +39,7 @@ def refuse_forbidden(command: str) -> None:
     """Raise GearsError for a command that a function must not run."""
     name = command.upper()
     if is_internal(name):
-        raise GearsError(f"NOPERM {command} can not run inside a function: only clients and the worker use this command")
+        raise GearsError(f"NOPERM {command} can not run inside a function: only clients and the worker run it")
     if name in WAIT_FOR_WORKER:
         raise GearsError(f"ERR {command} can not run inside a function: it would wait for the worker that runs it")
     if name in _CHANGE_LINK:
