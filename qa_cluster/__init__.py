@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from qa_cluster.huggingface.pipeline import pipeline
 
 _FOLDER = Path(__file__).parent
-# Python that starts in a checkout finds this folder before an installed package. It must then import gears, models, api
-# and cluster from the same checkout, next to this folder: the installed packages may have a different version.
+# An installed package has the folders gears, models, api, cluster and integrations inside this folder. In a checkout,
+# these folders are next to this folder. Python must then import `qa_cluster.gears` and the others from the checkout,
+# because an installed package may have a different version.
 if not (_FOLDER / "cluster").is_dir() and (_FOLDER.parent / "cluster" / "cli.py").is_file():
     __path__.append(str(_FOLDER.parent))
 

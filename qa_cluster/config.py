@@ -11,9 +11,11 @@ A setting that is unknown, of the wrong type or out of range raises a ConfigErro
 that start with ``QA_`` but are not similar to any setting are ignored.
 
 The TOML file can name programs to run. So if no option names the file, and another user may have written the file in
-the working directory, `load` raises a ConfigError. If `cluster_url` is empty or names the running local cluster,
-`cluster_password` defaults to the generated password of the local cluster (`local_password`). If `cluster_url` and
-`cluster_tls_ca` are unset and the local cluster has TLS, its certificates are used.
+the working directory, `load` raises a ConfigError.
+
+If `cluster_url` is empty or names the running local cluster, `cluster_password` defaults to the generated password of
+the local cluster (`local_password`). A `cluster_url` together with a `cluster_user` gets no such default. If
+`cluster_url` and `cluster_tls_ca` are unset and the local cluster has TLS, its certificates are used.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -54,7 +56,7 @@ CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt"
 # Values of `server_tls_clients`: whether a server with TLS requires a certificate from its clients.
 REQUIRED, OPTIONAL = "required", "optional"
 _PREFIX = "QA_"
-# QA_CONFIG names the file; QA_TEST_* belong to the test suite.
+# QA_CONFIG names the TOML file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 # An unknown environment variable with at least this similarity (difflib ratio) to a setting is reported as a
 # misspelling. A less similar variable belongs to another program and is ignored.
@@ -251,8 +253,8 @@ class Settings:
         " been idle longest, or gets a 503",
         between=(1, 1_000_000),
     )
-    # Clients and proxies keep connections for 5 to 60 s. Clients and proxies must close a connection first: a request
-    # that arrives at a closed connection fails.
+    # Clients and proxies close idle connections after 5 to 60 s. The service keeps an idle connection open for longer
+    # than clients and proxies do: a request that arrives after the service has closed the connection fails.
     http_idle_timeout_ms: int = _of(
         75_000,
         "time for which the REST service keeps an idle connection open; it must be longer than the idle timeout"

@@ -27,7 +27,10 @@ _BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 @cache
 def hashtag_for_slot(number: int) -> str:
-    """Return the first string that hashes to slot `number`. They are ordered by length, then by their bytes."""
+    """Return the first string that hashes to slot `number`.
+
+    Shorter strings come first. Strings of the same length are in the order of their bytes.
+    """
     if not 0 <= number < SLOTS:
         raise InvalidInput(f"slot {number} is out of range: 0 to {SLOTS - 1}")
     fitting = [(byte, total) for byte, total in enumerate(_BYTE_SUMS) if (total ^ number) & 0xFF == 0]

@@ -1,4 +1,4 @@
-"""Builds and parses the names of all keys, and computes partitions. It never calls a server.
+"""Builds and parses the names of all keys, and computes partitions. This module never calls a server.
 
 Every key of a document has the hash tag of its partition. A partition therefore migrates between shards as one slot. A
 document is in one collection. Its keys contain a *document name*, which has the collection and the id (`DocumentName`).
@@ -325,8 +325,8 @@ def api_running_key(key_id: str) -> str:
 def batch_files_key(owner: str) -> str:
     """The key of the list of an owner's batch files: a sorted set, scored by the time of creation.
 
-    All batch keys of an owner have the owner's hash tag, so one script can change the owner's files and batches
-    atomically.
+    An owner is an API key, or all clients without an API key together (`batches.records.owner_of`). All batch keys of
+    an owner have the owner's hash tag, so one script can change the owner's files and batches atomically.
     """
     return f"batch-files:{{{owner}}}"
 
@@ -451,7 +451,10 @@ def whole_answer_bytes_key(tag: str) -> str:
 
 
 def layout_key(tag: str) -> str:
-    """The key that records how a partition's documents were processed: a hash."""
+    """The key of a partition's layout: a hash with the versions of the keys' layout, the splitter and the analyzer.
+
+    The documents of the partition were indexed with these versions (`gears/functions/indexing/marks.py`).
+    """
     return f"layout:{{{tag}}}"
 
 
@@ -500,7 +503,7 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """The key of a shard's progress in `prepare`: a hash."""
+    """The key of a shard's progress in the command `qa-cluster prepare`: a hash."""
     return f"progress:{{{shard_tag}}}"
 
 

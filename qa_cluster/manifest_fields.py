@@ -1,4 +1,6 @@
-"""Reads the fields of a manifest. ModelError names a field that is missing, unknown or out of range, and its value.
+"""Reads the fields of a manifest. A field that is missing, unknown or has a wrong value raises a ModelError.
+
+The error names the field and a wrong value.
 
 The manifests of readers (`reading.manifest`) and of encoders (`vectors.encoder_manifest`) share this module.
 """
@@ -176,7 +178,7 @@ class FieldReader:
         return value
 
     def inner(self, name: str) -> FieldReader:
-        """Return a reader of the fields of an inner object."""
+        """Return a `FieldReader` for the object that is the value of a field."""
         return FieldReader(self.take(name), f"{self._where} field {name!r}")
 
     def texts(self, name: str) -> dict[str, str]:
@@ -222,7 +224,7 @@ def read_revision(reader: FieldReader, model_sha256: str) -> None:
 
 
 def parse_object(text: str | bytes) -> FieldReader:
-    """Parse a manifest in JSON and return a reader of its fields."""
+    """Parse a manifest in JSON and return a `FieldReader` for it."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError and UnicodeDecodeError

@@ -1,8 +1,8 @@
 """Records the steps of a traced request, and reads the times that shards report.
 
-The core reports its steps only through this module, which needs no tracing library. A recorder sets a `TracedStep` as
-the current step (`recording`). Code that runs within `recording` reports its own steps with `step`. Without a recorder,
-a step costs one read of a context variable, and the shards report no times.
+The core reports its steps only through this module, which needs no tracing library. A recorder, such as
+`api/tracing.py`, sets a `TracedStep` as the current step (`recording`). Code that runs within `recording` reports its
+own steps with `step`. Without a recorder, a step costs one read of a context variable, and the shards report no times.
 
 Times are seconds of `time.perf_counter`. A shard reports durations, because the clocks of two hosts may differ.
 `ShardTimes.parts` converts them to times of this process.
@@ -22,8 +22,8 @@ import orjson
 
 Fact = str | int | float | bool
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-# The limit of model runs that a shard reports for one call. It reports the longest runs. A call has at most 256
-# sentences.
+# The limit of model runs that a shard reports for one call. A call can have more runs, because it has up to 256
+# sentences. The shard then reports the longest runs.
 MAX_RUNS = 32
 
 

@@ -100,8 +100,8 @@ class Answer(_Json, what="an answer"):
             add up to 1. This sum includes answers that are not returned, but not the pinned answer.
         logit: the score over null of the answer's span: its start logit plus its end logit, minus the null score.
         passage_id: the document's id, a colon, and the number of the answer's sentence (from 0).
-        context: the text that the reader read: a ranked sentence, with its neighbours if they fitted into the budget.
-            `context_start` and `context_end` are its offsets in the document.
+        context: the text that the reader read: a ranked sentence, with its neighbours if they fit into the token budget
+            of the reader. `context_start` and `context_end` are the offsets of this text in the document.
         section: the headings above the answer, the outermost first.
         source: the position in the document's source file; None if it is unknown.
         url: the web address of the document's page, from the document's metadata; empty if unknown.
@@ -136,7 +136,7 @@ class Answer(_Json, what="an answer"):
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The shards that hold the answer."""
+        """The short names of the shards that store the answer's document and the documents of `also_in`."""
         return (self.shard, *(mention.shard for mention in self.also_in))
 
     def to_dict(self) -> dict[str, Any]:
@@ -227,7 +227,14 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class AskResult(_Json, what="a result of a question"):
-    """The result of one question. If there is no answer, `answerable` is false."""
+    """The result of one question.
+
+    Attributes:
+        created: the time of the response, in seconds since 1970.
+        answerable: false if `answers` is empty, or if the best answer does not reach the no-answer threshold of the
+            reading plan. In the second case, only a question with the option ``no_answer=False`` gets answers.
+        no_answer_score: the probability that no answer is right.
+    """
 
     id: str
     created: int
@@ -296,7 +303,7 @@ def answer_json(request_id: str, created: int, head: bytes, body: bytes, *, cach
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of a stored document."""
+    """A span of a stored document, in code points. The kind ``term`` is a word that matches a term of the query."""
 
     start: int
     end: int
@@ -440,7 +447,10 @@ class DocumentEntry(_Json):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage(_Json):
-    """A page of a list of documents. The last page has no `next_cursor`. Any page may be short or empty."""
+    """A page of a list of documents. Only the last page has no `next_cursor`.
+
+    Any page may have fewer documents than the limit, or none.
+    """
 
     documents: tuple[DocumentEntry, ...]
     next_cursor: str | None
@@ -566,7 +576,7 @@ class FieldValues(_Json, what="the values of a field", object="qa.field.values")
         documents: the number of selected documents that have the field.
         missing: the number of selected documents without the field.
         distinct: the number of distinct values; a lower bound if `exact` is false.
-        other: the number of distinct values that are not listed.
+        other: `distinct` minus the number of listed values.
         minimum, maximum: the least and the greatest number; None if the field has no numbers.
         earliest, latest: the first and the last time, as text in ISO 8601; None if the field has no times.
         exact: false if there were too many distinct values to count each value.
@@ -589,9 +599,11 @@ class FieldValues(_Json, what="the values of a field", object="qa.field.values")
 class WriteResult(_Json, what="the result of a write"):
     """The result of a write. `changed` is false if this version was already stored.
 
-    `source_before` is the source of the previous version; empty if unknown. The REST service does not send it.
+    `source_before` is the source of the previous version; empty if unknown. A source is a text that says where a
+    document comes from, such as a path. The REST service does not send `source_before`.
+
     `vectors` is the result for vectors that the writer sent with the document: ``stored``, or the reason why the shards
-    compute the vectors instead. It is empty if the writer sent no vectors.
+    compute the vectors instead. `vectors` is empty if the writer sent no vectors.
     """
 
     id: str

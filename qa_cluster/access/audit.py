@@ -1,6 +1,6 @@
 """The audit log: one JSON line per change, with its author, its kind and its origin.
 
-The lines contain no texts and no secrets.
+The lines contain no texts of documents, questions or answers, and no secrets.
 
 Each line is appended in one write, so several processes may write to one file. Before each line, the log checks whether
 the file was replaced. So log rotation (`logrotate`, by moving or by `copytruncate`) needs no signal.

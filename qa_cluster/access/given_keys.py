@@ -2,9 +2,9 @@
 
     {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
 
-``qa-cluster keys create --json`` prints such objects. The fields above, ``collections`` and ``expires`` are read. The
-other fields that the command prints are ignored. An error names the line where the object starts and never repeats a
-key.
+``qa-cluster keys create --json`` prints such objects. This module reads the fields of the example, and the fields
+``collections`` and ``expires``. The other fields that the command prints are ignored. An error names the line where
+the object starts and never repeats a key.
 """
 
 from __future__ import annotations

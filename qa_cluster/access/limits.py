@@ -3,8 +3,8 @@
 The use of a key is stored on one shard, under the key's id. Each change of a count is one atomic script. While this
 shard is unavailable:
 
-- Each service counts requests on its own. The limits protect the cluster from load, so they must not block the other
-  shards.
+- Each service counts requests on its own. The limits of requests only protect the cluster from load, so an unavailable
+  shard must not block requests that the other shards can answer.
 - A service refuses the writes of a key with a daily limit, because it does not know how many sentences other services
   have counted.
 """
@@ -37,11 +37,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """The state of a limit.
+    """The state of a limit. The limit holds for a window, such as a second or a day.
 
     Attributes:
         left: how much of the limit is left in this window.
-        reset_seconds: the time until the window ends.
+        reset_seconds: for a limit per day, the time until the day ends. For a limit per second, the time until all its
+            requests may start at once or, after a refusal, until one more request may start. 0 for the limit of
+            concurrent requests.
         window_seconds: the length of the window; 0 for the limit of concurrent requests.
     """
 
@@ -59,7 +61,7 @@ class CountedRequest:
     Attributes:
         counts: the state of each limit of the key.
         refused: the name of the limit that refuses the request; empty if the request is allowed.
-        member: identifies the request while it is in flight.
+        member: identifies the request while it is in flight; empty if the key has no limit of concurrent requests.
         here: whether only this process counted the request.
     """
 
@@ -168,7 +170,7 @@ class KeyUse:
             try:
                 await self._run(ScriptCall("count_sentences", (api_use_key(key.id),), (0, more, reserved.day)))
             except QAError:
-                return  # the reserved number, which is at least as high, then counts
+                return  # the reserved number then counts; it is an upper bound
 
     async def _run(self, call: ScriptCall) -> Any:
         try:

@@ -1,7 +1,7 @@
 """Defines API keys: their text, their record in the cluster, and their rights.
 
 A key is ``qac_<id>_<secret>``. The secret has 256 random bits. The cluster stores only the secret's SHA-256. A hash of
-so many random bits cannot be inverted, so a reader of the record cannot compute the key.
+so many random bits cannot be inverted, so a person who reads the record cannot compute the key.
 """
 
 from __future__ import annotations

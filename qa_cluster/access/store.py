@@ -7,8 +7,8 @@ A record changes only when its key is revoked, or when a restore replaces it. If
 revoked if any list says so. Records of revoked keys remain, unless a full list needs their place for a new key. Once a
 key has existed, the service requires a key until `clear` removes all records.
 
-Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While no shard can report
-changes, they read the lists once a second.
+Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While a shard that is up does not
+report its changes, a list in memory is used for at most one second (`KEEP_SECONDS`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qa_cluster.routing.shards import Shards
 from .records import ApiKey, check_id
 
 MAX_KEYS = 1000
-# The time for which a list in memory is used while shards cannot report changes.
+# The time for which a list in memory is used while a shard that is up does not report its changes.
 KEEP_SECONDS = 1.0
 # `READ_SECONDS` is the timeout for reading the lists of keys. A read waits at most `PATIENCE_SECONDS` for all lists.
 # Then one list is enough, because each list has all keys.
@@ -164,7 +164,7 @@ class ApiKeys:
         return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
 
     async def complete(self, key: ApiKey) -> None:
-        """Store a key from `all` in the lists that lack it; ClusterError if a shard failed.
+        """Store a key that `all` has returned in the lists that lack it; ClusterError if a shard failed.
 
         A revoked key replaces the records in all lists. A key that is not revoked replaces no record, because another
         client may revoke the key at the same time.

@@ -1,6 +1,6 @@
 """Reads the lines of a batch's input file part by part and checks them by OpenAI's rules.
 
-The whole file is never in memory.
+Parts are the pieces in which the cluster stores a file (`records.PART_BYTES`). The whole file is never in memory.
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ class BatchLimits:
     Attributes:
         file_bytes: the size of an uploaded file.
         key_bytes: the sum of the sizes of all files of a key.
-        lines: the requests of a batch.
-        open: the unfinished batches of a key.
-        concurrency: the requests of a key's batches that run at the same time.
+        lines: the number of requests of a batch; each line of its input file is a request.
+        open: the number of unfinished batches of a key.
+        concurrency: the number of requests of a key's batches that run at the same time.
         retry_seconds: how long a request is retried while shards are down or at their capacity.
         ttl_seconds: the lifetime of a file, and of an ended batch with its results.
     """

@@ -51,7 +51,7 @@ LEASE_MS = 15_000
 REPLICA_WAIT_MS = 1000
 # The fields of a batch that `BatchStore.counts` adds up.
 _COUNTED = ("status", "keep_until", "created_at", "total", "done", "completed", "failed")
-# The number of parts in a pipeline that reads or deletes parts.
+# The limit of parts in a command that deletes parts, and of records in a pipeline that reads records.
 _PARTS_AT_ONCE = 64
 
 
@@ -266,7 +266,7 @@ class BatchStore:
     async def cancel(self, owner: str, batch_id: str) -> Batch:
         """Cancel a batch; BatchConflict if it has ended.
 
-        If a worker runs the batch, the worker stops it soon. Otherwise, the batch ends at once.
+        If a worker runs the owner's batches, this worker ends the batch soon. Otherwise, the batch ends at once.
         """
         batch = await self.batch(owner, batch_id)
         changed, status = await self._end(batch, "", "cancelled", [])

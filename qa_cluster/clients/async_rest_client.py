@@ -183,7 +183,7 @@ class AsyncClient:
             pause = min(2 * pause, LAST_POLL_SECONDS)
             content = await self._send(RestCall("GET", path))
         if path:
-            with suppress(QAError):  # the result then expires
+            with suppress(QAError):  # if the deletion fails, the result expires
                 await self._send(RestCall("DELETE", path))
         return AskResult.from_json(content)
 
@@ -196,8 +196,9 @@ class AsyncClient:
     ) -> Any:
         """Find answers in given contexts, as `POST /models/{id}` does; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of them. The result of one is ``{"score", "start",
-        "end", "answer"}``, or a list of up to `top_k` such dictionaries. A list of inputs has a list of such results.
+        `inputs` is a dictionary with question and context, or a list of them. The result of one
+        dictionary is ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such answers. The result of a
+        list is the list of the results of its dictionaries.
         """
         return parsed(await self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 

@@ -78,7 +78,7 @@ class ClientThread:
             self._submissions.close()
 
     async def _shut(self) -> None:
-        """Close the client and end every task of the loop, because a pending task would never end."""
+        """Close the client and end every task of the loop, because a task that is left in a stopped loop never ends."""
         clock = asyncio.get_running_loop()
         await _cancelled_ended(clock.time() + CLOSE_SECONDS)
         await self._client.aclose()

@@ -104,7 +104,7 @@ class UploadArguments(TypedDict, total=False):
 
 
 def check_timeout(seconds: float) -> float:
-    """Return a timeout if it is valid."""
+    """Return a timeout if it is a positive, finite number of seconds; otherwise raise InvalidInput."""
     if not isinstance(seconds, int | float) or not 0 < seconds < inf:
         raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}", place="timeout")
     return seconds
@@ -143,8 +143,8 @@ class RestCall:
 def ask_call(question: str, arguments: AskArguments) -> RestCall:
     """Return the request that asks a question."""
     options = ask_options(arguments)
-    # The service has defaults for options that are not sent. It refuses an empty model, but in the options an empty
-    # model means the default.
+    # Only the given options are sent: the service has its own defaults for the others. An empty model is also not
+    # sent: in the options it means the default model, but the service refuses it.
     given = _given(options, arguments)
     if not options.model:
         given.pop("model", None)

@@ -25,11 +25,12 @@ class RetryPolicy:
 
     Attributes:
         attempts: the maximum number of attempts of one call; None: no limit.
-        first_pause: the seconds before the second attempt without `Retry-After`. Each later pause is twice as long.
+        first_pause: the seconds before the second attempt, if the response has no `Retry-After`. Each later pause is
+            twice as long as the pause before it.
         max_pause: the limit of a pause in seconds. If a response with status 429 asks for a longer pause, or names no
             pause, the client does not retry.
-        connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
-            connections again within 2 seconds.
+        connect: while no connection can be opened, the client retries only within this many seconds after the start of
+            the call. A service that restarts accepts connections again within 2 seconds.
     """
 
     attempts: int | None = None

@@ -34,7 +34,10 @@ class AsyncSubmissions:
         *args: _Given.args,
         **kwargs: _Given.kwargs,
     ) -> asyncio.Future[_Result]:
-        """Start `work` when it is its turn, and return its future; QueueFull if too many calls are unfinished."""
+        """Start `work` as soon as fewer than `CONCURRENCY` calls run, and return its future.
+
+        QueueFull if `MAX_SUBMITTED` calls are unfinished.
+        """
         _check(len(self._tasks))
 
         async def run() -> _Result:
@@ -72,7 +75,10 @@ class Submissions:
         self._closing = False
 
     def submit(self, work: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> Future[_Result]:
-        """Run `work` when a thread is free, and return its future; QueueFull if too many calls are unfinished."""
+        """Run `work` when a thread is free, and return its future.
+
+        QueueFull if `MAX_SUBMITTED` calls are unfinished.
+        """
 
         def run() -> _Result:
             try:

@@ -91,8 +91,9 @@ def read_documents(
 
     Args:
         paths: the files and folders.
-        max_bytes: the size limit of a document's text, and of a file that is read without the extractor.
-        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
+        max_bytes: the size limit of a document's text, and of a text file that is read without the extractor.
+        extractor: reads all files except JSON, and with a forced format also JSON. If it is None, only text files and
+            JSON are read.
 
     Raises:
         InvalidInput: a document cannot be read, or repeats an id (`RepeatedId`).
@@ -119,9 +120,10 @@ def read_from(
         paths: the files and folders, in the order of reading.
         on_error: ``stop`` raises the first error; ``skip`` reports each error to `observer` and continues.
         observer: receives the events of reading; None means that events are ignored.
-        max_bytes: the size limit of a document's text, and of a file that is read without the extractor.
+        max_bytes: the size limit of a document's text, and of a text file that is read without the extractor.
         id_prefix: precedes every id.
-        extractor: reads all files except JSON. If it is None, only text files and JSON are read.
+        extractor: reads all files except JSON, and with a forced format also JSON. If it is None, only text files and
+            JSON are read.
         reading: which files of folders are read, and which metadata they get; None means the defaults of
             `FolderReading`.
 
@@ -257,7 +259,7 @@ def _completed(document: Document, path: Path, file: SourceFile, reading: Folder
 
 
 def _own_id(file: SourceFile, extractor: FileExtractor | None, prefix: str) -> str:
-    """Return the id of a file's document; empty if the file contains several documents."""
+    """Return the id of a file's document; empty for a file that is read as JSON."""
     many = _is_json(file) and not (extractor is not None and extractor.forced)
     return "" if many else prefix + file.document_name
 

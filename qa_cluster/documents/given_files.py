@@ -20,7 +20,7 @@ class GivenFile(SourceFile):
 
     Attributes:
         origin: where the file comes from, for messages. If it is empty, messages use the name.
-        metadata: metadata of the file's document. It has priority over the metadata of all documents.
+        metadata: metadata of the file's document. It has priority over `FolderReading.metadata`.
     """
 
     data: bytes = b""

@@ -76,7 +76,10 @@ def fault_of(value: Any, depth: int = 1) -> str | None:
 
 
 def canonical_metadata(metadata: object, what: str) -> str:
-    """Return metadata as JSON that is the same for equal metadata."""
+    """Return metadata as JSON that is the same for equal metadata; InvalidInput or InputTooLong if it is invalid.
+
+    `what` says in the errors which metadata is invalid, such as ``of document 'a'``.
+    """
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}", place="metadata")
     if (fault := fault_of(metadata)) is not None:

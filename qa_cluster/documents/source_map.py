@@ -1,4 +1,6 @@
-"""The source map of a document: headings and positions in its file. It is in the metadata under ``_source``.
+"""The source map of a document: the headings of its text, and the lines or pages of its file.
+
+The map is in the document's metadata under ``_source``:
 
     {"file": "gzip.1.gz", "format": "roff", "extractor": 3, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS"],
      [12, 1, "-f"]], "unit": "line", "places": "<base64>"}
@@ -12,7 +14,8 @@ Starts are counted in code points of the text. The fields are delta-encoded:
   has a sign: n is stored as 2 n, and -n as 2 n - 1.
 
 Any client may store such metadata. A source map that cannot be read is ignored. A source map that is too large is
-reduced: the deepest headings are removed first, then every second position.
+reduced: if `sections` is too large, the deepest headings are removed; if `places` is too large, every second pair is
+removed. Both steps are repeated until the field is small enough.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class SourceMap:
         return self.paths[found - 1] if found else ()
 
     def number_at(self, start: int) -> int | None:
-        """Return the line or page where the paragraph at an offset in the text starts."""
+        """Return the line or page where the paragraph at an offset in the text starts; None if it is unknown."""
         found = bisect_right(self.place_starts, start)
         return self.numbers[found - 1] if found else None
 

@@ -1,6 +1,7 @@
 """Builds the commands that write, read and delete stored documents, and parses their replies.
 
-A builder checks its input and returns a call. A parser takes the reply of the call. This module never calls a server.
+The functions `check_..` check the input of users. A builder, such as `put_document`, returns a call. A parser takes the
+reply of the call. This module never calls a server.
 """
 
 from __future__ import annotations
@@ -341,6 +342,8 @@ def forget_document(document: str, tag: str) -> ScriptCall:
 def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
     """Delete the data of a version but keep the text, because a client has replaced the text with bytes that are not
     UTF-8.
+
+    The document stays pending if it has changed since the change note `note` (`read_note`).
     """
     return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
 
@@ -348,7 +351,8 @@ def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) 
 def read_note(document: str, tag: str) -> tuple[str, str, str]:
     """Return the command that reads a document's change note.
 
-    Read the note before the text. The text then contains all changes that the note records.
+    The note is the value of the document's field in `keys.pending_key`; `scripts/keys.lua` explains it. Read the note
+    before the text. The text then contains all changes that the note records.
     """
     return "HGET", keys.pending_key(tag), keys.document_name(document)
 
@@ -561,10 +565,10 @@ def store_answer(
     ttl_seconds: int,
     most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache the answer of a sentence if its text is still ``text`` and its document has ``version``. The reply is 1 or
-    0.
+    """Cache the answer of a sentence if its text is still ``text`` and its document has ``version``.
 
-    The cached answers of the partition take about ``most_bytes`` at most. The oldest answers are evicted.
+    The reply is 1 if the answer is cached, 0 if the text or the version differs. The cached answers of the partition
+    take about ``most_bytes`` at most. The oldest answers are evicted.
     """
     name = (sentence.document, sentence.tag)
     own = keys.answer_key(sentence, question, model)

@@ -1,8 +1,10 @@
 """The steps before and after the model in the question-answering pipeline of transformers.
 
-transformers removed this pipeline in 5.3. Windows, scores and the merging of equal answers follow its release 4.57.6
-(`transformers/pipelines/question_answering.py`), so that users get the same answers as before. The local pipeline and
-the shards share this module, but each runs the model itself. The functions are pure: they work on text and arrays.
+transformers removed this pipeline in release 5.3. Windows, scores and the merging of equal answers follow release
+4.57.6 of transformers (`transformers/pipelines/question_answering.py`), so that users get the same answers as before.
+
+The local pipeline and the shards share this module, but each runs the model itself. The functions are pure: they work
+on text and arrays.
 """
 
 from __future__ import annotations

@@ -36,13 +36,15 @@ _loading = threading.Lock()
 class BatchReader:
     """Reads answers from the contexts of a batch. A reader is loaded once per process, when it is first needed.
 
-    An object is small and can be pickled, because it only has the arguments. A driver can therefore send it to workers.
+    An object is small and can be pickled, because it only has the arguments. The main process of a framework can
+    therefore send it to the framework's worker processes.
 
     Args:
-        model: the folder of an exported reader; default: the bundled reader. It must exist on every worker.
+        model: the folder of an exported reader; default: the bundled reader. The folder must exist on the host of every
+            worker process.
         question, context: the names of the input columns.
-        batch_size: the windows that the model reads together.
-        threads: the threads of the runtime. Frameworks run one process per core, so the default is 1.
+        batch_size: the number of windows in one run of the model.
+        threads: the number of threads of the runtime. Frameworks run one process per core, so the default is 1.
         runtime, device: as in `qa_cluster.pipeline`.
         no_answer: whether the result may be that the context has no answer.
         parameters: the parameters of `qa_cluster.pipeline`, such as `max_answer_len` and `doc_stride`.

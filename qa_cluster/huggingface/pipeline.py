@@ -29,7 +29,8 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# The number of batches prepared in advance. Windows of similar length from all these batches are then read together.
+# The number of batches that are split into windows before the model reads the first of them. The model then reads
+# windows of similar length from all these batches together.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
 # Arguments of transformers.pipeline that controlled how it fetched or ran a checkpoint.

@@ -1,7 +1,8 @@
 """The body of `POST /models/{id}`: the form of Hugging Face's question-answering task, checked against limits.
 
-The form is ``{"inputs": {"question", "context"}, "parameters": {..}}``, or the same with a list of inputs. The REST
-service and the shards check it with the same code, which reports up to 50 faults and not only the first.
+The form is ``{"inputs": {"question", "context"}, "parameters": {..}}``. The value of `inputs` may also be a list of
+such objects. The REST service and the shards check the body with the same code, which reports up to 50 faults and not
+only the first.
 """
 
 from __future__ import annotations

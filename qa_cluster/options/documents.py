@@ -75,7 +75,7 @@ class DocumentChoice:
 
     @property
     def name(self) -> bytes:
-        """Identifies the selection in cursors. Equal selections have equal names."""
+        """The name that identifies the selection in cursors. Equal selections have equal names."""
         own: tuple[object, ...] = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
         if self.failed:
             own = (*own, True)

@@ -1,6 +1,7 @@
 -- Lists of cached answers with a limit of their total size. A list is a sorted set of keys in the order of their
--- creation; the score also holds the size in bytes. Another key has the sum of the sizes. `kept:{t}` and
--- `kept-bytes:{t}` are the list and the sum of a partition's sentence answers.
+-- creation. The score of a key is UNIT times its number in this order, plus the size of the answer in bytes, which is
+-- less than UNIT. Another key has the sum of the sizes. `kept:{t}` and `kept-bytes:{t}` are the list and the sum of a
+-- partition's sentence answers.
 local UNIT = 1048576
 -- The limit of evictions in one call. If a large answer follows very small ones, the sum can stay above the limit after
 -- this call. The next calls then continue the eviction.
@@ -15,8 +16,8 @@ local function discard(why, ...)
   redis.call('UNLINK', ...)
 end
 
--- Removes answers that are no longer cached from a list. There are at most some hundred names. A damaged list is
--- removed; its answers still expire.
+-- Removes the given names from a list, and their sizes from the sum. The answers with these names are no longer cached.
+-- There are at most some hundred names. A damaged list is removed; its answers still expire.
 local function unlist(list, sum, names)
   if #names == 0 then
     return

@@ -1,4 +1,4 @@
--- Deletes cached answers of one partition (of sentences, or whole answers) and their entries in the lists.
+-- Deletes cached sentence answers or whole answers of one partition, and their entries in the lists.
 -- KEYS: kept, kept bytes, flight, then at most some hundred answers.
 -- Reply: number of deleted answers.
 local TAG = KEYS[1]:match('{[^{}]+}$')

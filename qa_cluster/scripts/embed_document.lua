@@ -1,4 +1,4 @@
--- Attaches vectors to passages of a document if its version is still current and indexed.
+-- Attaches vectors to passages of a document if its version is still current and is indexed with the given splitter.
 -- ARGV: version, splitter, then the encoder's digest, the dimensions, the number of passages that are already stored,
 -- the number of all passages of the document, and the packed passages as QA.INDEX.EMBED takes them.
 -- Reply: status (stored, stale).

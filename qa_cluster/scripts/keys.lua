@@ -104,6 +104,7 @@ local function add_to_sum(bytes)
   return sum
 end
 
+-- Settles the note of the document if it equals the note `seen`, or if `seen` is `*`.
 local function no_longer_pending(seen)
   local bytes = note_of(NAME)
   if bytes and (seen == '*' or seen == bytes) then

@@ -1,4 +1,5 @@
--- Removes internal keys of a partition that have a value of a wrong type. The next sweep then scans all documents.
+-- Removes internal keys of a partition that have a value of a wrong type. If it removes a key, the next sweep scans all
+-- documents of the partition.
 -- KEYS: pending documents, failed documents, layout, flight.
 -- Reply: number of removed keys.
 local removed = 0

@@ -1,7 +1,8 @@
 -- Reserves space for a file of an owner, before its contents are stored.
 -- KEYS: sizes.
 -- ARGV: id of the file, bytes, time when the reservation expires, now, limit of the sum, limit of files.
--- Reply: {1, sum} or {0, sum, files}: a limit is reached.
+-- Reply: {1, sum, files}: the space is reserved. {0, sum, files}: a limit is reached. Sum and files are the bytes and
+-- the number of the owner's other files that have not expired.
 local function total_of(sizes, but, now)
   local total, files = 0, 0
   local found = redis.call('HGETALL', sizes)

@@ -1,4 +1,5 @@
--- Stores tokens of a document, one field per block of sentences, if its version and splitter are still current.
+-- Stores tokens of a document, one field per block of sentences, if its version is still current and is indexed with
+-- the given splitter.
 -- ARGV: version, splitter, then number and tokens of each block.
 -- Reply: status (stored, stale).
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter', 'tokenized')

@@ -2,6 +2,7 @@
 -- evicted.
 -- KEYS: answer, list of whole answers, their bytes, flight.
 -- ARGV: answer, TTL in seconds, limit of bytes of all whole answers.
+-- Reply: 1.
 local ANSWER, LIST, SUM = KEYS[1], KEYS[2], KEYS[3]
 
 unlist(LIST, SUM, {ANSWER})

@@ -173,7 +173,7 @@ def explain_failure(error: BaseException | None, *, of_service: bool = False) ->
     while error is not None:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    for found in chain:  # other errors have the same text, but not the code
+    for found in chain:  # errors that wrap it have the same text, but no `verify_code`
         if isinstance(found, ssl.SSLCertVerificationError):
             return _rejected(found, of_service)
     for found in chain:

@@ -31,8 +31,8 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _LABEL = rb"([A-Za-z0-9_.:-]{2,40})"
-# Where encodings are declared: in XML and HTML, and in the mode lines of editors. In other places, these words are
-# prose.
+# Where encodings are declared: in XML and HTML, and in the mode lines of editors. In other places, words such as
+# `encoding` and `charset` are prose.
 _DECLARATIONS = (
     re.compile(rb"""\A\s*+<\?xml[^>]*?\sencoding\s*+=\s*+["']""" + _LABEL),
     re.compile(rb"""<meta\s[^>]*?charset\s*+=\s*+["']?\s*+""" + _LABEL, re.IGNORECASE),
@@ -150,7 +150,10 @@ def _declared(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def decode_as(data: bytes, label: str) -> str | None:
-    """Return the text in the encoding of a label; None if the label is unknown or wrong."""
+    """Return the text of `data` in the encoding that `label` names.
+
+    None if the label is unknown, if ASCII characters have other bytes in its encoding, or if `data` is not valid in it.
+    """
     try:
         name = codecs.lookup(label).name
         name = _WEB_NAMES.get(name, name)

@@ -68,7 +68,7 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
 
 
 def _read(found: str, data: bytes, base: str) -> Extracted:
-    """Read a file of one format. Its module is imported only now, because the libraries are slow to load."""
+    """Read a file of one format. The format's module is imported only now, because its libraries are slow to load."""
     module = _module(_MODULES.get(found, found))
     extracted: Extracted
     if found in formats.BINARY:
@@ -80,7 +80,7 @@ def _read(found: str, data: bytes, base: str) -> Extracted:
     return extracted
 
 
-# The modules of formats whose names differ from the format.
+# The names of the modules that read formats, where the module has a different name than the format.
 _MODULES = {
     "docx": "composite.office",
     "eml": "composite.mail",

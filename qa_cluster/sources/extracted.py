@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from qa_cluster.errors import InvalidInput
 
-# Stored with each document. A document whose version differs counts as changed. Increase the version with every change
-# of results.
+# The metadata of each extracted document contains this number. Increase the number with every change of the results:
+# the next `ingest` of the same file then stores a changed document.
 EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
@@ -88,7 +88,10 @@ def is_navigation(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the text, from `start` to `end` in code points, with the headings above it, the outermost first."""
+    """A section of the text, from `start` to `end` in code points.
+
+    `path` has the headings of the section: the outermost heading first, the section's own heading last.
+    """
 
     start: int
     end: int
@@ -111,7 +114,8 @@ class Extracted:
         title: the title in the document; empty if the document has no title.
         sections: the sections, in order and without overlaps. Text before the first heading has no section.
         places: the places of the paragraphs whose position in the source is known, in order.
-        unit: the unit of places, ``line`` or ``page``; empty if there are no places.
+        unit: the unit of places, ``line`` or ``page``; empty if there are no places. ``line`` also stands for a row of
+            a spreadsheet, and ``page`` for a slide, a file of an e-book or a cell of a notebook.
         metadata: other values that the file contains, such as its address and tags.
         remarks: texts that say what was replaced, left out or guessed.
     """
@@ -176,9 +180,9 @@ class TextBuilder:
         return not self._parts
 
     def heading(self, level: int, text: str, at: int = 0) -> None:
-        """Add a heading. ``level`` counts from 1. A heading ends the sections of its level and of deeper levels.
+        """Add a heading. A heading ends the sections of its level and of deeper levels.
 
-        The first heading of level 0 is the document's title and opens no section.
+        ``level`` counts from 1. A heading of level 0 opens no section; the first such heading is the document's title.
         """
         text = clean(text)
         unmarked = text.rstrip("\u00b6\u00a7")
@@ -268,7 +272,11 @@ class TextBuilder:
             self.row(cells, headers, at)
 
     def code(self, text: str, at: int = 0) -> None:
-        """Add lines of code, which stay unchanged."""
+        """Add lines of code.
+
+        The lines are not joined. Tabs become spaces. Spaces at the ends of lines, and blank lines at the start and the
+        end, are left out. `INDENT` replaces the indentation that all lines share.
+        """
         lines = [line.rstrip() for line in clean_characters(text).expandtabs(8).splitlines()]
         while lines and not lines[0]:
             lines.pop(0)
@@ -296,7 +304,10 @@ class TextBuilder:
         self._last = kind
 
     def build(self, title: str = "") -> Extracted:
-        """Return the text with its sections and places. `title` is used if no heading became the title."""
+        """Return the text with its sections and places.
+
+        The title is `title`. If `title` is empty, the title is the first heading of level 0.
+        """
         text = "".join(self._parts)
         ends = [*(start for start, _ in self._sections[1:]), len(text)][: len(self._sections)]
         sections = tuple(

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from . import decoding
 
-# Formats whose readers take bytes. Readers of all other formats take text.
+# Formats whose files are passed to their module as bytes. Files of all other formats are decoded to text first.
 BINARY = ("pdf", "docx", "odt", "pptx", "xlsx", "epub", "eml")
 FORMATS = ("rst", "markdown", "html", "roff", "text", "changelog", "ipynb", *BINARY)
 
@@ -52,7 +52,7 @@ _RST = re.compile(
     re.MULTILINE,
 )
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~)|\[[^\[\]\n]++\]\([^()\s]++\)", re.MULTILINE)
-# `# command` may be a comment of a shell.
+# `# command` may be a comment of a shell. So a heading with one `#` counts only if a blank line and a link follow.
 _MARKDOWN_HEADING = re.compile(r"^##{1,2} [A-Z][^\n]*\n(?:\s*\n|$)|^# [A-Z][^\n]*\n\s*\n(?=[^#]*\]\()", re.MULTILINE)
 _DEBIAN_CHANGELOG = re.compile(r"\A\s*[a-z0-9][a-z0-9+.-]+ \([^()\s]+\) [\w -]+; urgency=", re.IGNORECASE)
 _ENTRY = re.compile(

@@ -16,7 +16,8 @@ import yaml
 from .extracted import clean
 
 MAX_FRONT_MATTER = 64 * 1024
-# The limit of entries and items. An alias in YAML may repeat a large value many times.
+# The limit of values, including the items of lists and the entries of mappings. Without this limit, a short text could
+# have billions of values, because an alias in YAML repeats a value.
 MAX_VALUES = 1000
 MAX_DEPTH = 8
 MAX_METADATA_BYTES = 8 * 1024
@@ -61,8 +62,9 @@ def limited(values: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _json_value(value: Any, left: list[int], depth: int) -> Any:
-    """Convert a value to a JSON value; None if it has no JSON form, is nested too deeply, or if `left` allows no
-    more values.
+    """Convert a value to a JSON value; None if it has no JSON form or is nested too deeply.
+
+    `left` has one item: the number of values that are still allowed. If no more values are allowed, return None.
     """
     left[0] -= 1
     found: Any = None

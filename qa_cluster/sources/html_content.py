@@ -205,7 +205,7 @@ def remove(dropped: Collection[Any]) -> None:
 
 
 def _set_text(parent: Any, before: Any, parts: list[str]) -> None:
-    """Set the text after the element `before`. If it is None, set the text at the start of `parent`.
+    """Set the text after the element `before`. If `before` is None, set the text at the start of `parent`.
 
     The parts are joined once, which takes linear time.
     """

@@ -98,7 +98,7 @@ class _PlainLines:
 
     def __init__(self) -> None:
         self._fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are removed directives
-        self._admonition: int | None = None  # its indentation
+        self._admonition: int | None = None  # the indentation of the open admonition
         self._options = False  # options of a directive may follow
 
     def plain(self, line: str) -> str:

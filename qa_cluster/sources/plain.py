@@ -144,7 +144,7 @@ class _Reader:
         if lines and _CONTENTS.match(lines[0]):
             self._in_contents = True
             rest = [line for line in lines[1:] if not _RULE.match(line)]
-            if not rest:  # the entries follow; otherwise, the line is a heading
+            if not rest:  # entries may follow in the next block; without entries, the line is a heading
                 self._pending = lines
                 return []
         elif not self._in_contents or not lines or _title_key(lines[0]) in self._entries:
@@ -242,7 +242,7 @@ class _Reader:
             self._builder.heading(0, text, at)
             return 1
         if not self._builder.title and at < _FIRST_LINES and _indent(line) > 8 and not text.endswith((".", ",", ":")):
-            self._builder.heading(0, text, at)  # in the middle of the line
+            self._builder.heading(0, text, at)  # a centred title
             return 1
         return 0
 
@@ -465,8 +465,10 @@ def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list
 
 
 def _is_head(line: str, repeated: int, breaks: int) -> bool:
-    """Return whether a line at the edge of a page is a head or foot: most pages repeat it, or at least `_MIN_PAGES`
-    pages repeat it and it has columns.
+    """Return whether a line at the edge of a page is a head or foot.
+
+    At least `_MIN_PAGES` pages must repeat the line. In addition, either half of the pages must repeat it, or the line
+    must have columns.
     """
     return repeated >= max(_MIN_PAGES, breaks // 2) or (
         repeated >= _MIN_PAGES and _COLUMNS.search(line.strip()) is not None
@@ -474,8 +476,9 @@ def _is_head(line: str, repeated: int, breaks: int) -> bool:
 
 
 def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
-    """Return the position of the first line from here that is not blank, within `_MOST_BLANK` lines; None if there is
-    no such line.
+    """Return the position of the first line that is not blank, from `start` on, in the direction `step` (1 or -1).
+
+    None if there is no such line within `_MOST_BLANK` lines.
     """
     places = range(start, max(-1, start - _MOST_BLANK) if step < 0 else min(len(lines), start + _MOST_BLANK), step)
     return next((place for place in places if 0 <= place < len(lines) and lines[place].strip()), None)

@@ -1,7 +1,7 @@
 """Reads reStructuredText. docutils converts it to HTML with line numbers, and `html` reads that HTML.
 
-Before it parses a file, this module registers the roles and directives that docutils does not know. It does not read
-the files that include directives name, and it ignores raw HTML.
+Before it parses a file, this module registers the roles and directives that docutils does not know. It also replaces
+the directives `_OVERRIDDEN`. It does not read the files that include directives name, and it ignores raw HTML.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _ExpansionLimit(Transform):
     A substitution may contain another substitution twice, so a short file can expand to an exponentially long text.
     """
 
-    default_priority = 210  # before docutils expands them
+    default_priority = 210  # before docutils expands substitutions
 
     def apply(self) -> None:
         """Count the nodes and characters of all substitutions, and raise InputTooLong above the limit."""
@@ -144,7 +144,7 @@ class _WordsOnly(Transform):
     default_priority = 855  # after docutils has resolved all references, before it removes its messages
 
     def apply(self) -> None:
-        """Change the tree."""
+        """Replace unknown names by their words, and remove the nodes that are not text of the document."""
         for unknown in [*self.document.findall(nodes.problematic)]:
             text = re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", unknown.astext())
             unknown.parent.replace(unknown, nodes.Text(text))
@@ -245,7 +245,7 @@ class _AnyOption(dict[str, Any]):
 
 
 class _Any(Directive):
-    """A directive that docutils does not know."""
+    """A directive that docutils does not know, or that this module replaces (`_OVERRIDDEN`)."""
 
     named = ""
     has_content = True

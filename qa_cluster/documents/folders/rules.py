@@ -4,11 +4,12 @@ match the user's patterns.
 Patterns have the form of `.gitignore`, with the folder as their root. As in git:
 
 - The last pattern that matches decides.
-- The `.gitignore` of a subfolder has priority over the `.gitignore` files of the folders above it.
+- The `.gitignore` of a subfolder has priority over the `.gitignore` files of its parent folders.
 - A pattern cannot include a file of a folder that is left out.
 
-In a git checkout, the `.gitignore` files from its root down to the folder count, too. They are ignored if they name the
-folder itself, because the user has asked for this folder.
+In a git checkout, the `.gitignore` files of the parent folders, up to the root of the checkout, also count. But if one
+of these files matches the folder, or one of its parent folders, all `.gitignore` files of the parent folders are
+ignored, because the user has asked for this folder.
 
 >>> rules = FolderRules(exclude=("drafts/",))
 >>> rules.reason("drafts/a.md", is_folder=False), rules.reason("node_modules", is_folder=True) == GENERATED
@@ -56,7 +57,7 @@ class FolderRules:
     """The rules for one folder and its subfolders.
 
     Args:
-        include: patterns of the files to read. If there are no patterns, all files are read.
+        include: patterns of the files to read. Without patterns, no file is left out for this reason.
         exclude: patterns of files and folders to leave out.
         tracked: whether to read only the files that git tracks.
         ignore: whether to leave out generated folders and the files that `.gitignore` files name.
@@ -75,7 +76,7 @@ class FolderRules:
         self._spent_seconds = 0.0
 
     def start(self, folder: Path) -> FolderRules:
-        """Return the same rules for `folder`, with the `.gitignore` files above it."""
+        """Return the same rules for `folder`, with the `.gitignore` files of its parent folders in the checkout."""
         rules = copy(self)
         rules._tracked = TrackedFiles.of(folder) if self._only_tracked else None
         rules._above = _above(Path(os.path.realpath(folder))) if self._ignore else []
@@ -195,7 +196,7 @@ def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
 
 
 def _names_folder(found: list[tuple[str, GitIgnoreSpec]]) -> bool:
-    """Return whether the patterns match the folder itself or a folder above it."""
+    """Return whether the patterns match the folder itself, or a parent folder in the checkout."""
     for prefix, spec in found:
         seen = prefix.rstrip("/").split("/")
         if any(spec.check_file("/".join(seen[: depth + 1]) + "/").include for depth in range(len(seen))):

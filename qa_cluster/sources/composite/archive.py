@@ -1,4 +1,7 @@
-"""Opens the ZIP archives of documents, with a limit of their unpacked size, and parses the XML in them."""
+"""Opens the ZIP archives of documents, with a limit of their unpacked size, and parses the XML in them.
+
+A *part* is a file in such an archive.
+"""
 
 from __future__ import annotations
 
@@ -71,14 +74,14 @@ def xml(data: bytes) -> Any:
 
 
 def title_in(archive: zipfile.ZipFile, name: str) -> str:
-    """Return the title in the properties `name` of a file; empty if there is no title."""
+    """Return the title from the part `name`, which has the document's properties; empty if there is no title."""
     if name not in archive.namelist():
         return ""
     return clean(str(xml(archive.read(name)).findtext(f".//{_CORE_TITLE}") or ""))
 
 
 def path_of(base: str, reference: str) -> str:
-    """Return the name of the part to which another part refers, without a fragment.
+    """Return the name of the part to which `reference`, a link in the part `base`, refers. A fragment is left out.
 
     >>> path_of("OEBPS/content.opf", "text/ch%201.xhtml#s"), path_of("ppt/slides/slide1.xml", "/ppt/media/a.png")
     ('OEBPS/text/ch 1.xhtml', 'ppt/media/a.png')

@@ -20,7 +20,7 @@ _QUOTED = "\ue000"
 
 
 def shown(value: Any, number_format: str) -> str:
-    """Return a value as text.
+    """Return the value of a cell as text: a number in its format, a date or a time as in ISO 8601.
 
     >>> shown(0.0725, "0.0%"), shown(1234.5, '#,##0.00 "kg"'), shown(-3, "0;(0)"), shown(7, "00000")
     ('7.3%', '1,234.50 kg', '(3)', '00007')
@@ -139,6 +139,6 @@ def _section(text: str, literals: list[str]) -> _Format | None:
 
 
 def _filled(text: str, literals: list[str]) -> str:
-    """Return the text with each mark (`_QUOTED`) replaced by the next literal."""
+    """Return `text`, a part of a number format, with each `_QUOTED` replaced by the next of `literals`."""
     parts = text.split(_QUOTED)
     return "".join(part + literal for part, literal in zip(parts, [*literals, ""], strict=True))

@@ -27,9 +27,10 @@ _TYPE = "epub:type"
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of an e-book. A position is the number of a file in the spine.
+    """Return the text of an e-book.
 
-    A chapter without a heading gets its name from the table of contents.
+    The place of a paragraph (`Extracted.places`) is the number of its file in the spine. A chapter without a heading
+    gets its name from the table of contents.
     """
     with opened(data, ".epub") as archive:
         package_name = _package_name(archive)

@@ -23,12 +23,12 @@ from ..html_content import content_of
 from .archive import readable
 from .tree import lower_headings
 
-# The size limit of a header field. Longer fields are ignored, because they are slow to parse.
+# The length limit of a header field in characters. Longer fields are ignored, because they are slow to parse.
 MAX_FIELD = 8 * 1024
 MAX_PARTS = 1000
 _MOST_NAMED = 5
 _QUOTES = re.compile(r"(?:>[ ]?)+")
-# This line ends the text. The signature follows it.
+# The line between the text and the signature. Only this line is left out: the signature stays.
 _SIGNATURE = re.compile(r"^-- ?$", re.MULTILINE)
 # The rules of Markdown that are used for plain text of e-mails.
 _RULES = ["blockquote", "list", "code", "paragraph", "text", "newline"]
@@ -50,7 +50,10 @@ def read(data: bytes) -> Extracted:
 
 
 def _about(message: EmailMessage) -> dict[str, Any]:
-    """Return the subject, the sender, the recipients and the date. Fields that cannot be parsed are left out."""
+    """Return the subject, the sender, the recipients and the date.
+
+    A date that cannot be parsed, and fields longer than `MAX_FIELD`, are left out.
+    """
     sizes = {name.lower(): len(str(value)) for name, value in message.raw_items()}
 
     def field(name: str) -> Any:

@@ -21,9 +21,10 @@ MAX_OUTPUT = 4000
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a notebook. A position is the number of a cell.
+    """Return the text of a notebook.
 
-    The title comes from the front matter in the first cell; without it, from the first heading.
+    The place of a paragraph (`Extracted.places`) is the number of its cell. The title comes from the front matter in
+    the first cell; without a title there, from the first heading.
     """
     try:
         notebook = json.loads(source)
@@ -109,7 +110,11 @@ def _add_page(target: Any, page: str) -> None:
 
 
 def _add_output(target: Any, output: dict[str, Any], left_out: _LeftOut) -> None:
-    """Add a table or Markdown with its structure, and other text unchanged."""
+    """Add the text of an output.
+
+    HTML with a table, and Markdown, keep their structure if they have at most `MAX_OUTPUT` characters. For any other
+    output, its plain text is added as code, cut after `MAX_OUTPUT` characters. Without plain text, it is left out.
+    """
     if output.get("output_type") in ("error", "pyerr"):
         left_out.errors += 1
         return

@@ -51,7 +51,7 @@ def read_docx(data: bytes) -> Extracted:
 
 
 def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Return the file with each wrapper element replaced by its contents."""
+    """Return the file with each wrapper element (`_WRAPPERS`) replaced by its contents, and without moved text."""
     copied = io.BytesIO()
     with zipfile.ZipFile(copied, "w") as target:
         for name in archive.namelist():
@@ -135,7 +135,10 @@ def _number(cell: Any, name: str) -> int:
 
 
 def _note(source: Any, target: Any) -> None:
-    """Store the text of a footnote, without its number, until the surrounding paragraph has ended."""
+    """Put the text of a footnote, without its number, into an element `aside`.
+
+    `_paragraph` then moves this element from the paragraph to the place after the paragraph.
+    """
     for body in source.iterchildren(f"{_TEXT}note-body"):
         _copy(body, etree.SubElement(target, "aside"))
 

@@ -27,9 +27,10 @@ _ERRORS = frozenset(["#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!",
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a spreadsheet. A position is the number of a row.
+    """Return the text of a spreadsheet.
 
-    Hidden sheets, rows and columns are left out.
+    The place of a paragraph (`Extracted.places`) is the number of its row in its sheet. Hidden sheets, rows and columns
+    are left out.
 
     Raises:
         InputTooLong: the spreadsheet has more than `MAX_CELLS` cells.
@@ -180,7 +181,11 @@ def _layout(archive: zipfile.ZipFile, part: str) -> _Layout:
 
 
 def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layout) -> None:
-    """Add rows that have no empty row between them: first the titles (rows with one cell), then a table."""
+    """Add rows that have no empty row between them.
+
+    The rows at the start that have only one cell with text become paragraphs, such as titles. The other rows become a
+    table.
+    """
     at = 0
     while at < len(block) and sum(bool(cell.text) for cell in block[at][1]) == 1:
         at += 1
@@ -209,8 +214,10 @@ def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layo
 
 
 def _header_rows(rows: list[tuple[int, list[_Cell]]], layout: _Layout) -> int:
-    """Return the number of rows with column names. Such rows have only text. A second such row may follow below a
-    merged column name.
+    """Return the number of rows with column names: 0, 1 or 2.
+
+    The cells of such a row have only text. The second row counts only if the first row has a column name that spans
+    several columns.
     """
 
     def is_text(cells: list[_Cell]) -> bool:

@@ -25,7 +25,10 @@ _MAX_DEPTH = 8
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a presentation. A position is the number of a slide. Hidden slides are left out."""
+    """Return the text of a presentation without hidden slides.
+
+    The place of a paragraph (`Extracted.places`) is the number of its slide.
+    """
     with opened(data, ".pptx") as archive:
         start = next((part for kind, part in relations(archive, "").values() if kind == "officeDocument"), "")
         root, related = xml(archive.read(start)), relations(archive, start)

@@ -49,7 +49,7 @@ def place(root: Any, at: int) -> None:
 
 
 def lower_headings(root: Any) -> None:
-    """Lower each heading by one level, because the title above is not in the tree."""
+    """Lower each heading by one level. The highest level is for the document's title, which is not in the tree."""
     for level in range(5, 0, -1):
         for heading in [*root.iter(f"h{level}")]:
             heading.tag = f"h{level + 1}"
@@ -66,6 +66,10 @@ def with_headers(root: Any) -> Any:
 
 
 def written(root: Any, title: str, *, unit: str = "") -> Extracted:
-    """Convert a tree to text. Without a title, the first heading becomes the title and stays a heading."""
+    """Convert a tree to text.
+
+    The title of the text is the first ``h1``. Without an ``h1``, it is `title`. If `title` is empty, too, the title is
+    the text of the first heading, which also stays a heading.
+    """
     found = write(root, title, is_page=False, unit=unit)
     return found if found.title or not found.sections else found.named(found.sections[0].path[0])

@@ -62,13 +62,17 @@ class Blocks:
             self.flush()
 
     def close(self) -> None:
-        """End the section."""
+        """Write the block, and end all indentations and entries, because the section ends."""
         self.flush()
         self._depth = 0
         self._builder.end_entries(0)
 
     def begin_tag(self) -> None:
-        """Prepare for a tag. A previous tag that has no text yet gets the same text as the new tag."""
+        """Prepare for a tag.
+
+        A previous tag that has no text yet gets the same text as the new tag, unless the previous tag is only the mark
+        of a list item.
+        """
         if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
             self.flush()
 
@@ -88,7 +92,7 @@ class Blocks:
         return len(self._tags) == 1 and (self._tags[0] in _BULLETS or _NUMBER.match(self._tags[0]) is not None)
 
     def literal(self, is_literal: bool) -> None:
-        """Start or end literal text."""
+        """Start or end literal text, whose lines are written as code."""
         if is_literal != self.is_literal:
             if any(word.strip() for word in self._words):
                 self.flush()

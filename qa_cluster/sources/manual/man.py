@@ -1,7 +1,8 @@
 """Reads manual pages with the macros of man(7), and passes pages with the macros of mdoc(7) to `mdoc`.
 
-A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text``. The tag also becomes a part of the path of
-the following blocks. So a sentence in the middle of an option's description has the option's name in its path.
+A tag is the term that a paragraph explains, such as an option. A tag with its paragraph (``.TP``, ``.IP``) becomes an
+entry ``tag: text``. The tag also becomes a part of the path of the following blocks. So a sentence in the middle of an
+option's description has the option's name in its path.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class _ManReader:
             else:
                 self._break()
         elif line.text[0] in " \t" and not self._blocks.is_literal and not self._awaits_tag:
-            self._break()  # in roff, a line that starts with a space breaks
+            self._break()  # in roff, a line that starts with a space starts a new line of output
             self._add(line, unescaped(line.text))
         else:
             self._add(line, unescaped(line.text))

@@ -57,7 +57,7 @@ class MdocReader:
         self._lists: list[_List] = []
         self._name = self._command = self._section = self._description = ""
         self._function: list[str] | None = None  # from .Fo to .Fc: its name and its arguments
-        self._head: list[str] | None = None  # the head of an item, while it continues to .Xc
+        self._head: list[str] | None = None  # the term of a list item that continues up to .Xc
         self._is_synopsis = False
         self._spaced = True
         self._handlers = {

@@ -135,7 +135,7 @@ class PageContent:
     Fonts and forms (content streams that pages place) are cached, because many pages share them.
 
     Attributes:
-        artifacts: the number of characters that the file marks as running heads, feet and ornaments.
+        artifacts: the number of characters that the file marks as running heads, running feet and ornaments.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class _Reader:
         self._font_of = font_of
         self._forms = 0
         self._open: list[int] = []  # the identities of the forms that are being read
-        self._marks: list[bool] = []  # whether each open mark belongs to an artifact
+        self._marks: list[bool] = []  # for each open piece of marked content: is it an artifact?
         self._text = self._line = IDENTITY
         self._state = _State(IDENTITY)
         self._resources: Any = None

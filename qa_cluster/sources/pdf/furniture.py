@@ -27,12 +27,15 @@ _CONTENTS = re.compile(
 _ENTRY_NUMBER = re.compile(
     r"\A(?:(?:chapter|appendix|part|section)\s+)?(?:\d+(?:\.\d+)*|[A-Z](?:\.\d+)*|[IVX]+)[.:)]?\s+", re.IGNORECASE
 )
-# At least this many consecutive lines that look like entries are a table of contents, if most of them name a heading.
+# A table of contents has at least this many entries (`contents_entries`).
 _MIN_ENTRIES = 3
 
 
 def key_of(text: str) -> str:
-    """Return the letters and digits of a text in lower case. Two spellings of a heading have the same key."""
+    """Return the letters and digits of a text in lower case: the key of a heading.
+
+    Spellings of a heading that differ only in case, spaces and punctuation have the same key.
+    """
     return "".join(filter(str.isalnum, text)).casefold()
 
 
@@ -159,10 +162,15 @@ def _numbers(line: PageLine) -> list[int]:
 
 
 def contents_entries(lines: Sequence[PageLine], titles: Mapping[str, Collection[int]]) -> set[int]:
-    """Return the positions of lines that are entries of a table of contents. The lines after the entries stay.
+    """Return the positions of the lines of tables of contents: their entries, and a heading such as `Contents`.
 
-    An entry is confirmed if its title is a heading, and if its page number differs from the heading's page by the same
-    amount as for most entries. An entry between confirmed entries counts as confirmed.
+    An entry is confirmed if its title is a heading, and if its page number differs from the heading's page by one of
+    the two most frequent differences. Page numbers such as `xii` and `2-14` are not compared. Consecutive lines that
+    look like entries are a table of contents if they have at least `_MIN_ENTRIES` entries, and if at least half of the
+    entries are confirmed.
+
+    The table starts at the first confirmed entry or, if there is a heading such as `Contents` before this entry, below
+    the heading. It ends with the last confirmed entry and the entries with dots that directly follow.
 
     Args:
         lines: all lines of the document.
@@ -233,8 +241,10 @@ def _pages_of(title: str, titles: Mapping[str, Collection[int]]) -> Collection[i
 
 
 def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
-    """Yield the positions of consecutive lines that look like entries. The first lines of a long entry have no page
-    number.
+    """Yield the positions of consecutive lines that look like entries.
+
+    Up to three lines without a page number may precede a line with a page number, because only the last line of a long
+    entry has the page number.
     """
     pending: list[int] = []
     begun = False

@@ -155,7 +155,7 @@ class Headings:
         return 0
 
     def _styles(self) -> dict[Style, int]:
-        """Return the heading level of each style."""
+        """Return the heading level of each style that differs from the style of the text (`_is_distinct`)."""
         known: dict[Style, Counter[int]] = defaultdict(Counter)
         for place, heading in self._found.items():
             line = self._lines[place + heading.lines - 1]
@@ -243,7 +243,7 @@ class Headings:
         return self._is_apart(place) and self._is_apart_below(place)
 
     def _is_apart(self, place: int) -> bool:
-        """Return whether a gap or a heading is above a line."""
+        """Return whether a gap or a heading is above a line, or the line is the first line of its page or column."""
         line = self._lines[place]
         above = self._lines[place - 1] if place else None
         if above is None or above.page != line.page or above.column != line.column:

@@ -62,7 +62,7 @@ class PageLine:
 
     Attributes:
         page: the number of its page, counted from 1.
-        column: the number of its column on its page.
+        column: the number of its column, or of another block of lines, on its page.
         cells: its parts between wide gaps.
         is_code: whether all its letters have the same width.
     """
@@ -239,7 +239,10 @@ def _rows(lines: list[PageLine]) -> list[PageLine]:
 
 
 def _columns(lines: list[PageLine]) -> list[PageLine]:
-    """Split lines that cross the gap between two columns of prose."""
+    """Split lines that cross the gap between two columns of prose.
+
+    The lines of the left column come before the lines of the right column.
+    """
     gaps = Counter[int]()
     for line in lines:
         if len(line.cells) == 2 and all(len(cell.text) >= _MIN_COLUMN_LENGTH for cell in line.cells):

@@ -43,7 +43,7 @@ _DEFAULT_AREA = (0.0, 800.0)
 
 
 def read(data: bytes) -> Extracted:
-    """Return the text of a PDF file. A position is the number of a page."""
+    """Return the text of a PDF file. The place of a paragraph (`Extracted.places`) is the number of its page."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         reader = PdfReader(io.BytesIO(data))
@@ -120,7 +120,7 @@ def _written(
 
 
 def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mapping[str, Collection[int]]:
-    """Return the keys of all lines that may be headings, with their pages."""
+    """Return the keys (`furniture.key_of`) of all bookmarks and of all lines that may be headings, with their pages."""
     found: dict[str, set[int]] = defaultdict(set)
     for entry in outline:
         for key in keys_of(entry.title):
@@ -139,8 +139,9 @@ def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mappi
 
 
 def _title_line(lines: Sequence[PageLine], headings: Headings, entries: Collection[int]) -> int | None:
-    """Return the position of the document's title: the largest heading on the first page, if no other heading is as
-    large.
+    """Return the position of the document's title: the largest heading on the first page.
+
+    None if another heading is as large, or if the heading is not larger than the text.
     """
     first = [
         place for place, line in enumerate(lines[:60])

@@ -17,8 +17,8 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _HYPHENS = ("-", "\u2010", "\u00ad")
 _NOTE = re.compile(r"(?:\d{1,3}|[*\u2020\u2021])\s*\S")
 _COLUMN_SHIFT = 1.2
-# In a table with two columns, the second column defines the first if its cells have more characters than this on
-# average.
+# A table with two columns is written as definitions if the cells of the second column have more characters than this on
+# average: the first column then has the terms, and the second column their definitions.
 _LONG_CELL = 50
 
 
@@ -27,7 +27,7 @@ class Writer:
 
     Args:
         lines: all lines in reading order.
-        headings: the headings among them.
+        headings: the headings among these lines.
         skipped: the positions of lines that are left out.
         leading: the usual distance of baselines, in units of the font size.
     """

@@ -1,7 +1,7 @@
 """Extracts text in a separate process with limits of memory and time, because files may be damaged or hostile.
 
-One process extracts many files. If it exceeds a limit, it is killed. If it is killed or dies, only the current file
-fails, and a new process reads the next file. Output of parsers is discarded.
+One process extracts many files. If the process exceeds a limit, it is killed. If the process is killed or dies, only
+the current file fails, and a new process reads the next file. Output of parsers is discarded.
 """
 
 from __future__ import annotations

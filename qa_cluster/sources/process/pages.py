@@ -18,13 +18,13 @@ _report: Callable[[int, int], None] = _ignore
 
 
 def report_to(report: Callable[[int, int], None]) -> None:
-    """Call `report` several times a second with the number of the current page and the number of all pages."""
-    global _report  # noqa: PLW0603 - a process has one
+    """Make `reported` call `report` from now on, with the number of the current page and the number of all pages."""
+    global _report  # noqa: PLW0603 - a process has only one function that reports
     _report = report
 
 
 def reported(pages: Iterable[_T], total: int) -> Iterator[_T]:
-    """Yield the pages and report each. `total` is their number.
+    """Yield the pages. At most every `_EVERY_SECONDS`, report the current page. `total` is the number of pages.
 
     >>> list(reported("ab", 2))
     ['a', 'b']
