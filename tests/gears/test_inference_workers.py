@@ -30,14 +30,22 @@ FOR_EVER = [np.array(1 << 60), np.array(True), np.ones(1, "<f4")]
 """Inputs of `loop_model` whose run does not end."""
 
 
+_EARLIER: set[int] = set()
+"""The processes of models that tests of other files have left. They end at any time."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def earlier_processes() -> None:
+    _EARLIER.update(inference_workers(os.getpid()))
+
+
 def children() -> list[int]:
-    """The inference workers of this process."""
-    return inference_workers(os.getpid())
+    """The inference workers of this process that tests of this file have started."""
+    return [pid for pid in inference_workers(os.getpid()) if pid not in _EARLIER]
 
 
 @contextmanager
 def workers(count: int = 2, **options: Any) -> Iterator[InferenceWorkers]:
-    before = children()
     made = InferenceWorkers(WorkerOptions(count, **{"backoff_seconds": 0.01, "run_threads": 4, **options}))
     made.begin()
     try:
@@ -45,7 +53,7 @@ def workers(count: int = 2, **options: Any) -> Iterator[InferenceWorkers]:
         yield made
     finally:
         made.stop()
-        assert children() == before
+        assert children() == []
 
 
 def load(pool: InferenceWorkers, blob: bytes, limits: RuntimeLimits = LIMITS) -> CompiledModel:
