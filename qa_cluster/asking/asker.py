@@ -48,7 +48,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one request: the constant part as JSON (`body`), and the parts that differ between requests."""
+    """The answer to one request: the constant part as JSON (`body`), and the parts that differ between requests.
+
+    Attributes:
+        body: the part of the answer that is the same for all requests (`answer_body`), as JSON.
+        etag: the weak ETag of `body`.
+        cache: whether the answer comes from a cache, from which cache, and its age.
+        timings: the durations of the steps of this request.
+        answerable: whether the question has a pin, or its best answer reaches the no-answer threshold.
+        digest: the name of the answer in caches.
+        partial: whether shards were left out.
+    """
 
     question: Question
     body: bytes
@@ -170,7 +180,10 @@ class Asker:
         return Outcome(question, found.body, found.etag, found.cache, timings, found.answerable, digest, found.partial)
 
     async def _guided(self, question: Question, without: frozenset[Shard]) -> Question:
-        """Return the question with the pin and the synonyms of its collection. A question with a filter gets no pin."""
+        """Return the question with the pin and the synonyms of its collection. A question with a filter gets no pin.
+
+        The shards in `without` are not asked for pins and synonyms.
+        """
         guide = await self._guidance.of(question.options.collection, without)
         pin = guide.pins.get(question.folded) if question.chosen is None else None
         name = f"{pin_digest(pin)} {guide.digest}".strip()

@@ -49,8 +49,8 @@ class Collections:
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
         """Raise NotFound if the collection is missing or being deleted. The error says what to do.
 
-        The shards are asked only if a shard has reported a change, or if this process may have missed a report. The
-        shards in `without` are not asked.
+        The shards are asked only if a shard has reported a change since this process last asked, or if this process may
+        have missed such a report. The shards in `without` are not asked.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -64,7 +64,8 @@ class Collections:
     async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
         """Return the names of all collections that are not being deleted, the default collection first.
 
-        The shards are asked as in `check`.
+        As in `check`, the shards are asked only if the states that this process knows may be outdated, and the shards
+        in `without` are not asked.
         """
         states = await self._current(without)
         return (DEFAULT_COLLECTION, *(name for name, state in states.items() if state != DELETING))
@@ -144,7 +145,7 @@ class Collections:
         """Remove the name of a collection from the lists of all partitions, after its documents were deleted.
 
         A partition whose index still has documents of the collection does not remove the name. Return true if all
-        partitions have removed it.
+        partitions have removed the name.
         """
         keys = map(collections_key, partition_tags(self.partitions))
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])

@@ -146,7 +146,11 @@ class DocumentFields:
             await self._check(chosen.fields(), collection, chosen.place)
 
     async def check_some(self, chosen: Filter | None, collections: Sequence[str]) -> None:
-        """Raise InvalidInput if `check` raises it for each of these collections: the error for the first collection."""
+        """Raise InvalidInput if `check` raises InvalidInput for each of these collections.
+
+        The raised error is the error for the first collection. If `check` accepts the filter for one of the
+        collections, no error is raised.
+        """
         first: InvalidInput | None = None
         for name in collections:
             try:
@@ -188,6 +192,11 @@ class DocumentFields:
         """Return the first name in `names` that is certainly not a field of any document, and the names of all fields.
 
         Return None if there is no such name, or if this is not certain (for example, while documents are pending).
+
+        Args:
+            names: the fields to check. `fields` has all fields of the filter, with the flags of `Filter.fields`. If the
+                flag of a field is true, the name of an object that has fields is also accepted.
+            until: the time until which this process remembers the fields that exist, on the clock of `time.monotonic`.
         """
         tags = partition_tags(self.partitions)
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
@@ -244,7 +253,11 @@ class DocumentFields:
 
 
 def _add(sums: dict[bytes, list[int]], rows: list[Any]) -> bool:
-    """Add the fields of a reply to `sums`; return false if a field was left out because of `MAX_LISTED_FIELDS`."""
+    """Add the fields of a reply to `sums`; return false if a field was left out because of `MAX_LISTED_FIELDS`.
+
+    Each row of the reply is the name of a field with its counts (``QA.INDEX.FIELDS .. SCAN``). `sums` has the sums of
+    these counts by name.
+    """
     complete = True
     for name, *counts in rows:
         known = sums.get(name)
@@ -267,9 +280,9 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """Return a field inside the object that `name` refers to, or else the name most similar to `name`.
+    """Return the first of `names` that is a field inside the object `name`, or else the most similar of `names`.
 
-    The result is empty if no name is similar.
+    The result is empty if `names` has no such field and no similar name.
     """
     folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
@@ -306,7 +319,7 @@ class _Tally:
                 if kind == b"n":
                     numbers.append(struct.unpack_from("<d", value, 1)[0])
                     if not numbers[-1]:
-                        value = _ZERO  # noqa: PLW2901 - the index also stores -0
+                        value = _ZERO  # noqa: PLW2901 - the index also stores -0, which is the same value as 0
                 elif kind in (b"t", b"m"):
                     times.append(_moment(value))
                 if value not in self._counts:
@@ -319,7 +332,10 @@ class _Tally:
             self._times = [min(times), max(times)] if times else []
 
     def result(self, name: str, limit: int) -> FieldValues:
-        """Return the `limit` most frequent values. Values with equal counts are sorted by type and value."""
+        """Return the counts of the field `name`, with its `limit` most frequent values.
+
+        Values with equal counts are sorted by type and value.
+        """
         best = nsmallest(limit, self._counts.items(), key=lambda item: (-item[1], *_order(item[0])))
         distinct = len(self._counts)
         return FieldValues(
@@ -370,6 +386,8 @@ def _number(value: float) -> int | float:
 
 def _time(seconds: int, nanoseconds: int) -> str:
     """Return a time as text in UTC that a filter parses to the same time. A date without a time means midnight.
+
+    The arguments are the whole seconds since 1970 and the nanoseconds within the second.
 
     >>> _time(86400, 0), _time(86400, 250000000)
     ('1970-01-02', '1970-01-02T00:00:00.25Z')

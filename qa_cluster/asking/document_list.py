@@ -143,7 +143,7 @@ class DocumentList:
         self._fields = fields
 
     async def check(self, choice: DocumentChoice) -> None:
-        """Raise InvalidInput if the filter of a selection names a field that no document has."""
+        """Raise InvalidInput if the filter of a selection names a field that no document of the collection has."""
         await self._fields.check(choice.chosen, choice.collection)
 
     async def page(
@@ -154,9 +154,13 @@ class DocumentList:
         choice: DocumentChoice = EVERYTHING,
         checked: bool = True,
     ) -> DocumentPage:
-        """Return a page of up to `limit` selected documents, starting at `cursor`; empty: the first page.
+        """Return a page of up to `limit` selected documents.
 
-        Only the last page has no `next_cursor`.
+        Only the last page has no `next_cursor`. Other pages may also have fewer documents than `limit`, or none.
+
+        Args:
+            cursor: the `next_cursor` of the previous page; an empty text requests the first page.
+            checked: whether to check the fields of the filter.
 
         Raises:
             NotFound: the collection does not exist.
@@ -210,8 +214,8 @@ class DocumentList:
 
         Raises:
             NotFound: the collection does not exist.
-            InvalidInput: `waiting` is true and `choice` selects documents (no index can filter pending documents), or
-                no document has a field of the filter.
+            InvalidInput: `waiting` is true and `choice` does not select all documents of its collection (no index can
+                filter pending documents), or no document has a field of the filter.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -245,7 +249,12 @@ class DocumentList:
     ) -> tuple[int, list[tuple[str, int]]]:
         """Return the next cursor of the index (0: no more documents), and the next documents that satisfy the filter.
 
-        Each document is returned as its id and its number of sentences.
+        Each document is returned as its id and its number of sentences. The prefix of the selection is not applied.
+
+        Args:
+            tag: the tag of the partition.
+            position: the cursor that the index returned for the rows before; 0: the start of the index.
+            count: the maximum number of returned documents.
         """
         key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
@@ -255,8 +264,8 @@ class DocumentList:
     async def _failed_in(self, tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[str]]:
         """Return the next position (0: no more), and up to `count` ids of a partition's failed documents.
 
-        The documents are sorted by a digest of their names, and a position is such a digest. So a document that stays
-        failed is listed exactly once.
+        The documents are sorted by a digest of their names. A position is the digest of the last document that was
+        returned, and 0 is the start. So a document that stays failed is listed exactly once.
         """
         key = failures_key(tag)
         names = await self._shards.execute(key, "HKEYS", key)
@@ -266,7 +275,10 @@ class DocumentList:
         return following, [DocumentName(name.decode()).id for _, name in rest[:count]]
 
     async def _entries(self, found: Iterable[tuple[str, str]], collection: str) -> tuple[DocumentEntry, ...]:
-        """Read the records of documents and return their entries. Deleted documents are left out."""
+        """Read the records of documents and return their entries. Deleted documents are left out.
+
+        `found` has the id of each document and the tag of its partition.
+        """
         wanted = list(found)
         keys = [document_key(DocumentName.of(document_id, collection), tag) for document_id, tag in wanted]
         replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
@@ -288,7 +300,10 @@ class DocumentList:
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
 
     async def _pending_in(self, tag: str, collection: str, turns: asyncio.Semaphore) -> set[str]:
-        """Return the record keys of a collection's pending documents in a partition, from the partition's hash."""
+        """Return the record keys of a collection's pending documents in a partition, from the partition's hash.
+
+        `turns` limits how many partitions are read at the same time.
+        """
         found: set[str] = set()
         key, tags = pending_key(tag), frozenset([tag])
         cursor: bytes | int = 0
@@ -320,7 +335,10 @@ class DocumentList:
 
 
 def _is_pending(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None, failed: bytes | None) -> bool:
-    """Return whether a worker must still index this version of a document."""
+    """Return whether a worker must still index this version of a document.
+
+    The arguments are fields of the document's record; None: the record lacks the field or is missing.
+    """
     return version is not None and failed != version and (tokenized != version or analyzer is None)
 
 

@@ -148,7 +148,10 @@ class CollectionRemoval:
         return await self._collections.end_removal(progress.name)
 
     async def _wait_for_slots(self, name: str) -> Topology:
-        """Wait until no partition's slot is migrating, and return the topology."""
+        """Wait until no partition's slot is migrating, and return the topology.
+
+        `name` is the name of the collection. The wait has no time limit of its own: `run` cancels it.
+        """
 
         async def settled(tag: str) -> None:
             epoch = epoch_key(tag, name)
@@ -194,7 +197,13 @@ class CollectionRemoval:
 
 @dataclass
 class _Progress:
-    """The progress of deleting one collection. `deleted` is the number of deleted documents."""
+    """The progress of deleting one collection.
+
+    Attributes:
+        name: the name of the collection.
+        deleted: the number of deleted documents.
+        slots: limits the number of concurrent deletions of documents to `AT_A_TIME`.
+    """
 
     name: str
     deleted: int = 0

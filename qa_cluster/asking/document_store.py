@@ -55,7 +55,7 @@ MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (about 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
-# The number of passages whose vectors are stored in one step, about 25 kB.
+# The number of passages whose vectors are stored by one command, about 25 kB.
 VECTORS_PER_STEP = 64
 _log = logging.getLogger(__name__)
 _WAITED_FOR = ("version", "tokenized", "failed", "failure")
@@ -144,7 +144,11 @@ class DocumentStore:
         )
 
     async def _attach(self, document: DocumentInput, tag: str, vectors: PreparedVectors, timeout: float) -> str:
-        """Attach vectors to an indexed document; return the result, a constant of `qa_cluster.vectors.prepared`."""
+        """Attach vectors to an indexed document; return the result, a constant of `qa_cluster.vectors.prepared`.
+
+        `tag` is the tag of the document's partition, and `timeout` is the time limit in seconds. After the time limit,
+        the result is `REFUSED`.
+        """
         encoder = None if self._encoder is None else self._encoder.encoder
         if encoder is None or (encoder.digest, encoder.dims) != (vectors.encoder, vectors.dims):
             return OTHER_ENCODER
@@ -178,8 +182,8 @@ class DocumentStore:
     ) -> str:
         """Delete a document and return its last version.
 
-        If a reply is lost, the deletion is sent again. If the document is then missing, the first deletion may have
-        succeeded, so no error is raised, and the returned version is empty.
+        `if_version` and `timeout` are as in `put`. If a reply is lost, the deletion is sent again. If the document is
+        then missing, the first deletion may have succeeded, so no error is raised, and the returned version is empty.
 
         Raises:
             VersionConflict: the document does not have the version `if_version`.
@@ -209,7 +213,8 @@ class DocumentStore:
         """Change only the metadata of a document. Its text is not indexed again.
 
         The document gets a new version, because the version covers the metadata. Filters and answers use the new
-        metadata at once. The metadata of a pending document is indexed together with its text.
+        metadata at once. The metadata of a pending document is indexed together with its text. `if_version` and
+        `timeout` are as in `put`.
 
         Raises:
             VersionConflict: the document does not have the version `if_version`.
@@ -256,9 +261,10 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Delete all keys of a document, even while its collection is being deleted. Return whether it existed.
+        """Delete all keys of a document, even while its collection is being deleted.
 
-        This call has no time limit: the caller sets one.
+        Return whether the document existed. `tag` is the tag of the document's partition. This call has no time limit,
+        so the caller must set one.
         """
         reply, _ = await self._run(stored.delete_document(document, tag), inf)
         return stored.parse_delete(reply).status == "deleted"
@@ -284,7 +290,7 @@ class DocumentStore:
             if not isinstance(text, bytes):
                 if record is None:
                     raise _missing_document(document_id, collection)
-                continue  # deleted between the two reads
+                continue  # the document was deleted after its record was read
             if record is None and after is None:
                 return Document(document_id, text.decode("utf-8", "replace"))
             if record is not None and isinstance(after, bytes) and after.decode() == record.version:
@@ -294,8 +300,8 @@ class DocumentStore:
     async def caught_up(self, document_id: str, timeout: float) -> None:
         """Wait while the partition of this document has more than `MAX_PENDING_BYTES` of pending texts.
 
-        A writer of many documents calls it after each document to keep the backlog short. DeadlineExceeded if the
-        worker indexes nothing for `timeout` seconds.
+        A writer of many documents calls this method after each document to keep the backlog short. DeadlineExceeded if
+        the worker indexes nothing for `timeout` seconds.
         """
         tag = self.tag_of(document_id)
         key, pause = pending_key(tag), FIRST_POLL_SECONDS
@@ -315,6 +321,8 @@ class DocumentStore:
 
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until this version is indexed; return False if the document has a different version or was deleted.
+
+        If the version is indexed, return True.
 
         Raises:
             DocumentFailed: the worker has given up indexing this version.
@@ -339,7 +347,7 @@ class DocumentStore:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
 
     async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
-        """Return the name and the partition of a document; NotFound if its collection does not exist."""
+        """Return the name of a document and the tag of its partition; NotFound if its collection does not exist."""
         check_document_id(document_id)
         await self._collections.check(check_collection(collection))
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
@@ -347,7 +355,8 @@ class DocumentStore:
     async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
         """Run a call, and then wait for one more reply of the shard.
 
-        Return the reply to the call, and the number of times that the call was sent. Redirections are not counted.
+        Return the reply to the call, and the number of times that the call was sent. Redirections are not counted. The
+        call is tried again for at most `seconds`, as in `Shards.retrying`.
         """
         attempts = 0
 

@@ -71,8 +71,8 @@ class EngineOptions:
 
     Attributes:
         near_cache_entries: the maximum number of answers in the near cache; 0 turns it off.
-        near_cache_ttl_seconds, whole_answer_ttl_seconds: the time after which answers expire in this process and on the
-            shards.
+        near_cache_ttl_seconds: the time after which answers expire in the near cache of this process.
+        whole_answer_ttl_seconds: the time after which answers expire in the answer cache on the shards.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages of the reading plan.
         connections_per_shard: the maximum number of this process's connections to one shard for rankings and for
@@ -167,6 +167,8 @@ class Engine:
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
         """Connect to the cluster. If the shards have no reader, the engine opens, but its questions fail.
 
+        `seeds` are the addresses of one or more servers of the cluster.
+
         Raises:
             ClusterError: the cluster cannot be reached or is not set up.
             ModelError: the manifest of the default reader is unusable.
@@ -182,7 +184,7 @@ class Engine:
         freshness = Freshness(shards)
         try:
             await shards.open()
-            await freshness.start()  # this detects shards that are down
+            await freshness.start()  # its first checks detect the shards that are down
             partitions = await _partitions(shards)
             freshness.set_tags(partition_tags(partitions))
             engine = cls(shards, freshness, partitions, await read_manifest(shards), options)
@@ -194,7 +196,7 @@ class Engine:
             raise
 
     async def aclose(self) -> None:
-        """Finish the pending writes to the cluster and close all connections."""
+        """Finish the pending writes (cached answers, the log of unanswered questions) and close all connections."""
         await self.vectors.aclose()
         await self.unanswered.aclose()
         await self._answers.aclose()
@@ -271,7 +273,10 @@ async def _partitions(shards: Shards) -> int:
 
 
 async def _remembered_partitions(shards: Shards) -> bytes | None:
-    """Return the number of partitions that a worker remembers, for use while the shard of `PARTITIONS_KEY` is down."""
+    """Return the number of partitions that a worker remembers, for use while the shard of `PARTITIONS_KEY` is down.
+
+    The number is returned in decimal digits. The result is None if no worker remembers it.
+    """
     for shard in shards.up:
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):

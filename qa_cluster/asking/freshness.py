@@ -112,7 +112,7 @@ class Freshness:
         guidance_changes: increases when pins or synonyms may have changed.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
-        on_dropped: called with the digest of each answer that a write has invalidated.
+        on_dropped: the functions that are called with the digest of each answer that a write has invalidated.
     """
 
     def __init__(self, shards: Shards) -> None:
@@ -140,7 +140,10 @@ class Freshness:
         self._turn = 0
 
     async def start(self, tags: Sequence[str] = ()) -> None:
-        """Subscribe to every shard; return after the first attempt, whether it succeeded or failed."""
+        """Subscribe to every shard; return after the first attempt, whether it succeeded or failed.
+
+        Later attempts continue in the background until `aclose`. `tags` are the hash tags of the partitions.
+        """
         self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
@@ -194,7 +197,7 @@ class Freshness:
 
     @contextmanager
     def pending_answer(self, digest: str) -> Iterator[PendingAnswer]:
-        """Yield an object that tells whether a write invalidated the answer while it was being computed."""
+        """Yield an object that tells whether a write invalidated the answer with this digest during the block."""
         pending = PendingAnswer()
         self._pending.setdefault(digest, []).append(pending)
         try:
@@ -208,7 +211,7 @@ class Freshness:
         if not push or push[0] != b"invalidate":
             return
         self.pushes += 1
-        if len(push) < 2 or push[1] is None:  # FLUSHALL
+        if len(push) < 2 or push[1] is None:  # FLUSHALL has deleted all keys of the server
             self._invalidate_all()
             return
         for key in push[1]:
@@ -356,7 +359,10 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _log_problem_once(self, of: str, problem: str) -> None:
-        """Log a problem once, not ten times a second. An empty text says that the problem is over."""
+        """Log a problem once, not ten times a second. An empty `problem` says that the last problem is over.
+
+        `of` is the address of the shard with the problem. An empty `of` means that the topology cannot be read.
+        """
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
         self._complaints[of] = problem
@@ -454,6 +460,8 @@ class Freshness:
     def _hung(self, connection: Connection, pid: int, silent: float) -> str:
         """Return why a server that has been silent for `silent` seconds is treated as hung; empty if it is not.
 
+        `connection` is the connection on which a reply is missing. `pid` is as in `_replies`.
+
         Requests that may leave out shards continue without a hung server (`qa_cluster.routing.readiness`). A server is
         treated as hung after `HUNG_SECONDS`, or sooner if the kernel knows that it is stopped or unreachable
         (`qa_cluster.routing.silent_server`).
@@ -486,7 +494,12 @@ class _Link:
 
 
 class _Watcher:
-    """The task that watches one shard. `tried` is set after the first attempt; setting `wake` starts a check."""
+    """The task that watches one shard.
+
+    Attributes:
+        tried: is set after the first attempt to subscribe to the shard, whether it succeeded or failed.
+        wake: if it is set, the next check of the shard starts at once.
+    """
 
     task: asyncio.Task[None]
 
@@ -513,7 +526,10 @@ _KINDS: dict[str, type[ClusterError]] = {"LOADING": _ServerLoading, "CLUSTERDOWN
 
 
 async def _process_of(connection: Connection, info: Any) -> int:
-    """Call `process_of` for a connection in a thread and return the server's process id."""
+    """Call `process_of` for a connection in a thread and return the server's process id; 0 if unknown.
+
+    `info` is the reply to ``INFO server``, or an error.
+    """
     sock = connection.socket
     return await asyncio.to_thread(process_of, sock, info) if sock is not None and isinstance(info, bytes) else 0
 

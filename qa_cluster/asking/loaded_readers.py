@@ -36,7 +36,11 @@ SHARD_TIMEOUT_SECONDS = 2.0
 
 
 class LoadedReaders:
-    """Finds the manifests of the readers on the shards."""
+    """Finds the manifests of the readers on the shards.
+
+    Attributes:
+        default_or_none: the manifest of the default reader; None if no shard has one.
+    """
 
     def __init__(self, shards: Shards, default: Manifest | None) -> None:
         self._shards = shards
@@ -85,9 +89,9 @@ class LoadedReaders:
         return found
 
     async def reread(self) -> None:
-        """Read the default manifest now, and the other manifests at their next use.
+        """Read the manifest of the default reader now, and the manifests of other readers at their next use.
 
-        Call it if a shard lacks the chosen reader.
+        Call this method if a shard lacks the reader with which a question was to be read.
         """
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
@@ -143,7 +147,8 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
     """Return the manifest of the reader that a shard's worker uses now; None if it has no reader or the call fails.
 
-    Use it if the shard does not have the manifest's key: while slots migrate, the key may already be on another shard.
+    Use this function if the shard does not have the manifest's key. While slots migrate, the key may already be on
+    another shard.
     """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
@@ -176,7 +181,10 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[Enco
 
 
 async def read_encoder(shards: Shards) -> EncoderManifest | None:
-    """Return the manifest of the encoder that the shards use: the newest encoder; None if they have no encoder."""
+    """Return the manifest of the encoder that the shards use: the newest encoder; None if they have no encoder.
+
+    ClusterError if no shard answers.
+    """
     _, encoders = await read_named(shards)
     return max(encoders, key=lambda encoder: (encoder.created, encoder.name), default=None)
 

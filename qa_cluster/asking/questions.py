@@ -43,7 +43,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class AskLimits:
-    """The limits for questions and their options, and the default values of options."""
+    """The limits for questions and their options, and the default values of options.
+
+    `retriever_k` and `timeout_ms` are default values. All other fields are limits.
+    """
 
     question_max_chars: int = Settings.question_max_chars
     answer_max_bytes: int = Settings.answer_max_bytes
@@ -64,6 +67,7 @@ class Question:
     """A checked question. The model reads `text`. Questions with equal `folded` are the same question.
 
     Attributes:
+        retriever_k: the number of sentences that the ranking of the question returns. The readers read some of them.
         chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
         pin: the editor's answer; None if the question has no pin.
         expansion: the terms with their synonyms; None if no synonym applies.

@@ -50,7 +50,10 @@ class RemoteEncoder:
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
     async def reread(self) -> None:
-        """Ask the shards which encoder they have; stop after `SHARD_TIMEOUT_SECONDS`, because a worker may hang."""
+        """Ask the shards which encoder they have; stop after `SHARD_TIMEOUT_SECONDS`, because a worker may hang.
+
+        If no shard replies in time, the error is logged, and `encoder` does not change.
+        """
         self._asked_at = monotonic()
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
@@ -60,6 +63,9 @@ class RemoteEncoder:
 
     def retriever(self, wanted: str) -> str:
         """Return the retriever to use now in place of `wanted`. If no encoder is known, ``both`` becomes ``words``.
+
+        If an encoder is needed and none is known, the method also starts `reread` in the background, at most once in
+        `ASK_AGAIN_SECONDS`.
 
         Raises:
             ModelError: `wanted` is ``meaning``, and no encoder is known.
@@ -110,7 +116,7 @@ class RemoteEncoder:
 
 
 def _parse(reply: Any) -> QuestionVector:
-    """Parse the reply of `qa.embed`."""
+    """Parse the reply of `qa.embed`; ClusterError if the reply has a different form."""
     match reply:
         case [bytes(digest), _dims, bytes(packed), weight, missing]:
             return QuestionVector(digest, packed, float(weight), float(missing))

@@ -77,7 +77,9 @@ class RemotePipeline:
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
         """Ask the shards one after the other, and return the first reply.
 
-        If all shards fail, raise the error of the first shard that could be reached.
+        After an error that is not in `_PASSED_ON`, no other shard is asked, and this error is raised. If all shards
+        fail, raise the error of the first shard that could be reached. If no shard could be reached, raise the error of
+        the last shard.
         """
         shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)

@@ -114,7 +114,11 @@ class Searcher:
         begun: float,
         without: frozenset[Shard],
     ) -> SearchOutcome:
-        """Search for the normalised `query`, which the user gave as `typed`."""
+        """Search for the normalised `query`, which the user gave as `typed`.
+
+        `begun` is the time when the search started, on the clock of `time.perf_counter`. The shards in `without` are
+        left out.
+        """
         await self._follow()
         collections = await self.collections_of(options, without)
         await self._fields.check_some(chosen, collections)
@@ -169,7 +173,8 @@ class Searcher:
     ) -> tuple[str, ...]:
         """Return the names of the collections to search.
 
-        If the options name all collections, the result has only the collections for which `admits` returns true.
+        If the options name all collections, the result has only the collections for which `admits` returns true. The
+        shards in `without` are not asked.
 
         Raises:
             NotFound: a collection does not exist, or no collection may be searched.
@@ -191,7 +196,10 @@ class Searcher:
         return names
 
     async def _completed(self, typed: str, collections: Sequence[str], without: frozenset[Shard]) -> Expansion:
-        """Return the terms of a query whose last word may be incomplete."""
+        """Return the terms of a query whose last word may be incomplete, with the terms that may complete this word.
+
+        `typed` is the query as the user gave it. The shards in `without` are not asked for completions.
+        """
         query = Typed.of(typed)
         if not query.prefix:
             return Expansion(query.terms)
@@ -218,7 +226,8 @@ class Searcher:
     async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
         """Fetch the candidates from their documents and create hits, `FETCHED_SCRIPTS` scripts at a time.
 
-        `size` is the approximate size of the hits that other collections already have, in bytes.
+        `around` is the number of neighbours on each side. `size` is the approximate size of the hits that other
+        collections already have, in bytes.
 
         Raises:
             InputTooLong: the hits of all collections exceed the limit of a response; no more hits are fetched.

@@ -179,6 +179,11 @@ def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray
     A question that the documents answer counts its value in `gained` if its answer is returned, and 0 for "no answer".
     An unanswerable question counts 1 for "no answer" and 0 for an answer, so its value in `gained` must be 0. The
     questions are weighted as if the share `UNANSWERABLE_SHARE` of them had no answer.
+
+    Args:
+        scores: for each question, the score of its best answer.
+        gained: for each question, the value of its best answer, for example its F1.
+        unanswerable: for each question, whether the documents do not answer it.
     """
     order = np.argsort(scores)
     ranked = scores[order]

@@ -73,7 +73,10 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def spread(examples: list[_Question], count: int) -> list[_Question]:
-    """Return at most `count` examples, at equal distances in the list. The choice is the same every time."""
+    """Return at most `count` examples, at equal distances in the list, in their order.
+
+    The same list gives the same examples every time. InvalidInput if `count` is less than 1.
+    """
     if count < 1:
         raise InvalidInput(f"limit is {count}, must be at least 1")
     if len(examples) <= count:

@@ -71,7 +71,10 @@ def squad_of(examples: Iterable[Example]) -> dict[str, Any]:
 
 
 def lines_of(examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
-    """Yield each example as the JSON object of one line, with `question`, `context`, `answer` and `answer_start`."""
+    """Yield each example as the JSON object of one line, with `question`, `context`, `answer` and `answer_start`.
+
+    `answer` is the first answer of the example. If the example has no answer, `answer_start` is -1.
+    """
     for example in examples:
         yield {
             "question": example.question,

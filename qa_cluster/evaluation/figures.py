@@ -46,7 +46,12 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The result for every question: exact match, F1, and whether "no answer" was returned."""
+    """The result for every question, in the order of the questions.
+
+    Attributes:
+        exact_match, f1: the scores of the judged answers, 0 to 1.
+        refused: whether "no answer" was returned.
+    """
 
     exact_match: list[float]
     f1: list[float]
@@ -97,7 +102,11 @@ class Trust:
 
 
 def judge(examples: Sequence[Example], given: Sequence[GivenAnswer]) -> Verdicts:
-    """Compare the given answers with the right answers."""
+    """Compare the given answers with the right answers.
+
+    If a question of the set has no answer, each "no answer" is judged as an empty text. Otherwise, the best span of
+    every question is judged.
+    """
     may_refuse = any(not example.answers for example in examples)
     verdicts = Verdicts([], [], [])
     for example, found in zip(examples, given, strict=True):
@@ -125,7 +134,7 @@ def figures(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -
 
 
 def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> dict[str, Figures]:
-    """Return the figures of each question type that occurs."""
+    """Return the figures of each question type that occurs, by the name of the type (`QUESTION_TYPES`)."""
 
     def of(rows: list[int]) -> Figures:
         part = Verdicts(
@@ -151,14 +160,17 @@ def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
 
 
 def recall_by_type(examples: Sequence[Example], ranks: Sequence[int | None], *, seed: int = 0) -> dict[str, Recall]:
-    """Return the recall of each question type that occurs."""
+    """Return the recall of each question type that occurs, by the name of the type (`QUESTION_TYPES`)."""
     return _by_type(examples, lambda rows: recall([ranks[row] for row in rows], seed=seed))
 
 
 def recall_difference(
     first: Sequence[int | None], second: Sequence[int | None], *, seed: int = 0
 ) -> dict[str, Interval]:
-    """Return the recall of `first` minus the recall of `second` for the same questions, by depth."""
+    """Return the recall of `first` minus the recall of `second`, for each depth of `DEPTHS` (as text).
+
+    `first` and `second` are results of two rankings for the same questions, in the form of the `ranks` of `recall`.
+    """
     return {
         str(depth): difference_interval(
             [float(rank is not None and rank < depth) for rank in first],
@@ -170,7 +182,10 @@ def recall_difference(
 
 
 def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
-    """Return the rank, from 0, of the first of `sentences` that is in `gold`; None if no sentence is."""
+    """Return the rank, from 0, of the first of the ranked `sentences` that is in `gold`; None if no sentence is.
+
+    `gold` has the texts of the sentences that contain an answer.
+    """
     return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
 
 

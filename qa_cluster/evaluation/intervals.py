@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and the bounds of its confidence interval."""
+    """A mean (`value`) and the bounds of its confidence interval at the level `LEVEL`."""
 
     value: float
     low: float
@@ -36,6 +36,7 @@ def mean_intervals(columns: npt.ArrayLike, *, seed: int = 0, samples: int = SAMP
     Args:
         columns: [questions, columns] float, one row per question. The bootstrap draws whole rows, so the values of a
             question stay together.
+        samples: the number of random draws.
     """
     values = np.asarray(columns, dtype=np.float64)
     if values.ndim != 2 or not len(values):

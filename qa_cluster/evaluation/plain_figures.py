@@ -34,8 +34,12 @@ _LEAST = 5e-7
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """An answer of the system. `probability` is its score in the response. `also_in` has the other documents with
-    the same answer.
+    """An answer of the system.
+
+    Attributes:
+        probability: the score of the answer in the response, 0 to 1.
+        document_id: the id of the document that the answer is from.
+        also_in: the ids of other documents with the same answer.
     """
 
     text: str
@@ -104,7 +108,10 @@ class PlainFigures:
 
 
 def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], *, seed: int = 0) -> PlainFigures:
-    """Judge the answers and compute the figures."""
+    """Judge the answers and compute the figures.
+
+    `given` has the answers to each question, in the order of `questions`. `seed` is the seed of the bootstrap.
+    """
     pairs = list(zip(questions, given, strict=True))
     answered = [pair for pair in pairs if pair[0].answered]
     without = [pair for pair in pairs if not pair[0].answered]
@@ -212,9 +219,10 @@ def _sure(found: GivenAnswers) -> bool:
 
 
 def _risk_area(best: Sequence[tuple[PlainQuestion, GivenSpan]], seed: int) -> Interval | None:
-    """Return the area under the curve of risk over coverage, with its bootstrap interval.
+    """Return the area under the curve of risk over coverage, with its bootstrap interval; None if `best` is empty.
 
-    In each resample, the questions are ranked by their scores.
+    `best` has each question with its best span. In each resample, the questions are ranked by the probabilities of
+    these spans.
     """
     if not best:
         return None

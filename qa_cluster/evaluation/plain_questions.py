@@ -97,7 +97,11 @@ def _holds(given: list[str], accepted: list[str]) -> bool:
 
 
 def holds_plain_questions(path: Path) -> bool:
-    """Return whether a JSON-lines file has plain questions, without a context. Its first line decides."""
+    """Return whether a JSON-lines file has plain questions, without a context.
+
+    The first line that is not empty decides. The result is False for a file whose name does not end in .jsonl or
+    .jsonl.gz.
+    """
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         return False
     for _, line in question_lines(path):

@@ -56,6 +56,8 @@ class Coverage:
 def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> list[Bin]:
     """Group the answers into bins of similar probability; return the bins, least probable first.
 
+    `probabilities` has the probability of each answer, and `right` says whether each answer is right.
+
     There are fewer than `bins` bins if a bin would have fewer than `MIN_BIN` answers.
     """
     shown, hits = _arrays(probabilities, right)

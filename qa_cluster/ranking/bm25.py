@@ -91,7 +91,11 @@ class Ranking:
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the inverse document frequency of each term; it is never negative."""
+    """Return the inverse document frequency of each term; it is never negative.
+
+    `sentences` is the number of sentences in the corpus. `frequencies` has, for each term, the number of these
+    sentences that contain it.
+    """
     df = np.minimum(np.asarray(frequencies, dtype=np.float64), sentences)
     return np.log1p((sentences - df + 0.5) / (df + 0.5))
 

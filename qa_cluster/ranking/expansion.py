@@ -64,7 +64,11 @@ class Expansion:
 
 
 def _weighed(sentences: int, frequency: int, weight: float) -> int:
-    """Return the frequency whose idf is `weight` times the idf of `frequency`."""
+    """Return the frequency whose idf is `weight` times the idf of `frequency`, rounded to an integer.
+
+    `weight` is from 0 to 1, so the result is at least `frequency`, and it is at most `sentences`, the number of
+    sentences in the corpus.
+    """
     own = log(sentences + 1) - log(min(frequency, sentences) + 0.5)
     return min(sentences, max(frequency, round((sentences + 1) * exp(-weight * own) - 0.5)))
 
@@ -101,7 +105,11 @@ class Typed:
         return cls(terms, last[:MAX_TERM_LENGTH])
 
     def expansion(self, completions: Iterable[str]) -> Expansion:
-        """Return the terms of the complete words, and as many completions as a ranking allows."""
+        """Return the terms of the complete words, and as many completions as a ranking allows.
+
+        `completions` are the terms that may complete the last word, the most frequent first. If there are too many, the
+        first of them are used.
+        """
         own = self.terms[: MAX_QUESTION_TERMS - 1]
         more = tuple(term for term in dict.fromkeys(completions) if term not in own)[: MAX_QUESTION_TERMS - len(own)]
         return Expansion((*own, *more), frozenset(more), exact=stems([self.prefix])[0])

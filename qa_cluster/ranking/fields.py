@@ -39,7 +39,9 @@ def scaled_length(length: int) -> int:
 
 
 def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict[str, int]:
-    """Return the terms of a sentence's fields, with the frequency that each adds, in quarters of an occurrence.
+    """Return the terms of a sentence's fields, with the frequency that each term adds, in quarters of an occurrence.
+
+    `section` is the path of headings above the sentence, the outermost heading first. Empty fields add no terms.
 
     >>> field_terms("gzip(1) - compress files", "gzip/gzip.1.gz", ["Options", "-f"])
     {'gzip': 6, 'compress': 3, 'file': 3, 'option': 3}
@@ -56,7 +58,11 @@ def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict
 
 
 def fields_of(title: str, metadata: Mapping[str, Any], starts: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Yield the terms of the fields for each sentence of a document. `starts` are the sentences' offsets."""
+    """Yield the terms of the fields for each sentence of a document, in the form of `field_terms`.
+
+    `metadata` is the metadata of the document; its source map names the file and the sections. `starts` are the offsets
+    of the sentences in the document, in code points.
+    """
     source = read_map(metadata)
     section: tuple[str, ...] | None = None
     found: dict[str, int] = {}

@@ -238,7 +238,11 @@ class _Size:
     nodes: int = 0
 
     def counted(self, node: list[Any], depth: int, where: str) -> list[Any]:
-        """Count and return the condition; InputTooLong if the filter has too many conditions or is too deep."""
+        """Count and return the condition `node`; InputTooLong if the filter has too many conditions or is too deep.
+
+        `depth` is the level of the condition; the outermost condition has depth 1. `where` names the option or the part
+        of the filter in the error.
+        """
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise InputTooLong(f"{where}: a filter may have at most {MAX_NODES} conditions and {MAX_DEPTH} levels")
@@ -250,7 +254,10 @@ _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """Return one condition that is true if all given conditions are true."""
+    """Return one condition that is true if all given conditions are true.
+
+    `depth` is the level of this condition. `where` names the option or the part of the filter in errors.
+    """
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]
@@ -341,9 +348,9 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """Return the error for an invalid filter.
+    """Return the error for an invalid filter: `where` names the invalid part, and `said` says what is wrong.
 
-    Its `place` is the invalid part of a filter in the long form, or the whole filter in the short form.
+    The `place` of the error is the invalid part of a filter in the long form, or the whole filter in the short form.
     """
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)

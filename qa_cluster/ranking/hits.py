@@ -36,7 +36,14 @@ HIGHLIGHT_BYTES = 48
 
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
-    """A version of a document as its hits show it. `metadata_bytes` is the size of the metadata as JSON."""
+    """A version of a document as its hits show it.
+
+    Attributes:
+        epoch: the epoch of the document's partition when the document was fetched.
+        metadata: the metadata without the source map.
+        metadata_bytes: the size of `metadata` as JSON, in bytes.
+        source: the source map, which says from which file and section each part of the text comes.
+    """
 
     epoch: int
     version: str
@@ -142,7 +149,8 @@ def hit_of(
 ) -> Hit | None:
     """Return the candidate as a hit with its current text and offsets.
 
-    The result is None if the document does not exist, or if the sentence has changed since the ranking.
+    The result is None if the document does not exist, or if the sentence has changed since the ranking. The `rank` of
+    the hit is 0, because the caller numbers the hits later.
 
     Args:
         candidate: the ranked sentence.
@@ -195,7 +203,7 @@ def has_weights(
 
 
 def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
-    """Return a sentence with its neighbours.
+    """Return the sentence `own` with its neighbours from `around`.
 
     The passage ends before a gap of more than `MAX_GAP` characters. Each white-space character between sentences
     becomes a space.

@@ -100,7 +100,11 @@ def pack_parts(
 
 @lru_cache(maxsize=50_000)
 def _entry(term: str) -> tuple[bytes, bytes]:
-    """Return the bytes of a term, and its entry for the frequency 1. The bytes determine the order of terms."""
+    """Return the bytes of a term, and its entry in a packed sentence for the frequency 1.
+
+    The entry has the frequency, the number of bytes and the bytes. The terms of a packed sentence are sorted by their
+    bytes.
+    """
     data = term.encode()
     packed = bytearray(b"\x01")
     _append(packed, len(data))

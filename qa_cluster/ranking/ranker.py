@@ -71,14 +71,18 @@ class Pipelines(Protocol):
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run the commands for each server in a pipeline. An error reply is returned in place of the reply."""
+        """Run the commands for each server in a pipeline. An error reply is returned in place of the reply.
+
+        The result has a list of replies for each server, in the order of `commands`. Commands that are `admitted` wait
+        for a connection regardless of the number of waiting commands. Other commands can be refused with QueueFull.
+        """
 
 
 class Vectors(Protocol):
     """The part of `asking.remote_encoder.RemoteEncoder` that a ranking uses."""
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
-        """Return the vector of a question; None if no shard can compute it now."""
+        """Return the vector of a question; None if no shard can compute it now. Shards in `without` are not asked."""
 
 
 class Ranker:
@@ -111,7 +115,8 @@ class Ranker:
     ) -> list[Ranking]:
         """Return the `count` best sentences of each collection, from documents that satisfy the filter `chosen`.
 
-        All scores are comparable, because they use the statistics of all these collections together.
+        The rankings are in the order of `collections`. If `chosen` is None, all documents are ranked. All scores are
+        comparable, because they use the statistics of all these collections together.
 
         Args:
             without: the shards that are not asked; the rankings lack their documents.
@@ -165,10 +170,10 @@ class Ranker:
     async def completions(
         self, prefix: str, count: int, collections: Sequence[str], without: Collection[Shard] = ()
     ) -> list[str]:
-        """Return the terms of the collections that may complete a word, the most frequent first.
+        """Return up to `count` terms of the collections that may complete a word, the most frequent first.
 
-        The terms start with the prefix, or belong to words that start with the prefix (`stems_of_prefix`). Errors are
-        as in `rank_each`.
+        The terms start with the prefix, or belong to words that start with the prefix (`stems_of_prefix`). The shards
+        in `without` are not asked. Errors are as in `rank_each`.
         """
         with step("complete"):
             on_shard, own = self._asked(without), stems_of_prefix(prefix)
@@ -226,7 +231,10 @@ class Ranker:
         return found
 
     async def _ask(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[Any]:
-        """Return the replies of all shards in one list. An error reply is raised."""
+        """Return the replies of all shards in one list. An error reply is raised.
+
+        The replies are in the order of the shards in `commands`. `admitted` is as in `Pipelines.execute_pipelines`.
+        """
         replies = await self._shards.execute_pipelines(commands, admitted=admitted)
         for (address, asked), each in zip(commands.items(), replies, strict=True):
             for command, reply in zip(asked, each, strict=True):
@@ -255,7 +263,13 @@ class Ranker:
 
 
 def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
-    """Raise the error for a command that a shard has refused."""
+    """Raise the error for a command that a shard has refused.
+
+    Raises:
+        MissingRights: the cluster's user may not run the command.
+        ClusterError: the server or its module can never run the command.
+        ReplyError: any other error of the shard, which may be temporary.
+    """
     what = " ".join(map(_text, command[:2]))
     if reply.code == "NOPERM":
         rights = COMPLETE_RIGHTS if command[0] == "QA.INDEX.COMPLETE" else RIGHTS
@@ -332,7 +346,11 @@ class Corpus:
 
     @classmethod
     def of(cls, statistics: Sequence[Statistics], expansion: Expansion | None = None) -> Corpus:
-        """Sum up the statistics of all partitions of all collections."""
+        """Sum up the statistics of all partitions of all collections.
+
+        `statistics` has one element per collection. With an `expansion`, the frequencies in `weighed` are the result of
+        `Expansion.weighed`.
+        """
         sentences = sum(sum(each.sentences) for each in statistics)
         sums = tuple(map(sum, zip(*(each.sums for each in statistics), strict=True)))
         weighed = sums if expansion is None or not sums else tuple(expansion.weighed(sentences, sums))
@@ -340,7 +358,14 @@ class Corpus:
 
 
 def _regrouped(on_shard: Mapping[Address, Sequence[str]], replies: Sequence[Any], collections: int) -> list[list[Any]]:
-    """Return the replies for each collection, in the order of partitions, from replies in the order of shards."""
+    """Return the replies for each collection, in the order of partitions, from replies in the order of shards.
+
+    Args:
+        on_shard: the tags of the partitions on each shard.
+        replies: for each shard, the replies of the first collection for all its partitions, then the replies of the
+            second collection, and so on. Each partition has the same number of replies.
+        collections: the number of collections.
+    """
     parts: list[list[Any]] = [[] for _ in range(collections)]
     at = 0
     each = len(replies) // max(1, collections * sum(map(len, on_shard.values())))
@@ -379,7 +404,7 @@ def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) 
 def statistics_commands(
     tags: Iterable[str], terms: Sequence[str], collection: str = DEFAULT_COLLECTION
 ) -> list[Command]:
-    """Return the commands of the first pipeline; `parse_statistics` parses their replies."""
+    """Return the commands of the first pipeline, three for each partition; `parse_statistics` parses their replies."""
     commands: list[Command] = []
     for tag in tags:
         # The second key never exists, so the server refuses this command while the slot of both keys is migrating.
@@ -447,7 +472,7 @@ def ranking_of(
     *,
     left_out: Collection[str] = (),
 ) -> Ranking:
-    """Build a ranking from the replies to `rank_commands` with the same corpus.
+    """Build a ranking of at most `count` candidates from the replies to `rank_commands` with the same corpus.
 
     Sentences of the partitions with the tags in `left_out` are not candidates.
     """

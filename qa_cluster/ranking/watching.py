@@ -77,7 +77,10 @@ def watch_commands(
 
 
 def _least(ranking: Ranking, asked: int, drift: float) -> float:
-    """Return the lowest score with which a new sentence may change the ranking. The part by meaning does not drift."""
+    """Return the lowest score with which a new sentence may change the ranking. The part by meaning does not drift.
+
+    `asked` and `drift` are as in `watch_commands`.
+    """
     if len(ranking.candidates) < asked:
         # A ranking by meaning includes each new sentence, and no cosine is below -1.
         return 0.0 if ranking.vector is None else -2 * ranking.vector.weight
@@ -104,6 +107,8 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
 
 def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
     """Return the arguments of ``QA.INDEX.WATCH`` for each term. A term that is too long for an index is left out.
+
+    `part` is the state of the index. `shares` has, for each term, the results of `_share` for its number of sentences.
 
     The arguments are the term, the frequency that determines its weight, and the lowest and the highest number of
     sentences with the term in this index for which the answer stays valid.

@@ -14,7 +14,8 @@ import onnxruntime
 from qa_cluster.errors import ModelError
 
 _PROVIDER = "CUDAExecutionProvider"
-# ONNX Runtime's message about a missing GPU. Positions in its source code surround the message.
+# ONNX Runtime's message about a missing GPU. In the text of the error, other text surrounds the message: positions in
+# the source code of ONNX Runtime.
 _NO_GPU = re.compile(r'provider option "device_id": (?:\S+ operator\(\) )?([^;]+)')
 
 

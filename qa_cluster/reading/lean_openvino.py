@@ -27,7 +27,10 @@ def _imported() -> Any:
 
 
 def _imported_at_first_use(name: str) -> Any:
-    """Return an attribute that `openvino` lacks. Only the converter's function is available; this call imports it."""
+    """Return an attribute that `openvino` lacks; AttributeError if it is not the converter's function.
+
+    For the converter's function, `convert_model`, the call imports the converter.
+    """
     if name != _FUNCTION:
         raise AttributeError(f"module 'openvino' has no attribute {name!r}")
     return getattr(import_module(_CONVERTER), name)

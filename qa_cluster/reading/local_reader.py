@@ -58,8 +58,11 @@ class LocalReader:
             self._run = open_runner(files / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
-        """Return the start and end logits of each window, including padding. Up to `batch_size` windows run
-        together."""
+        """Return the start and end logits of each window, in the order of `windows`.
+
+        Each input token has one start and one end logit. At the end, there may be logits of padding. Up to `batch_size`
+        windows run together.
+        """
         logits: list[Logits | None] = [None] * len(windows)
         most = batch_size * self.manifest.max_tokens
         for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):

@@ -111,8 +111,9 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
 def _adjacent(own: PassageSentence, side: Sequence[PassageSentence], step: int) -> int:
     """Return how many neighbours on one side can be read with `own`.
 
-    The count ends before the first neighbour that overlaps the sentence next to it, or that is separated from this
-    sentence by a gap longer than `MAX_GAP`.
+    `side` has the neighbours on this side, the nearest first. `step` is 1 for the neighbours after `own`, and -1 for
+    the neighbours before `own`. The count ends before the first neighbour that overlaps the sentence next to it, or
+    that is separated from this sentence by a gap longer than `MAX_GAP`.
     """
     near = own
     for count, far in enumerate(side):

@@ -107,7 +107,10 @@ class StageOptions:
     fitted: tuple[Calibration, float] | None = None
 
     def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> ReadingStage:
-        """Return the stage for a question. Without `stops_early`, every stage reads all its candidates."""
+        """Return the stage for a question. Without `stops_early`, every stage reads all its candidates.
+
+        `reader` is the manifest of the stage's reader. `retriever_k` is the question's number of ranked sentences.
+        """
         calibration, no_answer = self.fitted or (reader.calibration, reader.no_answer_threshold)
         return ReadingStage(
             reader=reader,
@@ -130,7 +133,7 @@ PLANS: Mapping[str, tuple[StageOptions, ...]] = {
     FAST: (StageOptions(waves=(2, 6), candidates=6),),
     ACCURATE: (
         StageOptions(waves=(4, 12), candidates=12, final_threshold=4.0),
-        # fitted on the half `dev` of tests/yardstick
+        # This stage was fitted on the half `dev` of tests/yardstick.
         StageOptions(
             model=SECOND_READER,
             candidates=4,

@@ -38,7 +38,8 @@ def openvino_settings(precision: str | None) -> dict[str, str | int]:
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    # Not only for int8-dynamic: a file of the precision int8 may also have activations without a fixed range.
+    # This setting is not only for int8-dynamic, because a file of the precision int8 may also have activations without
+    # a fixed range.
     if precision in INT8_PRECISIONS:
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
@@ -73,7 +74,7 @@ def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
     """Return whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
 
     x86 processors have had them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. On systems other than Linux
-    on x86, the result is True.
+    on x86, the result is True. `cpuinfo` is the path of Linux's description of the processor.
     """
     if platform.machine() not in _X86:
         return True

@@ -18,11 +18,12 @@ def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int
     section.
 
     If the path is too long, its sections are removed, the outermost first. The title and the innermost section remain,
-    because they are the most informative parts. If they are too long together, the end is cut off.
+    because they are the most informative parts. If the title and the innermost section together are still too long, the
+    end of `Title > Section` is cut off. The `|` at the end of the prefix always remains.
 
     Args:
-        title: the title of the document.
-        section: the path of headings, the outermost first, joined by ` > `.
+        title: the title of the document; empty if the document has no title.
+        section: the path of headings, the outermost first, joined by ` > `; empty if there is no heading.
         tokens_of: returns the ids of a text, without special tokens.
     """
     parts = [*_parts(title), *(part for heading in section.split(SEPARATOR) for part in _parts(heading))]

@@ -100,7 +100,10 @@ class ReadSentence:
 def sentence_answer(
     read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
 ) -> bytes:
-    """Return a sentence answer as JSON. `model_id` and the revisions are the manifest's."""
+    """Return a sentence answer as JSON. `model_id` and the revisions are the manifest's.
+
+    `created` is the time of the reading, in seconds since 1970.
+    """
     record, passage, begin = read.record, read.passage, read.passage.start
     own = begin + passage.begins[read.sentence.index - passage.first]
     spans = [
@@ -136,6 +139,8 @@ def sentence_answer(
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
     """Parse the replies of a shard for the sentences with these keys; None for a sentence that does not exist.
+
+    The results are in the order of `sentences`. `shard` is the name of the shard.
 
     Raises:
         ReplyError: a sentence is on another shard or migrating, or the cluster is down. The text is the shard's reply.

@@ -120,9 +120,9 @@ def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> 
 class _WindowScores:
     """The scores of all spans of a window: row i, column k is the score of the span from token i to token i + k.
 
-    Memory grows with the number of tokens times `longest`, not with the square of this number. A span is widened to
-    whole words, but never across one of the `edges`: the code points of the passage at which sentences start,
-    ascending.
+    `longest` is the maximum number of tokens in a span. Memory grows with the number of tokens times `longest`, not
+    with the square of the number of tokens. A span is widened to whole words, but never across one of the `edges`: the
+    code points of the passage at which sentences start, ascending.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class _WindowScores:
             row, extra = divmod(position, self.width)
             start, end = self._words(passage, row, row + extra)
             if start < end and not can_answer(passage[start:end]):
-                self.scores[row, extra] = -inf  # a longer span around it may be an answer
+                self.scores[row, extra] = -inf  # a longer span around this span may be an answer
                 continue
             start, end = whole_pairs(passage, start, end, *self._limits(start))
             if start < end and all(end <= other.start or other.end <= start for other in found):
@@ -188,7 +188,10 @@ class _WindowScores:
         return logit
 
     def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
-        """Return the code points of the whole words to which tokens `first` to `last` belong."""
+        """Return the start and the end of the whole words to which tokens `first` to `last` (inclusive) belong.
+
+        Start and end are code points of the passage, half-open.
+        """
         start, end = int(self.starts[first]), int(self.ends[last])
         return whole_words(passage, start, end, *self._limits(start))
 
@@ -204,14 +207,20 @@ class _WindowScores:
         return low, self._edges[following] if following < len(self._edges) else None
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
-        """Exclude all spans with a token from `first` to `last` or in the code points `start` to `end`."""
+        """Exclude all spans that have a token from `first` to `last` (inclusive) or a token in a range of code points.
+
+        The range is from `start` to `end`, half-open. An excluded span gets the score minus infinity.
+        """
         first = min(first, int(self.ends.searchsorted(start, "right")))
         last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
         self.scores[first : last + 1] = -inf
         self.end_before(first)
 
     def end_before(self, token: int) -> None:
-        """Exclude all spans that start before a token and contain it."""
+        """Exclude all spans that start before a token and contain this token.
+
+        `token` is the number of the token in the window. A number outside of the window excludes no span.
+        """
         rows = min(token, self.width - 1)
         if rows > 0 and token < self.tokens:
             reaching = _reaching(self.width)[self.width - 1 - rows :]
@@ -233,9 +242,10 @@ class _WindowScores:
         return list(found.values())
 
     def _best_first(self, n_best: int) -> Iterator[int]:
-        """Yield positions of the scores, the best first.
+        """Yield positions in the flattened `scores`, the position with the best score first.
 
-        All positions are yielded if needed, because several positions may give the same words.
+        `n_best` is the number of spans that the caller wants. All positions are yielded if needed, because several
+        positions may give the same words.
         """
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())

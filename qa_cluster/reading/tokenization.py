@@ -34,7 +34,10 @@ class QuestionTokens:
 
 @dataclass(frozen=True, slots=True)
 class TextTokens:
-    """The token ids of a text without special tokens, and the code points that each token covers."""
+    """The token ids of a text without special tokens, and the code points that each token covers.
+
+    Token i covers the code points from `starts[i]` to `ends[i]`, half-open.
+    """
 
     ids: IntArray
     starts: IntArray
@@ -136,8 +139,9 @@ def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
 
 
 def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
-    """Return the lengths of the tokens in code points; with `shifted`, the length of the previous token, and 0 for the
-    first.
+    """Return the length of each token in code points.
+
+    With `shifted`, return for each token the length of the token before it, and 0 for the first token.
     """
     lengths = tokens.ends - tokens.starts
     return np.concatenate([np.zeros(1, np.int32), lengths[:-1]])[: len(lengths)] if shifted else lengths
@@ -146,7 +150,8 @@ def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
     """Unpack a block of `pack_tokens` into the tokens of each sentence.
 
-    The result is None if a different tokenizer created the block. InvalidInput if the block is damaged.
+    `fingerprint` is the fingerprint of the tokenizer whose tokens are wanted. The result is None if a different
+    tokenizer created the block. InvalidInput if the block is damaged.
     """
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)

@@ -108,7 +108,11 @@ class PairEncoder:
         return found
 
     def batch(self, windows: Sequence[Window], *, length_step: int = LENGTH_STEP) -> Arrays:
-        """Return the model's inputs, each [windows, length] int64, padded to a multiple of `length_step`."""
+        """Return the model's inputs by name, each [windows, length] int64.
+
+        All windows are padded to the same length: the length of the longest window, rounded up to a multiple of
+        `length_step` tokens, but at most the manifest's `max_tokens`.
+        """
         longest = max(len(window.input_ids) for window in windows)
         length = min(-(-longest // length_step) * length_step, self.manifest.max_tokens)
         ids = np.full((len(windows), length), self.manifest.pad_id, np.int64)
@@ -172,7 +176,16 @@ def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int)
 
 
 def _cuts(total: int, room: int, overlap: int) -> list[tuple[int, int]]:
-    """Return the start and end of each window. The last window is as full as the others."""
+    """Return the start and end of each window in the passage, in tokens, half-open.
+
+    If there are several windows, all of them have `room` tokens. So the last window may overlap the window before it by
+    more than `overlap` tokens.
+
+    Args:
+        total: the number of tokens of the passage. If it is 0, there are no windows.
+        room: the maximum number of passage tokens in a window.
+        overlap: the number of tokens that neighbouring windows share.
+    """
     if total <= room:
         return [(0, total)] if total else []
     starts = [*range(0, total - room, room - overlap), total - room]

@@ -39,8 +39,8 @@ _JOINING_WORDS = frozenset(
 # option of a command.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
-# Paired marks: each closing mark with its opening marks. A mark can be both: German closes a quotation with the mark
-# that opens one in English.
+# Paired marks: each closing mark with its opening marks. A mark can be an opening and a closing mark: German closes a
+# quotation with the mark that opens a quotation in English.
 _OPENERS = {
     ")": "(",
     "]": "[",
@@ -235,8 +235,10 @@ def _within_word(text: str, at: int) -> bool:
 
 
 def _seen(text: str, at: int, step: int) -> int:
-    """Return the offset of the next visible character from `at` in direction `step`, after skipping invisible
-    characters.
+    """Return `at` if its character is visible, or else the offset of the first visible character in a direction.
+
+    The direction `step` is 1 (forward) or -1 (backward). At most `_MOST_INVISIBLE` characters are skipped, and none
+    beyond the ends of the text. So the character at the returned offset can also be invisible.
     """
     for _ in range(_MOST_INVISIBLE):
         if text[at] in _INVISIBLE and 0 <= at + step < len(text):

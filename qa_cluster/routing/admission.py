@@ -59,7 +59,8 @@ class Admission:
         self._most_waiting = most_waiting
         self._clock = clock
         self._working: Counter[str] = Counter()
-        # By asker. If several askers have the fewest running questions, the first of them in this order is next.
+        # The queues by asker. If several askers have the fewest running questions, the first of these askers in this
+        # dictionary is next.
         self._queues: dict[str, deque[_Waiting]] = {}
         self._ends: deque[float] = deque(maxlen=MOST_ENDS)
         self.refused = 0
@@ -128,7 +129,8 @@ class Admission:
     def _make_place(self, mine: str) -> None:
         """Refuse the newest question of the asker with the most queued questions.
 
-        The new question counts as queued. If it is the question to refuse, raise QueueFull.
+        The new question, whose asker is `mine`, counts as queued. If the new question is the question to refuse, raise
+        QueueFull.
         """
         full = f"{self.working} questions are being answered and {self.waiting} are queued, which is the limit"
         self.refused += 1
@@ -150,7 +152,10 @@ class Admission:
         return True
 
     def _end(self, mine: str, at: float | None = None) -> None:
-        """End a question. `at` is the time of its end; None if this end must not count for the rate."""
+        """End a question of the asker `mine`, and let the next questions start.
+
+        `at` is the time of the end, on the clock of `Admission`; None if this end must not count for the rate.
+        """
         self._working[mine] -= 1
         if not self._working[mine]:
             del self._working[mine]

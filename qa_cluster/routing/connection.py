@@ -72,6 +72,10 @@ class Connection(asyncio.Protocol):
 
     `send` writes at once and returns a future. The result of the future is the reply or an error object; the future
     never raises. `execute` raises `ReplyError` and `ConnectionLost`.
+
+    Args:
+        on_push: called with each push of the server; None: pushes are discarded.
+        on_lost: called once with the connection, when the connection is lost or closed.
     """
 
     def __init__(
@@ -98,7 +102,13 @@ class Connection(asyncio.Protocol):
         on_push: Callable[[list[Any]], None] | None = None,
         on_lost: Callable[[Connection], None] | None = None,
     ) -> Connection:
-        """Connect, switch to RESP3 and authenticate; a ClusterError names the address."""
+        """Connect, switch to RESP3 and authenticate.
+
+        Raises:
+            NoReply: the server did not answer in time.
+            ConnectionLost: the connection cannot be opened or is lost, or the server must not receive the password.
+            ClusterError: the server refused the login. All these errors name the address of the server.
+        """
         loop = asyncio.get_running_loop()
         login.need(host, port)
         try:
@@ -183,11 +193,14 @@ class Connection(asyncio.Protocol):
         self._fail("connection was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop when the socket is open."""
+        """Store the transport. The event loop calls this method when the socket is open."""
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop with bytes from the server."""
+        """Parse bytes from the server, and pass on each complete reply or push.
+
+        The event loop calls this method. Bytes that are not RESP close the connection.
+        """
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _NOT_YET:
@@ -204,7 +217,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop when the socket is closed."""
+        """Fail the commands without a reply. The event loop calls this method when the socket is closed."""
         self._fail("connection was lost" if exc is None else f"connection was lost: {exc}", exc)
 
     def _fail(self, why: str, cause: Exception | None = None) -> None:

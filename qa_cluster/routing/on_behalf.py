@@ -32,7 +32,7 @@ def asker() -> str:
 
 @contextmanager
 def bulk_work() -> Iterator[None]:
-    """Within the block, this task and the tasks that it starts do bulk work."""
+    """Let this task, and the tasks that it starts in the block, do bulk work until the end of the block."""
     token = _bulk.set(True)
     try:
         yield

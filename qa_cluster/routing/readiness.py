@@ -7,15 +7,15 @@ qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only in one of 
 - The server refuses connections, or loads its data.
 - The server reports that the cluster is down, for example because it has just started and has not found the cluster
   yet.
-- The server is stopped, or has not replied to the service's regular checks for some time (`mark_hung`).
+- The server is stopped, or has not replied to the regular checks of this process for some time (`mark_hung`).
 - The worker has ended and the next worker is not ready.
 - For `hung_seconds`, the worker has sent no heartbeat, and none of its threads has run or waited for a processor.
 - The worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for this time.
 
 A late reply to the request is not a reason to leave out a shard, because a long job may be in front of the request.
-Heartbeats and checks do not wait behind jobs. The service measures the silence of a server only while its own event
-loop is on time. In the same way, a server measures the silence of its worker. So on a busy host, on which all processes
-are late, no shard is left out by mistake.
+Heartbeats and checks do not wait behind jobs. This process (the REST service or a cluster client) measures the silence
+of a server only while its own event loop is on time. In the same way, a server measures the silence of its worker. So
+on a busy host, on which all processes are late, no shard is left out by mistake.
 
 The *patience* is the longest time that a request waits for a shard that is gone or stopped. The request probes its
 shards after one third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
@@ -117,7 +117,10 @@ class ReadyShards:
             self._waiting.discard(changed)
 
     def check(self, shards: Collection[Address], *, workers: bool = False) -> None:
-        """Raise ShardNotReady if one of the shards is known to be unable to answer."""
+        """Raise ShardNotReady if one of the shards is known to be unable to answer.
+
+        Without `workers`, only the servers are checked. With `workers`, the workers of the shards are checked, too.
+        """
         for address in shards:
             why = self.servers.get(address) or (self.workers.get(address) if workers else None)
             if why:
@@ -142,7 +145,7 @@ class ReadyShards:
     def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
         """Record why a server or worker cannot answer. If `why` is empty, delete the recorded reason.
 
-        A new reason wakes the requests that wait.
+        `known` is `servers` or `workers`. A new reason wakes the requests that wait in `patiently`.
         """
         if not why:
             known.pop(address, None)
@@ -161,7 +164,7 @@ class ReadyShards:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
 
     def _start_probes(self, shards: Collection[Address]) -> None:
-        """Probe these shards. Skip a shard that was ready a short time ago."""
+        """Start a probe of each of these shards, except shards that were ready a short time ago."""
         now = asyncio.get_running_loop().time()
         for address in shards:
             if now >= self._ready_until.get(address, -1.0):
@@ -174,7 +177,10 @@ class ReadyShards:
         return self._probes[address]
 
     def keep(self, served: Collection[Address]) -> None:
-        """Discard the state of shards that are not in the current topology."""
+        """Discard the state of shards that are not in the current topology.
+
+        `served` has the addresses of the shards in the current topology.
+        """
         for known in (self.servers, self.workers, self._responded, self._ready_until):
             for address in [address for address in known if address not in served]:
                 del known[address]
@@ -207,7 +213,8 @@ class ReadyShards:
     async def _ask(self, address: Address) -> tuple[str, _Worker] | None:
         """Return why the server cannot answer, and the state of its worker; None if no reply arrives in time.
 
-        The reason is empty if the server can answer.
+        The reason is empty if the server can answer. If the server cannot answer, the state of its worker is unknown,
+        and the returned state is the default state of `_Worker`.
         """
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
@@ -241,6 +248,7 @@ class _Worker:
     """The state of a worker, from ``INFO qa_worker``. Times are in seconds.
 
     Attributes:
+        state: the state that the server reports: ``ready``, or a word that says why the worker cannot answer.
         silence: the time since its last heartbeat.
         inactive: the part of `silence` in which none of its threads ran or waited for a processor.
         loop_silence: the time since its event loop last ran.

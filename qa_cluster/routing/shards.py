@@ -44,7 +44,8 @@ MANY_AT_ONCE = 512
 REGISTERED_WITHIN_SECONDS = 5.0
 REGISTERED_PAUSE_SECONDS = 0.1
 _NONE: frozenset[Shard] = frozenset()
-# UNBLOCKED: a primary becomes a replica while a command on it waits for a function.
+# The codes of errors after which a command is retried after a pause. UNBLOCKED: a primary has become a replica while a
+# command on it was waiting for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
 
 
@@ -70,7 +71,12 @@ class NotWhole(ClusterError):
 
 
 class ShardPool:
-    """The connections to one primary."""
+    """The connections to one primary.
+
+    Args:
+        size: the maximum number of connections of the pool. The shared connection is not counted.
+        max_waiting: the maximum number of new commands that wait for a connection of the pool.
+    """
 
     def __init__(self, address: Address, login: Login, size: int, max_waiting: int) -> None:
         self.address = address
@@ -89,7 +95,10 @@ class ShardPool:
         self._busy: set[Connection] = set()
 
     def fail_all(self, why: str) -> None:
-        """Fail all commands in flight, and all new commands until `resume`, because the server is down."""
+        """Fail all commands in flight, and all new commands until `resume`, because the server is down.
+
+        `why` is the reason, which the errors of new commands contain.
+        """
         self._down = why
         for opening in self._under_way:
             opening.cancel()
@@ -98,7 +107,7 @@ class ShardPool:
         self._idle.clear()
 
     def resume(self) -> None:
-        """Accept commands again."""
+        """Accept commands again, after `fail_all`."""
         self._down = ""
 
     def _check(self) -> None:
@@ -166,7 +175,7 @@ class ShardPool:
         for first in range(0, len(commands), MAX_PENDING):
             replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
         if naming and isinstance(replies.pop(0), ReplyError):
-            self._may_name = False  # The service's user may not set names, so shards cannot tell its clients apart.
+            self._may_name = False  # The process's ACL user may not set names, so shards cannot distinguish askers.
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
@@ -237,6 +246,12 @@ class ShardPool:
 
 class Shards:
     """Routes commands to the shards of one cluster.
+
+    Args:
+        seeds: the addresses of one or more servers of the cluster, from which the topology is first read.
+        connections_per_shard: the maximum number of pool connections to each shard.
+        max_waiting_per_shard: the maximum number of new commands that wait for a pool connection to one shard.
+        patience_seconds: see `ReadyShards`.
 
     >>> shards = Shards([Address("127.0.0.1", 7000)], Login())
     >>> await shards.open()
@@ -309,7 +324,10 @@ class Shards:
         return self.down - self.topology.spared - {besides}
 
     def mark_down(self, address: Address, why: str) -> None:
-        """Mark a primary as down: its commands fail, and it gets no commands until `mark_up`."""
+        """Mark a primary as down: its commands fail, and it gets no commands until `mark_up`.
+
+        `why` is the reason, which later errors contain. If no shard of the topology has this address, nothing happens.
+        """
         if not any(shard.address == address for shard in self.all):
             return
         self._down[address] = why
@@ -321,7 +339,7 @@ class Shards:
             self._pools[address].resume()
 
     def why_down(self, shards: Iterable[Shard]) -> str:
-        """Return a text that names these shards and the fault of each."""
+        """Return a text that names these shards, all of which must be down, and the fault of each."""
         return "; ".join(sorted(f"shard {shard.address} is down: {self._down[shard.address]}" for shard in shards))
 
     async def open(self) -> None:
@@ -354,7 +372,10 @@ class Shards:
         return self.topology.shard_of(slot_of(key))
 
     async def refresh(self) -> Topology:
-        """Ask the cluster for its slots and return the topology. Concurrent callers share one request."""
+        """Ask the cluster for its slots and return the topology. Concurrent callers share one request.
+
+        ClusterError if no server of the cluster replies.
+        """
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
         return await asyncio.shield(self._refreshing)
@@ -391,14 +412,18 @@ class Shards:
             self._pools.pop(address).close()
         served = {shard.address for shard in found.shards}
         for address in [address for address in self._down if address not in served]:
-            self.mark_up(address)  # `freshness` watches only the shards of the topology, so it would never do this
+            self.mark_up(address)  # `freshness` watches only shards of the topology, so it would never mark this server
         self.readiness.keep(served)
         if changed:
             for callback in self.on_topology:
                 callback(found)
 
     async def execute(self, key: str | bytes, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command on the shard of `key`; follow redirections and retry during failovers."""
+        """Run a command on the shard of `key`; follow redirections and retry during failovers.
+
+        A command that may block must have `blocking`, and then uses a connection of the pool. The retries end after
+        `RETRY_SECONDS`. Errors are as in `retrying`.
+        """
 
         async def attempt() -> Any:
             return await self._execute_at(self.shard_of_key(key).address, command, blocking=blocking)
@@ -406,7 +431,10 @@ class Shards:
         return await self.retrying(attempt)
 
     async def execute_once(self, key: str | bytes, *command: Argument) -> Any:
-        """Run a command once, on the shard of `key` in the last known topology. Use it inside `retrying`."""
+        """Run a command once, on the shard of `key` in the last known topology.
+
+        Use this method inside `retrying`, because only ASK is followed. MOVED and other redirections raise ReplyError.
+        """
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
     async def run_once(self, call: Call) -> Any:
@@ -427,7 +455,10 @@ class Shards:
         return await self.retrying(lambda: self.run_once(call), seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command once, on this shard only. A redirection raises an error."""
+        """Run a command once, on this shard only. A redirection raises ReplyError.
+
+        A command that may block must have `blocking`, and then uses a connection of the pool.
+        """
         return await self._execute_here(shard.address, command, blocking=blocking)
 
     async def call_function(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:

@@ -54,7 +54,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_unacknowledged(sock: TransportSocket) -> bool:
-    """Return whether the other machine has not acknowledged all bytes that were sent to it."""
+    """Return whether the other machine has not acknowledged all bytes that were sent to it.
+
+    The result is False if the kernel cannot tell.
+    """
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -65,7 +68,10 @@ def is_unacknowledged(sock: TransportSocket) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return whether the process has a socket that listens at the port."""
+    """Return whether the process has a socket that listens at the port.
+
+    Only the descriptors below `_LISTENING_BELOW` are read.
+    """
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     folder = _PROC / str(pid) / "fd"
     low = (name for name in os.listdir(folder) if int(name) < _LISTENING_BELOW)

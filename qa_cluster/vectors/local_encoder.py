@@ -51,9 +51,10 @@ class LocalEncoder:
         self._running = threading.Lock()
 
     def prepare(self, documents: Sequence[Document]) -> list[PreparedVectors | None]:
-        """Return the vectors of documents; None for a document without sentences or with too many passages.
+        """Return the vectors of documents, in the order of `documents`.
 
-        Passages of similar lengths run together, so many documents at once take less time.
+        The result has None for a document without sentences, and for a document with more than `MAX_PREPARED_PASSAGES`
+        passages. Passages of similar lengths run together, so many documents at once take less time.
 
         Raises:
             InvalidInput, InputTooLong: a document is not within the limits; the error names it.

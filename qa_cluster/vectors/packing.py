@@ -25,7 +25,13 @@ _LARGEST = 127
 
 @dataclass(frozen=True, slots=True)
 class PassageVector:
-    """The sentences of a passage and its packed vector. Sentences are counted from 0 in the document."""
+    """The sentences of a passage and its packed vector.
+
+    Attributes:
+        first: the number of the passage's first sentence in the document, from 0.
+        sentences: the number of sentences in the passage.
+        packed: the packed vector of the passage.
+    """
 
     first: int
     sentences: int

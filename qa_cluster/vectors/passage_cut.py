@@ -37,6 +37,7 @@ def cut_document(
     Args:
         lengths: the number of tokens of each sentence.
         starts: the first code point of each sentence.
+        source_map: says which headings are above each code point.
         budget_of: returns the token budget for the sentences of a passage under a path of headings.
     """
     found: list[CutPassage] = []
@@ -47,7 +48,9 @@ def cut_document(
 
 
 def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Return the first sentence and the number of sentences of each passage.
+    """Return the number of the first sentence, from 0 in the section, and the number of sentences of each passage.
+
+    `lengths` has the number of tokens of each sentence of the section, and `budget` is the token budget of a passage.
 
     >>> cut_section([40, 40, 40, 40], 128)
     [(0, 2), (2, 2)]
@@ -68,7 +71,10 @@ def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Return the passages that result if each passage gets as many sentences as the budget of tokens allows."""
+    """Return the passages that result if each passage gets as many sentences as the budget of tokens allows.
+
+    The arguments and the result have the form of `cut_section`.
+    """
     found: list[tuple[int, int]] = []
     first = tokens = 0
     for number, length in enumerate(lengths):
@@ -82,7 +88,11 @@ def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
 
 
 def _sections(starts: Sequence[int], source_map: SourceMap) -> Iterator[tuple[int, int, str]]:
-    """Yield for each section its first sentence, the sentence after its end, and its path of headings."""
+    """Yield each section: the number of its first sentence, the number after its last sentence, its path of headings.
+
+    A section is a row of consecutive sentences under the same path of headings. The path is empty if there is no
+    heading.
+    """
     first, section = 0, ""
     for number, start in enumerate(starts):
         path = SEPARATOR.join(source_map.section_at(start))

@@ -78,7 +78,7 @@ class PreparedVectors:
         return 8 + packed_bytes(self.dims)
 
     def part(self, first: int, count: int) -> bytes:
-        """Return `count` packed passages, starting with number `first`."""
+        """Return `count` packed passages, starting with the passage number `first`, counted from 0."""
         return self.passages[first * self._size : (first + count) * self._size]
 
     def to_dict(self) -> dict[str, Any]:

@@ -80,7 +80,13 @@ def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
 
 
 class Watches:
-    """Manages the watched questions of one cluster. If a question cannot be watched, its answer is not cached."""
+    """Manages the watched questions of one cluster. If a question cannot be watched, its answer is not cached.
+
+    Args:
+        partitions: the number of partitions of the cluster.
+        ttl_seconds: how long answers are cached.
+        drift: the relative change of a term's weight that a cached answer tolerates (`watch_commands`).
+    """
 
     def __init__(self, shards: Shards, partitions: int, ttl_seconds: int, drift: float) -> None:
         self._shards = shards
@@ -97,7 +103,9 @@ class Watches:
         chosen: Filter | None = None,
         collection: str = DEFAULT_COLLECTION,
     ) -> Mapping[str, int] | None:
-        """Let all partitions watch a question. Return a token per partition; None if the answer must not be cached.
+        """Let all partitions watch a question.
+
+        Return the token of each partition, by the partition's tag; None if the answer must not be cached.
 
         Args:
             ranking: the ranking on which the answer is based.
@@ -110,7 +118,10 @@ class Watches:
         return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
 
     async def tokens(self, digest: str, collection: str = DEFAULT_COLLECTION) -> Mapping[str, int] | None:
-        """Return the tokens under which the partitions watch the question; None if a partition does not watch it."""
+        """Return the tokens under which the partitions watch the question with this digest, by the partitions' tags.
+
+        The result is None if a partition does not watch the question, or if a shard does not reply.
+        """
         tags = partition_tags(self.partitions)
         return await self._tokens({tag: ("QA.INDEX.WATCHED", index_key(tag, collection), digest) for tag in tags})
 
@@ -160,7 +171,11 @@ class AnswerCache:
         return await off_loop(len(raw), _parse, raw, tokens)
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
-        """Store an answer in the background. If `MAX_STORES` writes are in flight, do nothing."""
+        """Store an answer in the background. If `MAX_STORES` writes are in flight, do nothing.
+
+        `body` is the part of the answer that is the same for all requests (`answer_body`), as JSON. `tokens` are the
+        tokens that `Watches.watch` returned for the question.
+        """
         if len(self._stores) >= MAX_STORES:
             return
         value = {

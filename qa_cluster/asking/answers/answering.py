@@ -58,14 +58,20 @@ _WORKER_GONE = frozenset({NoWorker.resp_code, WorkerLost.resp_code})
 
 @dataclass(slots=True)
 class Clock:
-    """The duration of each step of one question, in seconds. `read` has one entry per wave."""
+    """The duration of each step of one question, in seconds: the look-up in caches, the ranking, and each wave.
+
+    `read` has one entry per wave, in order.
+    """
 
     cache: float = 0.0
     rank: float = 0.0
     read: list[float] = field(default_factory=list)
 
     def timings(self, begun: float) -> Timings:
-        """Return the durations in milliseconds. The total runs from `begun` to now."""
+        """Return the durations in milliseconds. The total is the time from `begun` to now.
+
+        `begun` is a time on the clock of `time.perf_counter`.
+        """
         return Timings(
             milliseconds(self.cache),
             milliseconds(self.rank),
@@ -102,7 +108,13 @@ class ComputedAnswer:
 
 @dataclass(slots=True)
 class StageReading:
-    """The candidates of one stage, and what the stage has read so far."""
+    """The candidates of one stage, and what the stage has read so far.
+
+    Attributes:
+        candidates: the sentences that the stage may read, the best first.
+        readings: the readings of the sentences that were read so far.
+        spans: the spans of `readings`, each with its `order`.
+    """
 
     stage: ReadingStage
     candidates: Sequence[Candidate]
@@ -111,17 +123,23 @@ class StageReading:
 
     @property
     def certainty(self) -> float:
-        """The highest `order` of all spans that the stage has read."""
+        """The highest `order` of all spans that the stage has read; minus infinity if it has read no span."""
         return certainty(item.order for item in self.spans)
 
     @property
     def revisions(self) -> list[str]:
-        """The reading revisions that the shards have used. There are several while the shards change readers."""
+        """The reading revisions that the shards have used. There are several while the shards change readers.
+
+        If nothing was read, the only element is the revision of the plan's reader.
+        """
         return sorted({reading.model for reading in self.readings} or {self.stage.reader.reading_revision})
 
     @property
     def unplanned(self) -> str:
-        """A text that names the reader that was used instead of the plan's reader; empty if the plan's reader read."""
+        """A text that names the reader that was used instead of the plan's reader.
+
+        The text is empty if only the plan's reader has read, or if nothing was read.
+        """
         reader, found = self.stage.reader, self.revisions
         if found == [reader.reading_revision]:
             return ""
@@ -171,6 +189,7 @@ class Answering:
         """Compute the answer to a question.
 
         Args:
+            clock: gets the durations of the ranking and of the waves.
             digest: the name under which the partitions start to watch the question, and under which the answer will be
                 cached; empty: the answer will not be cached.
             seconds: the time until the question's deadline, in seconds.
@@ -296,7 +315,8 @@ class Answering:
     ) -> None:
         """Read the candidates of a stage in waves, until its reader is sure enough.
 
-        A sentence that an earlier wave has read as a neighbour is not read again.
+        A sentence that an earlier wave has read as a neighbour is not read again. `ranked` has the ranking scores by
+        sentence key. The results are added to `reading`, and the duration of each wave is added to `clock`.
         """
         stage, done = reading.stage, 0
         for until in wave_ends(stage.waves, len(reading.candidates)):
@@ -314,7 +334,10 @@ class Answering:
     async def _read_wave(
         self, question: Question, reader: str, candidates: Sequence[Candidate]
     ) -> list[SentenceReading]:
-        """Return the readings of the candidates that still exist. Each shard that holds candidates is called once."""
+        """Return the readings of the candidates that still exist. Each shard that holds candidates is called once.
+
+        `reader` is the full name of the reader.
+        """
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
@@ -340,9 +363,10 @@ class Answering:
             raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
-        """Call `qa.read` on a shard and return its replies, one per sentence.
+        """Call `qa.read` on a shard and return its replies, one per sentence, in the order of `sentences`.
 
-        If the call is traced, the shard also sends its times, which are added to the trace.
+        `sentences` are sentence keys, and `reader` is the full name of the reader. If the call is traced, the shard
+        also sends its times, which are added to the trace.
         """
         with step(READ_TRIGGER, is_call=True) as call:
             if call is None:
@@ -380,7 +404,7 @@ def _parsed(replies: Sequence[Any]) -> list[CitedDocument | None]:
 
 
 def _shown_bytes(answers: Sequence[Answer], records: Mapping[str, CitedDocument]) -> int:
-    """Return the approximate size of answers as JSON, in bytes."""
+    """Return the approximate size of answers as JSON, in bytes. `records` has their documents by id."""
     return sum(len(answer.context) + records[answer.document_id].metadata_bytes for answer in answers)
 
 
@@ -432,7 +456,10 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Call the attempt. If a shard cannot answer, call it again at once without this shard."""
+        """Call the attempt.
+
+        With ``coverage=partial``, if a shard cannot answer, the attempt is called again at once without this shard.
+        """
         while True:
             without = shards_without(shards, coverage) | unable
             if coverage != PARTIAL:

@@ -96,8 +96,8 @@ class ChosenAnswers:
 def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[ScoredSpan]:
     """Return all non-empty spans, each with its `order`.
 
-    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked gets the score of the sentence with
-    which it was read.
+    `ranked` has the ranking scores by sentence key, and `weight` is the weight of these scores
+    (`ReadingStage.rank_weight`). A neighbour that was not ranked gets the score of the sentence with which it was read.
     """
     best = max(ranked.values(), default=0.0)
 
@@ -142,7 +142,10 @@ def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], wei
 
 
 def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswers:
-    """Merge the spans of a question into answers. If spans of a document overlap, only the best span is used."""
+    """Merge the spans of a question into answers. If spans of a document overlap, only the best span is used.
+
+    `calibration` is the calibration of the last stage that has read. It converts each `order` to a probability.
+    """
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
     shift = max([0.0, *utilities])  # prevents an overflow of `exp`
@@ -161,6 +164,9 @@ def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswe
 
 def same_answer(text: str) -> str:
     """Normalise the text of an answer. Two texts with equal results are the same answer.
+
+    Words of more than `SHORT` characters are converted to lower case. An article at the start is removed, and so are
+    brackets, quotation marks and closing punctuation around the answer.
 
     >>> same_answer("The  Senate,"), same_answer("-F") == same_answer("-f"), same_answer("the")
     ('senate', False, 'the')
@@ -274,7 +280,10 @@ def assemble(
 
 
 def is_current(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> bool:
-    """Return whether the document of a span still has the version that was read."""
+    """Return whether the document of a span still has the version that was read.
+
+    `records` has the current documents by id. The result is False if the document is not in `records`.
+    """
     record = records.get(place.reading.sentence.document_id)
     return record is not None and record.version == place.reading.version
 

@@ -75,7 +75,10 @@ class CachedAnswers:
         self._answering = answering
 
     def near_hit(self, digest: str, coverage: str) -> SharedOutcome | None:
-        """Return the answer in the near cache; None if it is missing or may be stale."""
+        """Return the answer with this digest from the near cache; None if it is missing or may be stale.
+
+        With the `coverage` ``partial``, the result is also None if the answer shows a document on a shard that is down.
+        """
         away: frozenset[str] = frozenset()
         if not self._freshness.drained():
             if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():

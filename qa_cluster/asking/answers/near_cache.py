@@ -1,8 +1,8 @@
 """The near cache: answers in the memory of this process, limited in number, bytes and time.
 
-It evicts the least recently used entry. An answer is discarded when `freshness` reports a write that invalidates it. An
-entry also belongs to a *generation* (`Freshness.generation`), which changes, for example, with the shards and readers.
-An entry is returned only while its generation is the current one.
+If a limit is exceeded, the cache evicts the least recently used entry. An answer is discarded when `freshness` reports
+a write that invalidates the answer. An entry also belongs to a *generation* (`Freshness.generation`), which changes,
+for example, with the shards and readers. An entry is returned only while its generation is the current one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class NearCache:
     def put(self, digest: str, answer: StoredAnswer, *, etag: str, generation: int) -> None:
         """Cache an answer until it expires, but at most for the `ttl_seconds` of this cache.
 
-        An answer larger than the cache is ignored.
+        An answer larger than the cache is ignored. The cache returns the answer only while `Freshness.generation` is
+        equal to `generation`.
         """
         size = len(answer.body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
@@ -85,7 +86,7 @@ class NearCache:
             self.evictions += 1
 
     def discard(self, digest: str) -> None:
-        """Discard one answer."""
+        """Discard the answer with this digest, if the cache has one."""
         entry = self._entries.pop(digest, None)
         if entry is not None:
             self.bytes -= len(entry.answer.body) + ENTRY_OVERHEAD_BYTES

@@ -39,8 +39,8 @@ class SingleFlight(Generic[_Result]):
     ) -> _Result:
         """Join the running task of this key or start one, and return its result.
 
-        The task is cancelled when all its callers have been cancelled. With `joint` false, the caller does not join a
-        task, and no other caller joins its task.
+        `work` returns the coroutine of a new task. The task is cancelled when all its callers have been cancelled. If
+        `joint` is false, the caller does not join a running task, and no other caller joins the task of this caller.
         """
         self._alone += not joint
         key = (key, 0 if joint else self._alone)
@@ -67,7 +67,7 @@ class SingleFlight(Generic[_Result]):
             if self._flights.get(key) is flight:
                 del self._flights[key]
             if not task.cancelled():
-                task.exception()  # without this, asyncio reports an error that no caller waits for
+                task.exception()  # without this call, asyncio logs an error that no caller waits for
 
         flight.task.add_done_callback(done)
         return flight

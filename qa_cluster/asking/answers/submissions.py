@@ -52,6 +52,9 @@ class Submission:
 class SubmittedQuestions:
     """Reads and changes the submissions of one cluster, for one process.
 
+    In all methods, `owner` is the id of the API key with which the question was submitted; empty: the request had no
+    API key. `name` is the id of the submission.
+
     >>> submissions = SubmittedQuestions(shards)
     >>> name, _ = await submissions.submit("0123456789ab", b"{..}", "r1", keep_seconds=3600, most=1000)
     >>> (await submissions.claim("0123456789ab", name)).state
@@ -67,6 +70,9 @@ class SubmittedQuestions:
         self, owner: str, question: bytes, request_id: str, *, keep_seconds: float, most: int
     ) -> tuple[str, float]:
         """Store a question, with this process as its holder.
+
+        If the question gets no result, the submission expires after `keep_seconds`. `request_id` is the id of the
+        request that submits the question.
 
         Returns:
             the id of the submission, and the time when it expires, in seconds since 1970.
@@ -118,7 +124,11 @@ class SubmittedQuestions:
         return await self._settle(owner, name, "release", self._holder, reason)
 
     async def finish(self, owner: str, name: str, response: tuple[int, bytes, bytes], *, keep_seconds: float) -> bool:
-        """Store the response; return false if the submission has expired or is already finished."""
+        """Store the response; return false if the submission has expired or is already finished.
+
+        This process need not be the holder: if two processes answer, the first response is stored. `response` has the
+        status, the headers and the body. The submission then expires after `keep_seconds`.
+        """
         return await self._settle(owner, name, "finish", self._holder, name, ceil(keep_seconds * 1000), *response)
 
     async def remove(self, owner: str, name: str) -> bool:

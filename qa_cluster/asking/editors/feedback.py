@@ -147,7 +147,8 @@ class UnansweredLog:
     def note(self, question: str, collection: str, score: float | None) -> None:
         """Count a question. `score` is the score of its unsure answer; None if it has no answer.
 
-        This never blocks and never raises. While `MAX_PENDING` questions are pending, other questions are not counted.
+        This method never blocks and never raises an error. While `MAX_PENDING` different questions wait to be stored,
+        other questions are not counted.
         """
         if not self._entries:
             return
@@ -193,7 +194,10 @@ class UnansweredLog:
             self._stored.popitem(last=False)
 
     async def all(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
-        """Return the logged questions of a collection, the most frequent first. Equal questions are one entry."""
+        """Return the logged questions of a collection, the most frequent first.
+
+        Questions with equal results of `questions.fold` are one entry, with the sum of their counts.
+        """
         await self._collections.check(collection)
         key = unanswered_key(partition_of(collection, self.partitions), collection)
         sums: dict[str, UnansweredQuestion] = {}

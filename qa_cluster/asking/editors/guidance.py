@@ -108,7 +108,7 @@ class Guidance:
         self._complaint = ""
 
     async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
-        """Return the pins and synonyms of a collection.
+        """Return the pins and synonyms of a collection. The shards in `without` are not asked.
 
         The result is empty in these cases:
 
@@ -185,14 +185,17 @@ class Guidance:
             )
 
     async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
-        """Return the synonyms of a collection."""
+        """Return the synonyms of a collection. If the collection has none, the result has no groups."""
         await self._collections.check(collection)
         _, key = self._keys(collection)
         raw = await self._shards.execute(key, "GET", key)
         return Synonyms() if raw is None else Synonyms.from_json(raw)
 
     async def set_synonyms(self, synonyms: Synonyms, collection: str = DEFAULT_COLLECTION) -> None:
-        """Replace the synonyms of a collection. An empty list deletes them."""
+        """Replace the synonyms of a collection. An empty list of groups deletes all synonyms of the collection.
+
+        InvalidInput if a group or the weight is invalid.
+        """
         check_synonyms(synonyms)
         await self._collections.check(collection)
         _, key = self._keys(collection)
