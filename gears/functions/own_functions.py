@@ -83,6 +83,10 @@ class OwnKeyFunction:
     If one of the `commands` causes the event, the result of the function replaces the reply to this command.
 
     Attributes:
+        name: the name of the function, which is also the pattern of its keys.
+        call: the function. It gets the key of the event; None as its result leaves the reply unchanged.
+        events: the names of the events that start the function; empty: all events.
+        commands: the commands whose reply the function may replace; empty: no commands.
         checks_all: whether the worker calls `OwnFunctions.check_all` after events of this function were dropped.
     """
 
@@ -184,7 +188,7 @@ class OwnFunctions:
         self._registered[registration_id] = self.by_name[name]
 
     def remove(self, registration_id: str) -> None:
-        """Forget a registration."""
+        """Forget a registration that was removed. Do nothing for the registration of a user function."""
         self._registered.pop(registration_id, None)
 
     def check_all(self) -> None:

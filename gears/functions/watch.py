@@ -57,7 +57,8 @@ class ShardWatch:
     def check_all(self) -> None:
         """Read the readers' keys again, sweep all partitions, and search for documents without vectors.
 
-        The caller knows that events may have been lost. The first call also starts the polling task.
+        The worker calls this at its start, and when events may have been lost. The first call also starts the polling
+        task.
         """
         self._readers.forget()
         self._sweeps.request()

@@ -58,7 +58,13 @@ class ItemOutcome:
 
 @dataclass(slots=True)
 class _Queue:
-    """The state that the event loop shares with the threads of the device."""
+    """The state that the event loop shares with the threads of the device.
+
+    Attributes:
+        items: the waiting foreground items, in the order in which they run.
+        idle_work: functions that run when no item waits, such as the warming of shapes.
+        background: the waiting background items, the oldest first.
+    """
 
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
@@ -70,7 +76,9 @@ class _Queue:
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
     """Return the next batch and 0.
 
-    If all items wait for more items, return an empty batch and the time when the next batch may run.
+    `live` has the waiting items, the oldest first; it must not be empty. `max_tokens` is the maximum number of padded
+    tokens in a batch of a token model. If all items wait for more items, return an empty batch and the monotonic time
+    when the next batch may run.
     """
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):
@@ -242,7 +250,11 @@ class Batcher:
     async def call(
         self, function: Callable[[], list[Array]], limit: WaitLimit | None = None, *, isolated: bool = False
     ) -> tuple[list[Array], int]:
-        """Queue a call of a function; return its result and its duration in microseconds."""
+        """Queue a call of a function, and wait for it; return its result and its duration in microseconds.
+
+        `limit` is the limit on its waiting time in the queue. `isolated` says that the function runs in another
+        process. In this case, a cancelled caller does not wait until the function has ended.
+        """
         self._check_capacity()
         future = self._loop.create_future()
         call = DeviceCall(function, future, limit, isolated=isolated)
@@ -277,13 +289,13 @@ class Batcher:
                 await asyncio.sleep(OVER_POLL_SECONDS)
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Queue work, such as warming of shapes, to run when no item waits."""
+        """Queue work, such as warming of shapes, to run when no item has waited or arrived for `IDLE_SECONDS`."""
         with self._wake:
             self._shared.idle_work.append(work)
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the threads after their running batches."""
+        """End the threads after their running batches. Wait for each thread for at most 5 seconds."""
         with self._wake:
             self._shared.stopping = True
             self._wake.notify_all()
@@ -330,7 +342,11 @@ class Batcher:
             return None
 
     def _begin_items(self) -> Sequence[Item | DeviceCall]:
-        """Take the next batch of items; empty if no item may start now. The caller must hold the lock."""
+        """Take the next batch out of the queue and return it. The caller must hold the lock.
+
+        If all items wait for more items, wait until the first batch is due or an item arrives, and return an empty
+        batch. The batch is also empty if the limits of all its items forbid a start.
+        """
         shared = self._shared
         live = [item for item in shared.items if not item.future.done()]
         batch, due = next_batch(live, self._max_tokens)
@@ -398,7 +414,7 @@ def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOu
 
 
 def _record_run(batch: Sequence[Item | DeviceCall], began: float, ended: float) -> None:
-    """Record in the items of a run its times and its size."""
+    """Record the times and the size of a run in each item that it has run. `began` and `ended` are monotonic times."""
     items = [item for item in batch if isinstance(item, Item)]
     ran: BatchRun | None = None
     if items and items[0].batching is None and items[0].model.is_token_model:

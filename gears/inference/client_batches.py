@@ -17,7 +17,7 @@ from ..shard.failures import GearsError
 from .served import BatchTotals, Item
 from .tensors import Array
 
-# the limit of the wait for the minimum, for models without MINBATCHTIMEOUT
+# The maximum time that a batch with fewer rows than MINBATCHSIZE waits, for models without MINBATCHTIMEOUT.
 DEFAULT_MIN_TIMEOUT_MS = 1000
 
 
@@ -29,7 +29,10 @@ class BatchSizeMismatch(GearsError):
 
 
 def joint_rows(arrays: Sequence[Array]) -> int:
-    """Return the common size of dimension 0 of all inputs. Return 0 if the sizes differ: the request must run alone."""
+    """Return the common size of dimension 0 of all inputs of a request.
+
+    Return 0 if the sizes differ, or if an input has no dimensions. The request must then run alone.
+    """
     if not arrays or any(array.ndim == 0 for array in arrays):
         return 0
     rows = int(arrays[0].shape[0])
@@ -49,7 +52,10 @@ def _can_join(head: Item, other: Item) -> bool:
 
 
 def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
-    """Return a batch of `head` and later items, and the time when the batch may run (0: now)."""
+    """Return a batch of `head` and later items, and the monotonic time when the batch may run (0: now).
+
+    `waiting` has the candidates for the batch, the oldest first. It may contain `head` and items of other models.
+    """
     batching = head.batching
     if batching is None or head.rows == 0 or head.rows >= batching.size:
         return [head], 0.0

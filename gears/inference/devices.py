@@ -36,7 +36,10 @@ class Devices:
         self.of(DEFAULT_DEVICE)
 
     def of(self, device: str) -> Batcher:
-        """Return the queue of a device, and create it at the first use."""
+        """Return the queue of a device, and create the queue at the first use.
+
+        Raises GearsError if `device` is not the name of a device, or if `MAX_DEVICES` other devices have a queue.
+        """
         queue = self._queues.get(device)
         return queue if queue is not None else self._make(device)
 

@@ -51,7 +51,7 @@ class LoadedByRef(Generic[T]):
         return found if found is not None else self._begin(ref, partial(self._fetch, ref)).result()
 
     def drop(self, ref: int) -> None:
-        """Drop an object that the shard no longer has."""
+        """Drop an object that the shard no longer has. If it is being loaded, drop it when the load has ended."""
         with self._lock:
             made = self._ready.pop(ref, None)
             self._loading.pop(ref, None)

@@ -27,7 +27,7 @@ _FOLDER = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The path of the file, and its size in bytes."""
+    """The path of a file that contains a model, and the size of the file in bytes."""
 
     path: str
     size: int
@@ -57,7 +57,10 @@ def memory_file(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
 
 
 def file_of_descriptor(descriptor: int, size: int) -> ModelFile:
-    """Return the file of a descriptor of this process."""
+    """Return the path through which this process can open the file of one of its descriptors, and the given `size`.
+
+    `size` is the size of the file in bytes.
+    """
     return ModelFile(f"{_FOLDER}/{descriptor}", size)
 
 
@@ -68,7 +71,11 @@ def _in_memory() -> IO[bytes]:
 
 
 def fetch(link: BlockingLink, ref: int, size: int) -> Iterator[bytes]:
-    """Fetch the parts of a model from the shard."""
+    """Fetch the bytes of a model from the shard, in parts of `PART_BYTES`.
+
+    `ref` is the module's number for the bytes, and `size` is their total size. Raises ModelError if the model is
+    deleted meanwhile.
+    """
     offset = 0
     while offset < size:
         try:

@@ -40,7 +40,8 @@ from .workers.isolated import IsolatedModel, IsolatedProcesses
 from .workers.pool import InferenceWorkers, RemoteModel, WorkerCounts
 
 logger = logging.getLogger(__name__)
-# The shapes that a single question needs. These are warmed first. The other shapes are warmed when the device is idle.
+# The shapes (rows, tokens) that a single question needs. These are warmed first. The other shapes are warmed when the
+# device is idle.
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
@@ -177,13 +178,17 @@ class ModelStore:
         return self._readers.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model."""
+        """Run the model with the reference `ref` in its device's queue, and return its outputs."""
         return (await self.run_batched(ref, arrays, None, None))[0]
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
-        """Run a model with its batching options, if it has any. Return the outputs and the microseconds of the run."""
+        """Run a model with its batching options. Return the outputs, and the duration of the run in microseconds.
+
+        `batching` is None if the model has no batching options. `limit` is the limit on the waiting time in the queue;
+        None: no limit.
+        """
         model = await self.get(ref)
         return await self.queue_of(model).run(model, arrays, batching, limit)
 
@@ -293,7 +298,11 @@ class ModelStore:
             return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
-        """Run the other usual shapes once while the device is idle, because a first run compiles kernels."""
+        """Queue one run of a token model in each usual shape that is not in `_FIRST_SHAPES`.
+
+        The runs start while the device is idle. They make later runs fast, because the first run in a shape compiles
+        kernels.
+        """
         if not model.is_token_model:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]

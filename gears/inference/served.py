@@ -50,7 +50,12 @@ class WaitLimit:
 
 
 async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any, Any, T]]) -> T:
-    """Do `work`. Raise TimedOut if no part of the work has started after `wait_ms` milliseconds (0: no limit)."""
+    """Call `work`, wait for its end and return its result.
+
+    `work` is called with a limit, which it must pass to the items that it queues. Raise TimedOut if none of these items
+    has started after `wait_ms` milliseconds. If `wait_ms` is 0, the waiting time is not limited, and `work` is called
+    with None.
+    """
     if wait_ms <= 0:
         return await work(None)
     limit = WaitLimit()
@@ -79,7 +84,7 @@ class ServedModel:
         self.ref = ref
         self.compiled = compiled
         self.device = device
-        self.isolated = isolated  # it runs in a separate process
+        self.isolated = isolated  # whether the model runs in a separate process
         self.is_token_model = is_token_model(compiled)
         self.makes_vectors = self.is_token_model and makes_vectors(compiled)
         # the shapes (rows, tokens) that have run; the first run of a shape compiles its kernels
@@ -114,7 +119,13 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """The `BATCHSIZE` options of a model: how its requests share runs."""
+    """The `BATCHSIZE` options of a model: how its requests share runs.
+
+    Attributes:
+        size: the maximum number of rows in a batch (`BATCHSIZE`).
+        min_size: the number of rows for which a batch waits (`MINBATCHSIZE`); 0: a batch does not wait.
+        min_timeout_ms: the maximum time of this wait (`MINBATCHTIMEOUT`); 0: `DEFAULT_MIN_TIMEOUT_MS`.
+    """
 
     size: int
     min_size: int = 0
@@ -142,7 +153,11 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """The time when a request was queued, and its run. The run is None for calls of functions."""
+    """The monotonic time when a request was queued, and the run that produced its outputs.
+
+    For a request in several parts, these are the time of the first part and the run of the last part. `batch` is None
+    if the run is unknown.
+    """
 
     queued_at: float
     batch: BatchRun | None
@@ -155,6 +170,12 @@ class Item:
     Attributes:
         rows, length: the size of a request to a token model: `rows` rows of `length` tokens. With `batching`, `rows` is
             the size of dimension 0 of all inputs; 0: the sizes differ, and the request must run alone.
+        future: gets the outputs or the error.
+        limit: the limit on the waiting time; None: no limit.
+        queued_at: the monotonic time when the request was created.
+        running: whether a thread of the device runs the request now.
+        run_us: the duration of the last run in microseconds; 0 before it.
+        ran: the last successful run; None before it.
     """
 
     model: ServedModel
@@ -188,7 +209,13 @@ class DeviceCall:
 
 @dataclass(slots=True)
 class BatchTotals:
-    """Totals since the start of the worker, for `QA.BEAT`."""
+    """Totals since the start of the worker, for `QA.BEAT`.
+
+    Attributes:
+        batches: the number of batches that have run without an error.
+        items: the number of requests in these batches.
+        tokens, padded_tokens: the number of tokens in these batches of token models, without and with padding.
+    """
 
     batches: int = 0
     items: int = 0

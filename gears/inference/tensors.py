@@ -38,7 +38,11 @@ def dtype_name(array: Array) -> str:
 
 
 def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
-    """Return an array over `blob` (not copied, read-only)."""
+    """Return the array that has the type `dtype` (a name of the wire format), the shape `dims` and the bytes `blob`.
+
+    A numeric array is a read-only view of `blob`. An array of strings is a copy. Raises GearsError if the bytes do not
+    match the type and the shape.
+    """
     shape = tuple(dims)
     count = math.prod(shape)
     if dtype.upper() == "STRING":
@@ -84,7 +88,7 @@ def _bool(text: str) -> bool:
 
 
 def to_blob(array: Array) -> bytes:
-    """Return the packed bytes of an array."""
+    """Return the values of an array as bytes of the wire format. Each string ends with a NUL byte."""
     if array.dtype.kind in "OUS":
         return b"".join(str(item).encode() + b"\0" for item in array.reshape(-1).tolist())
     return array.tobytes()
@@ -106,7 +110,7 @@ def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
 
 
 def take_wire(words: Iterator[Any]) -> Array:
-    """Return the next tensor of a job's arguments."""
+    """Take the next tensor (dtype ndim dims.. blob) from `words`, which yields the arguments of a job."""
     dtype, ndim = next(words).decode(), int(next(words))
     dims = [int(next(words)) for _ in range(ndim)]
     return from_wire(dtype, dims, next(words))

@@ -27,7 +27,7 @@ _NEAREST = (
 
 
 def padded_length(length: int) -> int:
-    """Return the length after padding."""
+    """Return the length of a row after padding: the next multiple of `LENGTH_STEP` tokens."""
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
@@ -53,10 +53,11 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """Return the items of the next batch.
+    """Return the items of the next batch. `items` has the waiting items, the oldest first; it must not be empty.
 
-    The function sorts the items of the same model by length, and divides the items near the oldest item into runs with
-    the least total cost. It returns the run with the oldest item. An item with several rows runs alone.
+    The function sorts the items of the oldest item's model by length. It divides the items near the oldest item in this
+    order into runs with the least total cost, and returns the run with the oldest item. An item with several rows runs
+    alone.
 
     A padded token has the same cost as a real token, and a padded row has the same cost as a real row. Each run also
     has a fixed cost. So it is cheapest to run a few items together, and many items in batches of similar lengths.

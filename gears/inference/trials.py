@@ -11,7 +11,14 @@ from ..shard.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The record of a model: its key, its consecutive failures, the last reason, and whether it has ever passed."""
+    """The record of a model or script.
+
+    Attributes:
+        key: the name of its key; empty if it has no key.
+        failures: the number of its consecutive failures.
+        reason: the reason of the last failure; empty without a failure.
+        passed: whether it has ever been loaded and run within its limits.
+    """
 
     key: str
     failures: int = 0
@@ -31,7 +38,7 @@ class ModuleTrials:
         self._without_key: dict[int, Trial] = {}
 
     def of(self, ref: int) -> Trial:
-        """Return the record of a model."""
+        """Return the record of the model or script with this reference. A new record has no failures."""
         return self._without_key.get(ref, Trial("")) if ref < 0 else self._asked(ref)
 
     def failed(self, ref: int, reason: str) -> Trial:

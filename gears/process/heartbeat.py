@@ -59,7 +59,11 @@ class FailedDocuments(Protocol):
 
 
 class UnembeddedDocuments(Protocol):
-    """Has the number of documents without vectors for the heartbeat."""
+    """Has the number of documents without vectors for the heartbeat.
+
+    Attributes:
+        waiting: the number of documents of this shard without vectors, at the last count.
+    """
 
     waiting: int
 
@@ -148,7 +152,7 @@ class Heartbeat:
 
 
 def give_up(reason: str) -> None:
-    """End the process, so that the module starts another."""
+    """Log `reason` and end the worker's process at once, so that the module starts another worker."""
     logger.error("the worker is replaced: %s", reason)
     logging.shutdown()
     os._exit(BLOCKED_EXIT_STATUS)

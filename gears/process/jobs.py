@@ -42,7 +42,12 @@ JobResult = tuple[Argument, ...]
 class Job:
     """A job from a reply of `QA.NEXT`.
 
-    `arrived_us`: the time when the job arrived at the module, in microseconds of the monotonic clock; 0: unknown.
+    Attributes:
+        id: the number of the job; 0 for a notification.
+        attempt: 1; 2 if the worker that had the job before has died.
+        timeout_ms: the time limit of the job; 0: no limit.
+        arrived_us: the time when the job arrived at the module, in microseconds of the monotonic clock; 0: unknown.
+        arguments: the arguments of the job, which depend on its kind.
     """
 
     id: int
@@ -54,7 +59,7 @@ class Job:
 
     @classmethod
     def parse(cls, reply: list[Any]) -> Job:
-        """Read a job's array."""
+        """Read a job from its array, an item of the reply of `QA.NEXT`."""
         job_id, kind, attempt, timeout_ms, arrived_us, *arguments = reply
         return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), int(arrived_us), arguments)
 
@@ -258,7 +263,9 @@ class JobLoop:
 
 
 def _sendable(part: Argument) -> Argument:
-    """Return the part in a form that can be sent, because an error may contain text that cannot be encoded."""
+    """Return a part of a job's result in a form that can be sent, because an error may contain text that cannot be
+    encoded.
+    """
     return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 
 

@@ -23,7 +23,7 @@ def add_model_jobs(table: JobTable, models: ModelStore) -> None:
 
 
 def batching_of(size: Any, min_size: Any, min_timeout_ms: Any) -> Batching | None:
-    """Return the batching options of a job; None if it has none."""
+    """Return the batching options of a job; None if the job has no batching options, so that `size` is 0."""
     return Batching(int(size), int(min_size), int(min_timeout_ms)) if int(size) > 0 else None
 
 
@@ -36,7 +36,10 @@ async def load_model(models: ModelStore, arguments: list[Any]) -> JobResult:
 
 
 async def run_model(models: ModelStore, arguments: list[Any]) -> JobResult:
-    """`model.run`: run a model on tensors."""
+    """`model.run`: run a model on the tensors of the job; return its outputs.
+
+    If the run has not started after the job's limit of the waiting time, return ``TIMEDOUT``.
+    """
     ref, _backend, _device, size, min_size, min_timeout_ms, wait_ms, inputs, outputs, *tensors = arguments
     given = list(read_wire(tensors, int(inputs)))
     batching = batching_of(size, min_size, min_timeout_ms)

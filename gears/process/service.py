@@ -57,6 +57,12 @@ def _is_local(host: str, own: set[str]) -> bool:
 def model_threads(setting: int, topology: Topology | None, shard_id: str, cores: int) -> int:
     """Return the number of threads of the model runtime: `qa.worker-threads`, or this shard's share of the cores of its
     host.
+
+    Args:
+        setting: the value of `qa.worker-threads`; 0: use the share of the cores.
+        topology: the shards of the cluster; None: they are unknown, so this shard uses all cores.
+        shard_id: the node id of this shard.
+        cores: the number of cores that the worker may use.
     """
     if setting > 0:
         return setting

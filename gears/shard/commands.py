@@ -94,7 +94,7 @@ class ShardCommands:
         await self._host.reporting.ping()
 
     def run_script(self, call: ScriptCall) -> Any:
-        """Run a Lua script."""
+        """Run a Lua script and return its reply. Raise GearsError for an error reply."""
         (reply,) = self.run_scripts([call])
         if isinstance(reply, GearsError):
             raise reply
@@ -165,7 +165,7 @@ class ShardCommands:
 
     @staticmethod
     def log(message: object, level: str = "notice") -> None:
-        """Write a line to the server's log."""
+        """Write the text `message` to the server's log, in as many lines as it has. `level` is a log level of Redis."""
         if level not in _LEVELS:
             raise GearsError(f"unknown log level {level!r}, must be one of {', '.join(_LEVELS)}")
         mark = "" if level == "notice" else f"[{level}] "

@@ -37,7 +37,7 @@ def encode(arguments: Sequence[Argument]) -> bytes:
         # a memoryview with gaps would be packed wrongly
         plain = tuple(arguments) if memoryview not in map(type, arguments) else _plain(arguments)
         packed = hiredis.pack_command(plain)  # type: ignore[arg-type]
-    except TypeError:  # a bytearray
+    except TypeError:  # an argument is a bytearray
         packed = hiredis.pack_command(_plain(arguments))  # type: ignore[arg-type]
     return packed
 
@@ -100,7 +100,7 @@ class BlockingLink:
         return replies
 
     def send(self, *arguments: Argument) -> None:
-        """Send one command without reading its reply."""
+        """Send one command without reading its reply. The caller must read the reply later (`read`)."""
         self._transmit(encode(arguments))
 
     def _transmit(self, data: bytes) -> None:
@@ -111,7 +111,10 @@ class BlockingLink:
             raise GearsError(f"WORKERLOST the link to the shard broke while a command was sent: {error}") from error
 
     def read(self) -> Reply:
-        """Return the next reply."""
+        """Wait for the next reply and return it. An error reply is returned as an object.
+
+        If the wait fails or is interrupted, close the connection and raise the error.
+        """
         try:
             return self._read()
         except BaseException:  # the rest of this reply must not be read as the next reply
@@ -154,10 +157,10 @@ class LinkPool:
         self._local = threading.local()
 
     def link(self) -> BlockingLink:
-        """Return the calling thread's link."""
+        """Return the calling thread's link. Open a new link if the thread has no link that can be used."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
-            # A link with an unread reply is not closed here: a finalizer may run this command while another command of
+            # A link with an unread reply is not closed here: a finalizer may call this method while a command of
             # the same thread still waits for its reply.
             link = self._local.link = BlockingLink(self._start)
         return link
@@ -216,9 +219,9 @@ class AsyncLink(asyncio.Protocol):
         await ran
 
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command together with the next `call`, or after a short time.
+        """Send a command together with the next command that is sent, but at the latest after `HOLD_SECONDS`.
 
-        This saves a system call and a wake-up of the server.
+        This saves a system call and a wake-up of the server. `callback` gets the reply, which may be an error object.
         """
         first = not self._held
         self._queue(callback, arguments)

@@ -54,12 +54,12 @@ def limit_memory(megabytes: int, spare_megabytes: int) -> None:
 
 
 def begin_receiving() -> None:
-    """Raise the limit before a large reply."""
+    """Raise the memory limit of this process before a large reply arrives, until `end_receiving`."""
     _limit.lift(1)
 
 
 def end_receiving() -> None:
-    """Restore the limit after a large reply."""
+    """Restore the memory limit after a large reply, unless another large reply is still arriving."""
     _limit.lift(-1)
 
 

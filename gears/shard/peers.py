@@ -80,7 +80,10 @@ class Peers:
         return [shard.node_id for shard in topology.shards if shard.node_id != own] if topology else []
 
     def send(self, node: str, kind: str, body: Any, request: int = 0) -> None:
-        """Send a message to the worker of a node."""
+        """Send a message to the worker of a node, without waiting for an answer. A long message is sent in parts.
+
+        `request` is the number of the request that the message makes or answers; 0 if the message does neither.
+        """
         payload = encode(Message(kind, body, request))
         if len(payload) <= MAX_PART_BYTES:
             self._host.execute("QA.SEND", node, payload)
@@ -154,7 +157,10 @@ class Peers:
             del self._waiting[number, node]
 
     def receive(self, sender: str, payload: bytes) -> None:
-        """Handle a `message` job."""
+        """Handle a message of another worker, from a `message` job.
+
+        `sender` is the node id of the other worker's shard, and `payload` has the bytes of the message or of a part.
+        """
         try:
             message = self._whole(sender, decode(payload))
         except GearsError as error:

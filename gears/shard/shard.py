@@ -17,7 +17,15 @@ _CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The module's first line on the control socket."""
+    """The module's first line on the control socket.
+
+    Attributes:
+        worker: the number of this worker, from 1, in the order in which the server has started its workers.
+        token: the secret with which the worker proves that the module has started it.
+        socket_path: the path of the server's unix socket; empty if the server has no such socket.
+        host, port: the address of the server; `port` is 0 if the server has no port without TLS.
+        tls: the server's settings for TLS; None if the worker does not need TLS.
+    """
 
     worker: int
     token: str = field(repr=False)
@@ -105,8 +113,13 @@ def refused_by_tls(error: BaseException) -> ProtocolError:
 class ShardInfo:
     """The reply of `QA.HELLO`.
 
-    `secret` is derived from the key that the servers of the cluster share (`qa.bus-key-file`). Without a shared key,
-    `secret` is empty.
+    Attributes:
+        worker: the number of this worker, as in `Start`.
+        shard_id: the node id of the shard; zeros outside a cluster.
+        cluster: whether the server runs in cluster mode.
+        settings: all values of the reply except `secret`, by name, including the `qa.*` settings.
+        secret: a key that is derived from the key that the servers of the cluster share (`qa.bus-key-file`). Without a
+            shared key, it is empty.
     """
 
     worker: int

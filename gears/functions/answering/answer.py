@@ -65,7 +65,9 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A sentence (None if it is missing), and the neighbours that this reader needs."""
+    """A stored sentence with the neighbours that `reader` needs to read it. `record` is None if the sentence is
+    missing.
+    """
 
     record: SentenceRecord | None
     reader: Reader
@@ -108,10 +110,11 @@ class SentenceAnswers:
             return _error_text(error)
 
     async def _read_despite_migration(self, sentence: SentenceRef, question: str, model: str) -> bytes | None:
-        """Read a sentence.
+        """Read a sentence; return its answer as JSON, or None if the sentence is missing.
 
-        While the slot is migrating, wait until the migration ends, but at most `MIGRATION_SECONDS`. During a migration,
-        the servers would redirect an ordinary client back and forth.
+        While the slot of the sentence is migrating to or from this shard, try again for up to `MIGRATION_SECONDS`. If
+        the read does not succeed in this time, or the slot is now on another shard, raise the last error. During a
+        migration, the servers would redirect an ordinary client back and forth.
         """
         deadline = time.monotonic() + MIGRATION_SECONDS
         while True:
@@ -162,9 +165,10 @@ class SentenceAnswers:
     def _start_all(
         self, question: str, names: Sequence[Any], model: str, times: CallTimes | None
     ) -> list[asyncio.Future[str]]:
-        """Start to read sentences; return a future for each.
+        """Start to read the sentences `names`; return a future for each, in the order of `names`.
 
-        One round trip fetches all cached answers. A second round trip fetches all other sentences.
+        The result of a future is the answer of its sentence as JSON; otherwise the future has the error. One round trip
+        fetches all cached answers. A second round trip fetches the sentences that have no valid cached answer.
         """
         parsed: list[SentenceRef | Exception] = []
         for name in names:
@@ -204,7 +208,11 @@ class SentenceAnswers:
         return (done.value[:-1] + b',"cache":"miss"}').decode()
 
     def _cached(self, question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-        """Return the valid cached answers by sentence. The value for a sentence on another shard is an error."""
+        """Return the valid cached answers by sentence. A sentence without a valid cached answer is left out.
+
+        If the shard refuses the command that reads an answer, for example because the sentence is on another shard, the
+        value is the error.
+        """
         reader = self._readers.named(model)
         commands: list[tuple[str, ...]] = []
         name, key_model = self._names.name_of(question), self._readers.key_model(model, reader)
@@ -225,7 +233,11 @@ class SentenceAnswers:
     def _fetch(
         self, question: str, sentences: list[SentenceRef], model: str
     ) -> dict[SentenceRef, _Fetched | Exception]:
-        """Return the sentences with their neighbours. The value for a sentence on another shard is an error."""
+        """Return the stored sentences with their neighbours, by sentence.
+
+        If the shard refuses the script that reads a sentence, for example because the sentence is on another shard, the
+        value is the error.
+        """
         reader = self._readers.named(model)
         key_model = self._readers.key_model(model, reader)
         replies = self._commands.run_scripts(
@@ -254,9 +266,9 @@ class SentenceAnswers:
     ) -> asyncio.Future[_Read]:
         """Have a model read a sentence, and store the answer. Join a running read of the same answer.
 
-        `fetched` is the sentence if the caller has already fetched it. The script that stores the answer checks that
-        the sentence has not changed since. The read runs in its own task, because the first client may disconnect while
-        other clients still wait.
+        `fetched` is the stored sentence if the caller has already fetched it, otherwise None. The script that stores
+        the answer checks that the sentence has not changed since it was fetched. The read runs in its own task, because
+        the first client may disconnect while other clients still wait.
         """
         key = answer_key(sentence, question, model)
         task = self._running.get(key)
@@ -306,8 +318,8 @@ class SentenceAnswers:
             )
             call = self._store_call(sentence, question, key_model, record, value)
             if key not in self._joined:
-                # All clients asked before the sentence was fetched. So the answer is correct for these clients, even if
-                # it is not stored.
+                # No second client has joined this read. The only client asked before the sentence was fetched. So the
+                # answer is correct for this client, even if the script does not store it.
                 self._commands.run_script_later(call)
                 return _Read(value, reading.runs)
             if self._commands.run_script(call) == 1:
@@ -333,13 +345,17 @@ class SentenceAnswers:
         )
 
     def _option(self, name: str) -> int:
-        """Return a number from the module's settings; 0 if the setting is missing or not a number."""
+        """Return the number in an option of the module (`RG.CONFIGSET`); 0 if the option is unset or not a number."""
         value = self._commands.config_get(name)
         return int(value) if value is not None and value.isdigit() else 0
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the text of an error reply."""
+    """Return an error as the text of an error reply: a ``-``, the error code and the message.
+
+    If the message contains a redirect of the server (such as ``MOVED 12 host:port``), return only the redirect, so that
+    the client can follow it.
+    """
     if isinstance(error, QAError):
         return f"-{error.resp()}"
     redirect = _REDIRECT.search(str(error))

@@ -38,9 +38,10 @@ MAX_RECENT = 256
 MAX_SOURCE_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader. A
-# sentence number instead of the starts would be ambiguous, because a different splitter divides the same version into
-# different sentences.
+# The key of a reading in memory. It has these items: document, tag of the partition, version of the document; start of
+# the passage, starts of its sentences, its text; section; question; number of the reader (`Reader.arrival`). A sentence
+# number instead of the starts would be ambiguous, because a different splitter divides the same version into different
+# sentences.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
@@ -80,7 +81,11 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
 
 
 def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSentence]:
-    """Return the neighbours on one side that may fit into `space` tokens, if each word has one token."""
+    """Return the nearest neighbours on one side that together have at most `space` words.
+
+    Each word has at least one token. So the neighbours that are left out cannot fit into `space` tokens, and need not
+    be tokenized. `side` has the nearest neighbour first.
+    """
     for count, each in enumerate(side):
         space -= len(each.text.split())
         if space < 0:

@@ -98,9 +98,10 @@ class PipelineRequests:
             raise
 
     async def _results(self, reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
-        """Return the results of all pairs.
+        """Return the results of all pairs of question and context, in the order of the request.
 
-        Prepares all pairs before the model runs, so that an invalid pair fails early.
+        The method prepares all pairs (tokenizes them and cuts them into windows) before the model runs, so that an
+        invalid pair makes the request fail early.
         """
         preparer = Preparer(reader.tokenizer, reader.manifest)
         prepared = []
@@ -136,7 +137,10 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
 
 
 def first_windows(windows: Sequence[Window], most_tokens: int) -> Sequence[Window]:
-    """Return the first windows, up to `most_tokens` tokens in total; at least one window."""
+    """Return the first windows that together have at most `most_tokens` tokens.
+
+    The first window is always included, even if it has more tokens.
+    """
     tokens = 0
     for count, window in enumerate(windows):
         tokens += len(window.input_ids)

@@ -44,7 +44,9 @@ SHARED = Portion(1, 128)
 class Portions:
     """The queue of long work.
 
-    To read a portion, a task holds one of `_runs`. While short questions arrive, it also holds `_turn`.
+    To read a portion, a task holds one place of the semaphore `_runs`, which has a place for each batch that can run at
+    the same time. While short questions arrive, the task also holds the lock `_turn`, so that only one portion is read
+    at a time.
     """
 
     def __init__(self, shard: ShardCommands) -> None:

@@ -17,7 +17,9 @@ async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:
     """Trigger ``qa.sentences <doc>:{tag} [first [count]]``: return the texts of sentences in order, starting with
     number `first`.
 
-    Returns no sentences if a ``SET`` has changed the text and the new text is not indexed yet.
+    The numbers of sentences start at 0; `first` is 0 if it is missing. `count` is the maximum number of returned
+    sentences. If `count` is missing, it is `MAX_SHOWN_SENTENCES`, which is also its limit. Returns no sentences if a
+    ``SET`` has changed the text and the new text is not indexed yet.
     """
     wanted = list(call.arguments[:4])
     known = 1 <= len(wanted) <= 3 and isinstance(wanted[0], str) and len(wanted[0]) <= MAX_NAME_CHARS

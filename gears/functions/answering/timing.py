@@ -35,7 +35,7 @@ class CallTimes:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure one step of the call."""
+        """Measure the time that the ``with`` block takes. The report contains this time as the step `name`."""
         begun = time.monotonic()
         try:
             yield
@@ -43,7 +43,10 @@ class CallTimes:
             self._steps.append((name, self._since(begun), self._since(time.monotonic())))
 
     def add(self, runs: Sequence[RunTimes]) -> None:
-        """Add model runs. Several sentences may share a run. Ignore runs that ended before the call started."""
+        """Add the model runs that produced an answer of the call. Several sentences of the call may share a run.
+
+        Runs without a known batch, and runs that ended before the call started, are ignored.
+        """
         for run in runs:
             if run.batch is not None and run.batch.ended > self._begun:
                 self._runs[id(run)] = run

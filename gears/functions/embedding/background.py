@@ -85,7 +85,7 @@ class BackgroundEmbedding:
             self._wake.clear()
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                # the count is needed even if background embedding is off
+                # the heartbeat reports the count even if background embedding is off
                 await (self.embed_all() if self._is_on else self._count())
                 self._last_error = ""
             except Exception as error:  # no other code awaits this task, so it must log its errors and continue
@@ -94,10 +94,16 @@ class BackgroundEmbedding:
                     self._commands.log(f"embedding: {error!r}", "warning")
 
     async def embed_all(self, collection: str = "", on_step: OnEmbedded = lambda documents, failed: None) -> None:
-        """Embed all documents without vectors, of one collection or of all collections.
+        """Embed all documents without vectors. Documents in quarantine are skipped.
+
+        Without an encoder, no document is embedded. If the shard gets a different encoder meanwhile, the method wakes
+        the background task and returns early. Raises GearsError after the work if an index could not be processed, but
+        not if the slot of the index is migrating or on another shard.
 
         Args:
-            on_step: called after each step with the number of embedded documents, and with the failed documents.
+            collection: the collection whose documents are embedded; empty: all collections.
+            on_step: called with the number of newly embedded documents, and with the errors of failed documents by
+                document. In each call, either the number is 1 or there are failed documents.
         """
         encoder = self._readers.encoder()
         if encoder is None:
@@ -147,8 +153,9 @@ class BackgroundEmbedding:
         on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
-        """Return the number of documents without vectors of the shard's encoder, in one collection or in all. Return 0
-        if there is no encoder.
+        """Return the number of documents without vectors of the shard's encoder. Return 0 if there is no encoder.
+
+        With a `collection`, count only the documents of this collection; if it is empty, count all documents.
         """
         encoder = self._readers.encoder()
         if encoder is None:
@@ -166,7 +173,10 @@ class BackgroundEmbedding:
         self.waiting = await self.count()
 
     def _collections(self, tag: str) -> list[str]:
-        """Return the collections of a partition."""
+        """Return the names of a partition's collections, first the default collection.
+
+        If the list of collections cannot be read, return only the default collection.
+        """
         try:
             found = self._commands.execute("HKEYS", collections_key(tag))
         except GearsError:  # the slot is migrating, or a client has replaced the list

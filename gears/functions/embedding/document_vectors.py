@@ -85,7 +85,7 @@ class DocumentVectors:
         outcomes: dict[Name, Outcome],
         on_embedded: Callable[[Name], None],
     ) -> None:
-        """Encode and store all passages of some documents, portion by portion."""
+        """Encode and store all passages of some documents, portion by portion. Write the outcomes into `outcomes`."""
         waiting = [(document, number) for document in documents for number in range(len(document.rows))]
         for document in documents:
             outcomes[document.name] = EMBEDDED
@@ -157,7 +157,12 @@ class DocumentVectors:
 
 
 def _take(order: list[int], rows: Sequence[IntArray], tokens: int) -> list[int]:
-    """Remove the inputs of one run from `order`, longest first, up to `tokens` padded tokens; return these inputs."""
+    """Remove the inputs of the next run of the encoder from `order`, and return them.
+
+    `order` and the result are positions in `rows`, the longest input first. The inputs of a run have at most `tokens`
+    tokens together, after the run has padded all of them to the same length. A run has at least one input, even if this
+    input is longer. The result is empty if `order` is empty.
+    """
     if not order:
         return []
     longest = padded_length(len(rows[order[0]]))

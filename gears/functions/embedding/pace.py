@@ -12,7 +12,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-# The maximum of padded tokens in one run: normally, and while questions arrive.
+# The maximum of padded tokens in one run of the encoder. A run pads all its inputs to the same length, and its padded
+# tokens are the number of rows times this length. The first limit is the normal limit. The second limit is used while
+# questions arrive, and while documents are indexed.
 RUN_TOKENS = 512
 SHARED_RUN_TOKENS = 128
 # The pause after a run while questions arrive, as a multiple of the duration of the run.
@@ -34,7 +36,10 @@ class Pace:
         self._is_indexing = is_indexing
 
     async def turn(self) -> int:
-        """Wait until a run may start; return the maximum of its padded tokens."""
+        """Wait until the encoder may start its next run; return the maximum number of padded tokens in this run.
+
+        The method waits only while documents are indexed, and at most `INDEXING_SECONDS`.
+        """
         deadline = time.monotonic() + INDEXING_SECONDS
         while self._is_indexing() and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS)

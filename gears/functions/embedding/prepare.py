@@ -9,8 +9,10 @@ shard:
 - ``shard``, and ``state`` (running, done);
 - ``total``: the number of documents to prepare;
 - ``done``: the number of documents whose tokens were stored, were already stored, or could not be stored;
-- ``tokenized`` and ``sentences``: the number of documents that got tokens in this preparation, and of their sentences;
-- ``to_embed``: the number of documents that lacked vectors after the step of the tokens;
+- ``tokenized``: the number of documents whose tokens this preparation has stored so far;
+- ``sentences``: the number of sentences of these documents;
+- ``to_embed``: the number of documents that lacked vectors when the step of the vectors started; at the end, the number
+  of documents that this preparation has embedded or has failed to embed;
 - ``embedded``: the number of documents that have got vectors in this preparation so far;
 - ``failed``: the number of documents whose tokens or vectors could not be stored;
 - ``started`` and ``updated``: seconds since 1970;
@@ -146,7 +148,11 @@ class _Progress:
         self._show()
 
     def tokenized(self, status: str, sentences: int) -> None:
-        """Count one document after its tokens were stored or could not be stored."""
+        """Count one document after its step of the tokens.
+
+        `status` is the result of `SentenceTokens.tokenize`, or ``failed``. `sentences` is the number of sentences of
+        the document.
+        """
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status == "tokenized":
@@ -168,7 +174,11 @@ class _Progress:
         self._show()
 
     def embedded(self, documents: int, failed: Mapping[Name, QAError]) -> None:
-        """Count documents that got vectors, and documents that failed."""
+        """Count documents in the step of the vectors.
+
+        `documents` is the number of documents that have newly got vectors. `failed` has the errors of the documents
+        that cannot get vectors, by document.
+        """
         self._values["embedded"] += documents
         self._values["failed"] += len(failed)
         self._unembedded += len(failed)

@@ -33,7 +33,7 @@ class Quarantine:
         return entry is None or time.monotonic() >= entry[1]
 
     def add(self, name: Name, error: Exception) -> None:
-        """Record and log a failure."""
+        """Record and log that a document could not be embedded, and start its next quarantine."""
         failures = self._entries.pop(_plain(name), (0, 0.0))[0] + 1
         pause = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), MAX_SECONDS)
         self._entries[_plain(name)] = (failures, time.monotonic() + pause)

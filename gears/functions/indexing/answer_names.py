@@ -28,7 +28,11 @@ class ForeignAnswers:
         self._postponed = postponed
 
     async def delete(self, tags: Collection[str]) -> int:
-        """Delete the foreign answers in the lists of these partitions; return the number of deleted values."""
+        """Delete the foreign answers in the partitions `tags`; return the number of deleted answers.
+
+        The method finds the answers in each partition's list of cached answers. If the slot of a partition is
+        migrating, the work on the partition is postponed.
+        """
         deleted = 0
         for tag in tags:
             try:
@@ -42,7 +46,9 @@ class ForeignAnswers:
         return deleted
 
     def delete_named(self, tag: str, names: Collection[str]) -> int:
-        """Delete answers of a partition, and their entries in the lists of answers."""
+        """Delete cached answers of a partition by their keys `names`, and their entries in the partition's lists of
+        answers. Return the number of deleted answers.
+        """
         return int(self._commands.run_script(drop_answers(tag, tuple(names))))
 
     def _is_foreign(self, key: str) -> bool:
@@ -52,7 +58,7 @@ class ForeignAnswers:
             return False
 
     def _listed(self, tag: str) -> Iterator[list[str]]:
-        """Yield the names in a partition's list of cached answers."""
+        """Yield the keys in a partition's list of cached answers, at most `NAMES_PER_STEP` keys at a time."""
         cursor = "0"
         while True:
             cursor, found = self._commands.execute(

@@ -38,8 +38,10 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running audit, and two sets of partitions for the next audit (None: all). In the first set, the audit
-    searches for changed documents; in the second set, for answers without a document.
+    """The running audit, and two sets of partitions for the next audit (None: all partitions).
+
+    In the partitions of `_tags`, the audit searches for changed documents. In the partitions of `_loose`, it deletes
+    *loose* answers: answers of sentences that a client stores without a document.
     """
 
     def __init__(
@@ -97,10 +99,10 @@ class DocumentAudit:
             self._task = None
 
     async def _audit(self, tags: Collection[str] | None) -> None:
-        """Scan partitions, and mark the completed partitions.
+        """Scan the partitions `tags` (None: all), and mark the partitions whose documents could all be checked
+        (`PartitionMarks`).
 
-        A partition is also complete if the text of a document is refused, because the next scan would refuse the text
-        again.
+        A document with a refused text also counts as checked, because the next scan would refuse the text again.
         """
         local = set(await self._partitions.local_tags())
         chosen = local if tags is None else local & set(tags)
@@ -175,7 +177,9 @@ class DocumentAudit:
         return counts, undone
 
     async def _forget_loose_answers(self, tags: Collection[str] | None) -> None:
-        """Delete the answers of sentences without a document, because their sentences may have changed unnoticed."""
+        """Delete the loose answers in the partitions `tags` (None: all), because their sentences may have changed
+        unnoticed.
+        """
         if tags is not None and not tags:
             return
         for page in pages(self._commands, SENTENCE_PREFIX + "*"):

@@ -62,7 +62,8 @@ MAX_BATCH = 64
 MAX_BATCH_BYTES = 500_000
 MAX_PENDING = 1000
 MAX_ATTEMPTS = 5
-# The maximum size in UTF-8 of a text within the limit of code points. A longer text is refused and not read.
+# The maximum number of bytes, in UTF-8, of a text with `MAX_TEXT_LENGTH` code points. A text with more bytes is refused
+# and not read.
 MAX_TEXT_BYTES = 4 * MAX_TEXT_LENGTH
 
 # A document: its id and the tag of its partition.
@@ -126,7 +127,7 @@ class Indexer:
         return await asyncio.shield(self.start(document_id, tag))
 
     async def index_all(self, names: Sequence[Name]) -> list[_Outcome]:
-        """Index documents; return the result of each, or its error."""
+        """Index documents; return the result of `start` or the error of each document, in the order of `names`."""
         found = await asyncio.gather(*(self.index(*name) for name in names), return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException) and not isinstance(each, Exception):
@@ -152,7 +153,10 @@ class Indexer:
                 self.on_indexed(new)
 
     def _next(self) -> list[Name]:
-        """Return the next pending documents, except documents that are being indexed."""
+        """Return the documents of the next batch: at most `MAX_BATCH` pending documents, the oldest request first.
+
+        Skip a document that another batch is indexing at the moment. It stays pending.
+        """
         found: list[Name] = []
         for name in self._pending:
             if name not in self._running:
@@ -183,10 +187,11 @@ class Indexer:
         return [outcomes[name] for name in names]
 
     def _index_together(self, names: Sequence[Name], batch: int, outcomes: dict[Name, _Outcome]) -> list[Name]:
-        """Index documents in portions; return the documents that must be indexed alone.
+        """Index documents in portions, and write their outcomes into `outcomes`. Return the documents that must be
+        indexed alone.
 
         A document must be indexed alone if a worker ended while it indexed the document, or if its portion failed with
-        an unexpected error.
+        an unexpected error. `batch` is the number of the batch (`DocumentsInHand`).
         """
         alone = []
         for portion in self._portions(names, outcomes):
@@ -204,7 +209,11 @@ class Indexer:
         return alone
 
     def _index_alone(self, name: Name, batch: int, outcomes: dict[Name, _Outcome]) -> None:
-        """Index one document that may end the worker. Mark it as failed if it has ended enough workers."""
+        """Index one document that may end the worker, and write its outcome into `outcomes`.
+
+        If the document has already ended `MAX_ENDS` workers, do not index it, but mark it as failed. `batch` is the
+        number of the batch (`DocumentsInHand`).
+        """
         for portion in self._portions([name], outcomes):
             found = portion[name]
             if found.suspicion is not None and found.suspicion.is_enough:
@@ -220,7 +229,11 @@ class Indexer:
             self._failures.remove([name])
 
     def _portions(self, names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator[dict[Name, _Found]]:
-        """Yield the stored state of the documents, in portions of bounded size. Add errors to `outcomes`."""
+        """Yield the stored state of the documents by document, in portions whose texts have at most `MAX_BATCH_BYTES`.
+
+        A longer text is alone in its portion. If the state of a document cannot be read, the document is left out, and
+        its error is added to `outcomes`.
+        """
         tags, entries = self._failures.commands_of(names)
         commands = [command for name in names for command in (("STRLEN", paragraphs_key(*name)), read_record(*name))]
         replies = self._commands.execute_many([*entries, *commands], keep_errors=True)
@@ -292,7 +305,13 @@ class Indexer:
         return outcomes
 
     def _give_up(self, name: Name, found: _Found, reason: str) -> _Outcome:
-        """Mark a document as failed, without splitting its text; return the outcome."""
+        """Mark a document as failed, without splitting its text; return the outcome.
+
+        The outcome is normally the error that contains `reason`. If the text is missing or unreadable, the derived data
+        of the document is deleted instead, and the outcome is ``deleted``. If the document changes at the same time,
+        the outcome is ``stale``. If the shard refuses to read the text, or the collection of the document does not
+        exist, the outcome is this error, and the document is not marked.
+        """
         note, text = self._commands.execute_many([read_note(*name), found.read(name)], keep_errors=True)
         note = note if isinstance(note, str) else ""
         if isinstance(text, GearsError) and not is_wrong_type(text):
@@ -322,9 +341,9 @@ class Indexer:
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
         """Return the scripts that index a text, or the final outcome as a string.
 
-        If the text is already indexed, the only script deletes its change note. The method itself indexes a long
-        document and returns the outcome, because an index allows only a few *open* documents (documents whose parts are
-        being sent).
+        If the text is already indexed, the only script deletes the document's change note `note`; without a note, the
+        list is empty. A long document is indexed by this method itself, which then returns the outcome. The reason is
+        that an index allows only a few *open* documents (documents whose parts are being sent).
         """
         if isinstance(text, GearsError):
             raise text
@@ -364,7 +383,13 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The stored state of a document: its record, the size of its text in bytes, and whether it may end the worker."""
+    """The stored state of a document.
+
+    Attributes:
+        record: the document's record; None if the document has no record.
+        size: the size of the text in bytes; 0 if the text is missing or is not a string.
+        suspicion: the document's entry in `failures:{tag}`; None if no worker has ended while it indexed the document.
+    """
 
     record: DocumentRecord | None
     size: int
@@ -375,7 +400,7 @@ class _Found:
         return ("GET" if self.size <= MAX_TEXT_BYTES else "STRLEN", paragraphs_key(*name))
 
     def fault(self, name: Name) -> InputTooLong | None:
-        """Return the error if the text is too long to be read."""
+        """Return the error if the text has more than `MAX_TEXT_BYTES`, so that it is not read; otherwise None."""
         if self.size <= MAX_TEXT_BYTES:
             return None
         return InputTooLong(
@@ -415,7 +440,10 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
 
 
 def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
-    """Return the error of a text that a client has written with SET; None if the text is valid."""
+    """Return the error of a text that a client has written with SET; None if the text is valid or missing.
+
+    `text` is the reply of the shard to the command that reads the text. It may be an error reply.
+    """
     what = f"of document {document_name(document).id[:100]!r}"
     if is_wrong_type(text):
         return InvalidInput(f"text {what} is not a string, but of a different type: no question is answered from it")
@@ -456,7 +484,10 @@ def _as_stored(document: str, text: str, record: DocumentRecord | None) -> Docum
 
 
 def _unchecked(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """Return the document without checking its text."""
+    """Return the document with the new text, and the title and the metadata of its record. Check only the id.
+
+    Without a record, the title is empty, and the metadata has no fields.
+    """
     name = document_name(document)
     check_document_id(name.id)
     if record is None:

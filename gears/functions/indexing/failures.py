@@ -45,7 +45,9 @@ class Suspicion:
 
     @classmethod
     def parse(cls, value: str) -> Suspicion:
-        """Read an entry.
+        """Read an entry: ``<ends> <reason>``, or for a failed document ``failed <version> <reason>``.
+
+        For a failed document, `ends` of the result is 0.
 
         >>> Suspicion.parse("1 signal 9")
         Suspicion(ends=1, reason='signal 9', given_up=False)
@@ -119,15 +121,20 @@ class Failures:
         return [name for key in keys if (name := parse_tagged(key, DOCUMENT_PREFIX)) is not None]
 
     def names_of(self, tag: str) -> list[str]:
-        """Return the names of the failed documents of a partition that this worker knows."""
+        """Return the names, as in the entries, of the failed documents of a partition that this worker knows, sorted.
+
+        The worker knows the documents that `names_in` has read, and the documents that it has marked itself.
+        """
         return sorted(self._failed.get(tag, ()))
 
     def failed(self, name: Name) -> None:
-        """Count a newly failed document."""
+        """Count a document that this worker has just marked as failed."""
         self._failed.setdefault(name[1], set()).add(str(document_name(name[0])))
 
     def remove(self, names: Collection[Name]) -> None:
-        """Delete the entries of documents that were indexed or no longer exist."""
+        """Delete the entries of documents that were indexed or refused without ending the worker, or that no longer
+        exist. These documents also no longer count as failed.
+        """
         if not names:
             return
         self._commands.execute_many(
@@ -137,7 +144,7 @@ class Failures:
             self._failed.get(tag, set()).discard(str(document_name(name)))
 
     def forget(self, tags: Collection[str]) -> None:
-        """Forget the partitions that are no longer on this shard."""
+        """Stop counting the failed documents of the partitions `tags`, which are no longer on this shard."""
         for tag in tags:
             self._failed.pop(tag, None)
 
@@ -164,7 +171,12 @@ class DocumentsInHand:
 
     @contextmanager
     def together(self) -> Iterator[int]:
-        """Allow other threads to work at the same time; yield the number of this thread's batch."""
+        """Index documents in the ``with`` block while other threads may do the same; yield the number of this thread's
+        batch.
+
+        First wait until no thread works alone, and no thread waits to work alone. With the number, `begin` tells the
+        module which documents are in the batch.
+        """
         with self._turn:
             self._turn.wait_for(lambda: not self._alone and not self._waiting and self._free)
             self._together += 1
@@ -176,7 +188,10 @@ class DocumentsInHand:
 
     @contextmanager
     def alone(self) -> Iterator[int]:
-        """Wait until no other thread works, and work on one document alone; yield the number of the batch."""
+        """Wait until no other thread indexes documents; yield the number of this thread's batch.
+
+        In the ``with`` block, this thread indexes one document. Other threads wait before they index documents.
+        """
         with self._turn:
             self._waiting += 1
             self._turn.wait_for(lambda: not self._alone and not self._together)

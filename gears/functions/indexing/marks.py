@@ -53,8 +53,10 @@ class PartitionMarks:
         self._scanned = set() if tags is None else self._scanned - set(tags)
 
     def set_marks(self, tags: Collection[str]) -> list[str]:
-        """Mark the partitions that the running scan may mark, and whose slots are stable; return the tags of the marked
-        partitions.
+        """Mark partitions after a scan; return the tags of the marked partitions.
+
+        `tags` are the partitions that the scan has completed. A partition is marked only if the running scan may mark
+        it, the partition has this version's layout, and its slot is stable.
         """
         mark = self._mark()
         marked = []

@@ -58,7 +58,9 @@ class PostponedWork:
         return True
 
     async def unless_migrating(self, tag: str, work: Awaitable[_T]) -> _T | str:
-        """Await the work of an event. If the partition's slot is migrating, postpone the work and return ``moving``."""
+        """Await `work`, which concerns the partition `tag`, and return its result. If the partition's slot is
+        migrating, postpone the work and return ``moving``.
+        """
         try:
             return await work
         except GearsError as error:

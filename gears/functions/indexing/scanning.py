@@ -10,7 +10,7 @@ SCAN_COUNT = 500
 
 
 def pages(shard: ShardCommands, pattern: str) -> Iterator[list[str]]:
-    """Yield the matching keys page by page.
+    """Yield the shard's keys that match `pattern`, in one list for each reply to ``SCAN``. A key may occur twice.
 
     Keys that are not UTF-8 are skipped, because qa-cluster writes no such keys.
     """
@@ -24,6 +24,6 @@ def pages(shard: ShardCommands, pattern: str) -> Iterator[list[str]]:
 
 
 def scan(shard: ShardCommands, pattern: str) -> Iterator[str]:
-    """Yield the keys one by one."""
+    """Yield the shard's keys that match `pattern`, one by one. A key may occur twice."""
     for page in pages(shard, pattern):
         yield from page

@@ -85,8 +85,10 @@ class Sweeps:
         self._last_error = ""
 
     def request(self, tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
-        """Request a sweep of the shard, or of some partitions. Several requests during a sweep cause one more sweep.
-        `moved`: the migrated partitions, whose documents may have changed without a note.
+        """Request a sweep of the partitions `tags` (None: all). Several requests during a sweep cause one more sweep.
+
+        `moved` has the migrated partitions. Their documents may have changed without a change note, so the sweep
+        removes their marks, and an audit scans them.
         """
         self._moved |= set(moved)
         if tags is None:
@@ -232,7 +234,9 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers with keys of a different form: at the worker's start, and in partitions from other shards."""
+        """Delete the cached answers whose keys have a different form, in the partitions `tags` (None: all partitions of
+        this shard).
+        """
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(

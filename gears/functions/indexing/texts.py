@@ -128,7 +128,11 @@ class TextEvents:
         return bytes(text) if isinstance(text, bytearray) else text
 
     def _write(self, key: str, text: str | None, only_new: bool) -> None:
-        """Write or remove the text of a document. The keyspace event of this change starts the indexing."""
+        """Write a document's text under `key`, or remove the text if `text` is None.
+
+        An equal text is not written again. With `only_new`, the method only writes, and only if the key does not exist.
+        The keyspace event of a change starts the indexing.
+        """
         if only_new:
             if text is not None:
                 self._commands.execute("SET", key, text, "NX")

@@ -40,7 +40,7 @@ class SentenceTokens:
         self._turn = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def on_sentences(self, key: Any) -> None:
-        """Handle sentences that a client has written or removed."""
+        """Handle the event of a key with sentences that a client has written or removed: delete outdated answers."""
         found = parse_tagged(key, SENTENCE_PREFIX) if isinstance(key, str) else None
         if found is not None:
             await self._postponed.unless_migrating(found[1], self.forget_answers(*found))
@@ -53,7 +53,7 @@ class SentenceTokens:
         return bool(await asyncio.to_thread(self._commands.run_script, loose_sentences(document_id, tag)))
 
     async def tokenize(self, document_id: str, tag: str, *, force: bool = False) -> str:
-        """Store a document's tokens, if they are not stored yet.
+        """Store a document's tokens, if they are not stored yet. With `force`, store them even if they are stored.
 
         Returns:
             ``tokenized``, ``current`` (the tokens were already stored), ``stale`` (the document is changing or not

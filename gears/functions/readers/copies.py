@@ -186,9 +186,11 @@ class ReaderCopies:
             self._drop_if_missing(known)
 
     async def _compare(self, view: View, tag: str) -> None:
-        """Copy readers that only other shards have.
+        """Copy the readers that the shard does not use yet: readers of other shards, and readers that have arrived with
+        slots. A reader is copied when it has been seen for `STAYS_SECONDS`.
 
-        After a change of slots, ask all shards; otherwise ask one shard.
+        At the first call after a change of slots, ask all other shards for their readers. After that, ask one shard
+        every `ASK_NEXT_SECONDS`, each shard in turn.
         """
         now = time.monotonic()
         if self._compared and now - self._asked_at < ASK_NEXT_SECONDS:
@@ -210,7 +212,10 @@ class ReaderCopies:
                 del self._seen_elsewhere[name]
 
     async def _ask(self, nodes: list[str]) -> tuple[bool, list[_Origin]]:
-        """Ask shards for their readers; return whether all have answered, and the readers."""
+        """Ask shards for their readers; return whether all have answered, and the readers that the shards have named.
+
+        `nodes` are the node ids of the shards. The error of a shard that does not answer is logged.
+        """
         origins: list[_Origin] = []
         all_answered = True
         for node in nodes:
@@ -227,7 +232,12 @@ class ReaderCopies:
         return [_Origin(tag, "", offer) for tag in tags for offer in self._exchange.under(tag)]
 
     async def _copy(self, tag: str, name: str, origin: _Origin) -> None:
-        """Store a reader under the shard's own tag. If `name` is empty, store it as the default reader."""
+        """Fetch a reader from `origin`, and store it under the shard's own tag `tag`.
+
+        `name` is the name of the reader in the keys. If it is empty, the reader is stored as the default reader. A
+        failure is logged, not raised, and later calls of `keep` try again. If all keys of the reader exist but do not
+        belong together, the next try is after `RETRY_SECONDS`.
+        """
         offer = origin.offer
         if time.monotonic() - self._incomplete_at.get((tag, name), -RETRY_SECONDS) < RETRY_SECONDS:
             return

@@ -50,7 +50,10 @@ class ReaderExchange:
         shard.commands.answer(REQUEST, self._answer)
 
     def under(self, tag: str) -> list[ReaderOffer]:
-        """Return the complete readers under a tag on this server."""
+        """Return the complete readers on this server whose keys have the hash tag `tag`.
+
+        A reader is complete if it has a manifest, a tokenizer and a model, and the manifest is valid.
+        """
         offers = []
         for item in self._stored.under(tag) or []:
             try:
@@ -65,12 +68,15 @@ class ReaderExchange:
         return sorted(tag for tag in self._stored.tags() if tag != view.tag and view.has(slot(tag)))
 
     def dump(self, tag: str, name: str) -> bytes | None:
-        """Return the server's dump of a model."""
+        """Return the server's dump of the key of a reader's model; None if the key is missing.
+
+        `name` is the name of the reader in the key; it is empty for the default reader.
+        """
         value = self._commands.execute("DUMP", model_key(tag, name))
         return None if value is None else as_bytes(value)
 
     async def offered(self, node: str) -> list[ReaderOffer]:
-        """Return the readers of another shard."""
+        """Return the readers that the shard with the node id `node` offers. Raise GearsError if it does not answer."""
         reply = await self._commands.ask(node, REQUEST, None, ANSWER_SECONDS)
         return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 
@@ -93,7 +99,9 @@ class ReaderExchange:
         """Answer a `REQUEST` of another shard with the list of readers on this server, or a piece of the requested
         part.
 
-        The list starts with readers under the shard's own tag. The answer is None if the part is missing.
+        `asked` is None for the list. Otherwise it has the manifest of the reader, the name of the part, and the offset
+        of the piece in bytes. The list starts with readers under the shard's own tag. The answer is None if the part is
+        missing.
         """
         view = self._slots.current()
         tags = [tag for tag in (view.tag, *self.other_tags(view)) if tag is not None]

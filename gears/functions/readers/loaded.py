@@ -116,8 +116,10 @@ class ShardReaders:
         return reader is self._default
 
     def key_model(self, model: str, reader: Reader) -> str:
-        """Return the model's name in the keys of answers. It is empty for the default reader, even if `model` is the
-        reader's full name.
+        """Return the model's name in the keys of answers, for a request that names `model` and is read by `reader`.
+
+        The result is `model`. But if `model` is the full name (``id@revision``) of the default reader, the result is
+        empty, as for a request that names no model.
         """
         return "" if model == reader.name and self.is_default(reader) else model
 
@@ -130,7 +132,7 @@ class ShardReaders:
         return found
 
     def all_models(self) -> list[ShardModel]:
-        """Return all readers and encoders, the default reader first."""
+        """Return all readers and encoders: first the default reader, then the other models, the oldest export first."""
         others = sorted((reader for reader in self._by_name.values() if reader is not self._default), key=_age)
         return [self._default, *others] if self._default is not None else others
 
@@ -183,7 +185,11 @@ class ShardReaders:
         self.changes += 1
 
     def read_keys(self) -> bool:
-        """Load the readers with consistent keys on this shard; return whether the default reader is complete."""
+        """Load the readers and encoders whose keys are under the shard's own tag and belong together.
+
+        Return whether the default reader is complete: its manifest, its tokenizer and its model are in these keys. If
+        the keys cannot be read, for example because the shard has no slots, change nothing and return False.
+        """
         self._read_at = time.monotonic()
         self._may_be_stale = False
         tag = self._slots.current().tag
@@ -217,7 +223,11 @@ class ShardReaders:
         return is_whole
 
     def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, ShardModel]) -> ShardModel | None:
-        """Return the model in these keys; None for inconsistent keys, or if `here` already has a model of this name."""
+        """Return the model in the keys that `item` describes, and load it if it is new.
+
+        `here` has the models that this read of the keys has found before, by name. Return None if the keys do not
+        belong together, or if `here` already has a model of this name.
+        """
         known = next((model for model in self._by_name.values() if model.manifest_text == item.manifest), None)
         manifest = known.manifest if known is not None else parse_manifest(item.manifest)
         if not item.name and isinstance(manifest, EncoderManifest):
@@ -260,7 +270,12 @@ class ShardReaders:
         return made
 
     def _model(self, known: ShardModel | None, manifest: AnyManifest, ref: int) -> ReaderModel:
-        """Return the model with the reference `ref`. For the same bytes as `known`, reuse the compiled model."""
+        """Return the model with the reference `ref`.
+
+        `known` is the loaded model with the same name; None if no such model is loaded. If `ref` refers to the same
+        bytes as `known`, and this worker has not compiled `ref` yet, reuse the compiled model of `known`. Otherwise
+        release the model of `known`.
+        """
         if known is None or known.model is None:
             return ReaderModel(self._models, ref)
         if known.model.ref == ref:
@@ -275,7 +290,10 @@ class ShardReaders:
         return stored
 
     def _drop_removed(self, tag: str, here: Sequence[ShardModel]) -> None:
-        """Drop the readers whose keys were removed. The default reader stays until `copies` drops it."""
+        """Drop the readers and encoders whose keys have been missing under `tag` for `GONE_SECONDS`.
+
+        `here` has the models whose keys were just found under `tag`. The default reader stays until `copies` drops it.
+        """
         now = time.monotonic()
         for reader in self.all_models():
             if any(reader is other for other in here) or reader.tag != tag:

@@ -15,7 +15,7 @@ from .shard_model import ShardModel
 
 
 class ReaderReports:
-    """Handles the two triggers."""
+    """Handles the triggers `qa.models` and `qa.reader`."""
 
     def __init__(self, readers: ShardReaders) -> None:
         self._readers = readers

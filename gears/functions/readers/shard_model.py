@@ -14,7 +14,9 @@ class ShardModel:
     Attributes:
         tag: the hash tag of its keys; None while this shard has no keys of the model.
         warm: whether the model has run in every shape of its manifest. If a run failed, `problem` says why.
-        gone_since: the monotonic time when its keys were first missing.
+        problem: why the last try to compile the model and run its shapes failed; empty without a failure.
+        gone_since: the monotonic time when its keys were first missing; None while the keys exist, or if this was not
+            checked yet.
         arrival: a unique number, from 1, in the order of arrival at this worker.
     """
 

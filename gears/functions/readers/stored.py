@@ -99,7 +99,10 @@ class StoredReaders:
 
 
 def _of_tag(scan: Sequence[Any], tag: str) -> dict[str, str]:
-    """Return the TAG of each reader's model under a hash tag, by the name of the reader."""
+    """Return the option `TAG` of each reader's model (`StoredReader.mark`), by the name of the reader.
+
+    `scan` is the reply to ``AI._MODELSCAN``. Only models whose keys have the hash tag `tag` are included.
+    """
     return {name: mark for key_tag, name, mark in _found(scan) if key_tag == tag}
 
 

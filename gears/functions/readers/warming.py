@@ -15,7 +15,7 @@ from .shard_model import ShardModel
 
 
 class Warming:
-    """The running tasks, and the times of failures, by reader."""
+    """The running tasks that warm models, and the time of the last failure of each model, by the model's name."""
 
     def __init__(self, shard: ShardContext, readers: ShardReaders) -> None:
         self._commands = shard.commands
@@ -24,7 +24,10 @@ class Warming:
         self._failed_at: dict[str, float] = {}
 
     def start_due(self) -> None:
-        """Start to warm the readers that are not warm. Retry later after a failure, because more memory may be free."""
+        """Start to warm the readers and encoders that are not warm.
+
+        Retry a failed model after `WARM_AGAIN_SECONDS`, because more memory may be free then.
+        """
         for reader in self._readers.all_models():
             if reader.warm or reader.model is None or reader.name in self._tasks:
                 continue

@@ -18,7 +18,7 @@ class Locks:
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock with this name."""
+        """Wait for the lock with this name, and hold the lock until the end of the ``with`` block."""
         lock, users = self._by_name.get(name, (None, 0))
         lock = lock or asyncio.Lock()
         self._by_name[name] = (lock, users + 1)

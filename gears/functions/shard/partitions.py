@@ -46,7 +46,9 @@ class Partitions:
         shard.answer(REQUEST, self._answer)
 
     def note_tag(self, tag: str) -> None:
-        """Record that a key with this tag is on this shard."""
+        """Record that a key with this tag is on this shard. Such tags are used while the number of partitions is unset
+        or unknown.
+        """
         self._seen.add(tag)
 
     async def count(self) -> int | None:
@@ -77,8 +79,8 @@ class Partitions:
             return ()
         local_of = (view, known, len(self._seen))
         if local_of != self._local_of:
-            # Other tags are ignored. Their documents are in no partition, so no epoch would show that a cached answer
-            # about them is stale.
+            # If the number of partitions is known, tags that do not belong to a partition are ignored. Their documents
+            # are in no partition, so no epoch would show that a cached answer about these documents is stale.
             tags = partition_tags(known) if known else sorted(self._seen)
             self._local, self._local_of = tuple(tag for tag in tags if view.has(slot(tag))), local_of
         return self._local

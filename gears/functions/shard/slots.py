@@ -26,6 +26,8 @@ class View:
     """The state of the cluster on this server.
 
     Attributes:
+        is_primary: whether this server is a primary, not a replica.
+        ranges: the slots of this shard, as pairs of the first and the last slot of each range.
         leaving: slots of this shard that are migrating to another shard.
         coming: slots that are migrating to this shard.
         others: the node id and the slots of every other primary that has slots.
@@ -83,7 +85,7 @@ class Slots:
         return view.tag != tag or slot(tag) in view.leaving
 
     def read(self, commands: Sequence[Sequence[object]]) -> list[Any]:
-        """Run read commands. This also works on a replica."""
+        """Run commands that only read keys, and return their replies. This also works on a replica."""
         return self._shard.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
 
     def _read(self) -> View:

@@ -54,7 +54,10 @@ class CompiledModel(Protocol):
     outputs: tuple[Port, ...]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once. The caller owns the returned arrays."""
+        """Run the model once with the arrays `arrays`, in the order of `inputs`.
+
+        Returns the outputs in the order of `outputs`. The caller owns the returned arrays.
+        """
 
 
 def is_token_model(model: CompiledModel) -> bool:
@@ -77,8 +80,10 @@ class RuntimeLimits:
     """The limits of a runtime.
 
     Attributes:
+        threads: the number of threads that work on one operator of a model.
+        inter_op_threads: the number of operators of a model that may run at the same time.
         run_timeout_ms: the time limit of a run, if the runtime can stop runs; 0: no limit.
-        memory_mb: the memory limit; 0: no limit.
+        memory_mb: the limit of the memory that all models of ONNX Runtime in the process use together; 0: no limit.
         compiled_folder: the folder for compiled models; empty: compiled models are not stored.
     """
 

@@ -89,11 +89,11 @@ class CompiledFiles:
         self._delete_oldest()
 
     def has(self, name: str) -> bool:
-        """Return whether the file exists."""
+        """Return whether the folder has a file with this name. The file may be damaged."""
         return self._path(name).exists()
 
     def remove(self, name: str, reason: str) -> None:
-        """Remove an unusable file."""
+        """Remove an unusable file, and log `reason`, which says why the file is unusable."""
         logger.warning("%s is removed, and the model is compiled again: %s", self._path(name), reason)
         _unlink(self._path(name))
 

@@ -63,7 +63,11 @@ class _RunWatch:
         self._thread: threading.Thread | None = None
 
     def begin(self, timeout_ms: int) -> onnxruntime.RunOptions:
-        """Start to watch a run; return its options."""
+        """Start to watch a run; return the options with which the caller must start the run.
+
+        The time limit of the run starts now. When `timeout_ms` milliseconds have passed, the watching thread sets
+        `terminate` in the options, and ONNX Runtime stops the run.
+        """
         options = onnxruntime.RunOptions()
         with self._lock:
             self._runs[id(options)] = (time.monotonic() + timeout_ms / 1000, options)
@@ -74,7 +78,7 @@ class _RunWatch:
         return options
 
     def end(self, options: onnxruntime.RunOptions) -> None:
-        """Stop watching a run."""
+        """Stop watching the run that was started with these options."""
         with self._lock:
             self._runs.pop(id(options), None)
 
@@ -95,7 +99,10 @@ _arena: list[int] = []
 
 
 def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
-    """Make the session use the memory arena that all sessions with a limit in this process share."""
+    """Set `options` so that a session with them uses the memory arena that all sessions of this process share.
+
+    The first call creates the arena with a limit of `memory_mb` MB. Later calls do not change the limit.
+    """
     if not _arena:
         info = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -120,7 +127,8 @@ class OnnxModel:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = limits.threads
         if limits.inter_op_threads > 1:
-            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # the default mode ignores the number
+            # the default execution mode ignores `inter_op_num_threads`
+            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
             options.inter_op_num_threads = limits.inter_op_threads
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
@@ -133,7 +141,7 @@ class OnnxModel:
             _limit_arena(options, limits.memory_mb)
         self._session = _open(file.path, device, options)
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
-        # skips outputs that are sequences or maps
+        # skips outputs that are sequences or maps, because the worker sends only tensors
         tensors = [argument for argument in self._session.get_outputs() if argument.type.startswith("tensor(")]
         if not tensors:
             kinds = ", ".join(f"{argument.name} {argument.type}" for argument in self._session.get_outputs())

@@ -70,7 +70,10 @@ def _accepts(model: openvino.Model, length: int) -> bool:
 
 
 def _find_longest(model: openvino.Model) -> int:
-    """Return the maximum row length of a token model, usually the size of its table of positions."""
+    """Return the maximum row length of a token model in tokens, usually the size of its table of positions.
+
+    The result is `_ANY_LENGTH` if the model has no such limit.
+    """
     if _accepts(model, _ANY_LENGTH):
         return _ANY_LENGTH
     most, too_many = 0, _ANY_LENGTH

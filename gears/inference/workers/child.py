@@ -49,7 +49,7 @@ class InferenceChild:
         self._runners = ThreadPoolExecutor(max_workers=start["run_threads"], thread_name_prefix="run")
 
     def serve(self) -> None:
-        """Answer frames until the connection closes."""
+        """Answer frames until the connection closes, then raise ConnectionClosed or OSError."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         while True:
             head, arrays, descriptors = receive(self._connection, descriptors=True)
@@ -149,15 +149,19 @@ _KINDS: dict[type[Exception], str] = {  # a class comes before its base
 
 def _prepare_process() -> None:
     if sys.platform == "linux":
-        # the kernel sends this signal when the thread that started this process ends, so this thread runs until the
-        # worker ends
+        # The kernel sends this signal when the worker's thread that started this process ends. So that thread of the
+        # worker runs at least as long as this process.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the worker ends this process
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")
 
 
 def main(child: type[InferenceChild] = InferenceChild) -> int:
-    """Run the process; return the exit status. `child` is the class that answers the frames."""
+    """Answer frames until the connection closes, then end the process.
+
+    `child` is the class that answers the frames. The function returns only if the standard input is not a socket. It
+    then returns the exit status 2.
+    """
     _prepare_process()
     try:
         connection = socket.socket(fileno=os.dup(0))

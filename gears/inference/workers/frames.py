@@ -60,6 +60,8 @@ def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), de
 def receive(connection: socket.socket, *, descriptors: bool = False) -> tuple[Head, list[Array], list[int]]:
     """Receive the next frame; return its head, its tensors (the caller owns them) and its descriptors.
 
+    Descriptors are received only if `descriptors` is set.
+
     Raises:
         ConnectionClosed: the connection is closed, or the frame is invalid.
         TimeoutError: no data arrived within the timeout of the connection.

@@ -215,7 +215,7 @@ class IsolatedModel:
             self._processes.release(self)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process as soon as it has no running request."""
         self._processes.close(self)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -294,6 +294,13 @@ class IsolatedModel:
         """End the process, count the failure and return the error for the client.
 
         If several requests fail with the same process, only the first failure counts.
+
+        Args:
+            what: what has failed: ``load`` or ``run``.
+            reason: what the load or run has done, as the rest of a sentence.
+            error: the error for an exceeded limit; None if the process ended by itself.
+            counts: whether the failure may count against the model. It is False if the process had not received the
+                request before its end.
         """
         process.kill()
         is_first = self._processes.report_end(self, process)
@@ -379,8 +386,8 @@ class IsolatedModel:
         }
         started: Future[InferenceProcess] = Future()
         up = threading.Event()
-        # The kernel ends a process when the thread that started it ends. So a thread that runs as long as the process
-        # starts it.
+        # The kernel ends a process when the thread that started the process ends. So the thread that starts the process
+        # here must run until the process ends.
         threading.Thread(target=self._serve, args=(start, started, up), name="model-process", daemon=True).start()
         process = started.result()
         if not up.wait(limits.start_seconds):

@@ -33,6 +33,7 @@ class PooledModel:
         error: the error of a failed load, if `served` was False at that time.
         shapes: the shapes (rows, length) that every process warms.
         senders: the number of threads that are about to send its file.
+        forgotten: whether the pool has dropped the model, so that its file must be closed.
     """
 
     number: int
@@ -54,7 +55,7 @@ class PooledModel:
     forgotten: bool = False
 
     def due(self, process: InferenceProcess, now: float) -> bool:
-        """Return whether an idle process must load the model now."""
+        """Return whether an idle process must load the model now. `now` is the time in monotonic seconds."""
         if self.number in process.loaded or self.error is not None or self.given_up or now < self.no_load_before:
             return False
         if self.trial_process is not None:
@@ -94,7 +95,10 @@ class PooledModel:
         return pause
 
     def died(self, process: InferenceProcess, now: float) -> float:
-        """Record that a process died while it loaded the model; return the seconds until another process may try."""
+        """Record that a process died while it loaded the model.
+
+        Return the seconds until another process may try to load it (0: at once).
+        """
         self._over(process)
         self.proven = False
         self.deaths += 1
@@ -124,7 +128,7 @@ class PooledModel:
         return f"no inference worker can load this model again, next try in {left:.0f} s: {known[0].reason}"
 
     def sent(self) -> None:
-        """Record that a thread no longer needs the file."""
+        """Record that a thread has sent the file, or has failed to send it. The thread no longer needs the file."""
         self.senders -= 1
         self._close_if_unused()
 

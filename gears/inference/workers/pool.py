@@ -79,7 +79,13 @@ class WorkerCounts:
     """The counts of the inference workers since the worker started, for `QA.BEAT`.
 
     Attributes:
-        missing: the number of models that a ready process could not load again, summed over all ready processes.
+        configured: the number of processes that there should be (`qa.inference-workers`).
+        ready: the number of processes that accept batches now.
+        restarts: the number of starts after the end of a process or after a failed start.
+        batches: the number of batches that have run without an error.
+        retries: the number of batches that were sent to another process because a process died while it ran them.
+        rss_bytes: the resident memory of all processes.
+        missing: the number of served models that a ready process does not have now, summed over all ready processes.
         file_bytes: the shared memory of the model files. The resident memory of the processes does not include it.
     """
 
@@ -122,7 +128,8 @@ class InferenceWorkers:
         self._processes: list[InferenceProcess | None] = [None] * options.count
         self._models: dict[int, PooledModel] = {}
         self._numbers = itertools.count(1)
-        self._unused: deque[int] = deque()  # finalizers append to it without the lock
+        # the numbers of models that can be dropped; finalizers append to it without the lock
+        self._unused: deque[int] = deque()
         self._stop = threading.Event()
         self._restarts = 0
         self._batches = 0
@@ -134,7 +141,7 @@ class InferenceWorkers:
         ]
 
     def begin(self) -> None:
-        """Start the workers."""
+        """Start the threads that start and replace the processes. Do not wait for the processes."""
         self._progress = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -190,10 +197,13 @@ class InferenceWorkers:
         return remote
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model in the least busy process.
+        """Run a model in the least busy process that has the model. If the process dies, try again in another process.
 
-        Raises WorkerLost if no process is ready in time, if two processes have died during the run, or if the run has
-        failed four times because a process died before or during the run.
+        Raises WorkerLost in three cases:
+
+        - no process that has the model is ready in time, or no process can load the model again at present;
+        - in two tries, the process died after it had received the request;
+        - in four tries, the process died before its reply.
         """
         deaths = tries = 0
         while True:
@@ -206,7 +216,7 @@ class InferenceWorkers:
                 if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # a process can die before it starts the run
                     raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
-                    process.has_ended = True  # its thread also notices the end
+                    process.has_ended = True  # the thread of the process also notices the end
                     self._retries += lost.begun
             else:
                 with self._changed:
@@ -287,7 +297,7 @@ class InferenceWorkers:
     # ---- The life of a process ----
 
     def _supervise(self, place: int) -> None:
-        """Start a process, and replace it after each end, until `stop`."""
+        """Start a process, and replace it after each end, until `stop`. `place` is its index in `_processes`."""
         delay = 0.0
         while not self._stop.is_set():
             began, was_ready = time.monotonic(), False
@@ -305,7 +315,10 @@ class InferenceWorkers:
                     self._restarts += 1
 
     def _run_process(self, place: int) -> bool:
-        """Start a process and serve it until its end; return whether it became ready."""
+        """Start a process and deliver its replies until its end; return whether the process became ready.
+
+        `place` is the index of the process in `_processes`.
+        """
         options = self._options
         start = {
             "memory_mb": options.memory_mb,
@@ -352,7 +365,10 @@ class InferenceWorkers:
             self._advance(process)
 
     def _advance(self, process: InferenceProcess) -> None:
-        """Give a process its next task: drop models, load a model, or warm a shape."""
+        """Give a process its next task: first drop unused models, then load a model or warm a shape.
+
+        If the process has nothing to load or warm any more, it becomes ready.
+        """
         with self._changed:
             self._forget_unused()
             gone = [number for number in process.loaded if number not in self._models]
@@ -371,7 +387,7 @@ class InferenceWorkers:
                     self._progress = now
                     self._changed.notify_all()
                     logger.info("inference worker with pid %d is ready", process.pid)
-        with contextlib.suppress(ProcessLost):  # its thread also notices the end
+        with contextlib.suppress(ProcessLost):  # the thread of the process also notices the end
             for number in gone:
                 process.tell({"op": "drop", "model": number})
         if model is not None:
@@ -386,7 +402,11 @@ class InferenceWorkers:
                 model.forget()
 
     def _next_shape(self, process: InferenceProcess) -> tuple[PooledModel, int, int] | None:
-        """Return a shape that the process must warm. Return a large shape only while the process is ready and idle."""
+        """Return a shape that the process must warm: the model, rows and length. Return None if there is no such shape.
+
+        A shape of up to `WARM_FIRST_TOKENS` tokens is returned only before the process is ready. A larger shape is
+        returned only while the process is ready and idle.
+        """
         for model in self._models.values():
             if not model.served or model.number not in process.loaded:
                 continue

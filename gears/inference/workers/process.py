@@ -73,7 +73,7 @@ class InferenceProcess:
         refused: failures to load a model, by the model's number.
         warmed: the shapes that models have already run: number of the model, rows, length.
         preparing: whether it is loading a model or warming a shape (one at a time).
-        warming: the shape that it is warming.
+        warming: the shape that it is warming, as in `warmed`; None while it warms no shape.
     """
 
     def __init__(self, start: Head, start_seconds: float, silence_seconds: float, program: str = "") -> None:
@@ -235,7 +235,9 @@ class InferenceProcess:
 
 
 def ports(described: Sequence[Sequence[Any]]) -> tuple[Port, ...]:
-    """Return the ports of a model from the description of an inference worker."""
+    """Return the ports of a model from the description that an inference worker has sent: name, type and shape of each
+    port.
+    """
     return tuple(
         Port(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
         for name, dtype, shape in described
