@@ -50,7 +50,7 @@ from .shard_functions import (
 
 FILE_NAME = "qa-cluster.toml"
 # `qa-cluster up --tls` creates this folder, with the authority and the certificates, in the folder of a local cluster.
-# `CLIENT_TLS_FILES` has the names of a client's files by setting.
+# `CLIENT_TLS_FILES` maps the names of settings to the names of the files that a client uses.
 TLS_FOLDER = "tls"
 CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
 # Values of `server_tls_clients`: whether a server with TLS requires a certificate from its clients.
@@ -70,7 +70,16 @@ _MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Setting:
-    """The definition of one setting. `type` is `str`, `int`, `float`, `bool`, `Path` or `tuple` (of integers)."""
+    """The definition of one setting.
+
+    Attributes:
+        type: `str`, `int`, `float`, `bool`, `Path` or `tuple` (of integers).
+        unit: the unit of the value, such as ``ms``; empty if the value has no unit.
+        minimum, maximum: the smallest and the largest allowed number; None: no limit. In a tuple, each integer must be
+            within these limits.
+        choices: all allowed values; empty: any value.
+        secret: whether the value is masked where settings are shown.
+    """
 
     name: str
     type: type
@@ -545,7 +554,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Settings with the source of each value.
+    """Settings with the source of each value. The keys of `sources` are the names of the settings.
 
     A source is ``default``, ``file <path>``, ``environment``, ``flag``, or ``folder <path>`` (the TLS files of a local
     cluster).
@@ -559,7 +568,7 @@ class LoadedSettings:
     foreign: tuple[str, ...] = ()
 
     def shown(self, name: str) -> str:
-        """Return the value as text for people; secrets and passwords in URLs are masked."""
+        """Return the value of the setting `name` as text for people; secrets and passwords in URLs are masked."""
         value = getattr(self.settings, name)
         if SETTINGS[name].secret:
             return "********" if value else ""
@@ -585,7 +594,7 @@ def load(
 
     Args:
         config: the path of a TOML file; by default ``QA_CONFIG`` or the file in the working directory.
-        flags: the values of command-line flags, by the names of the settings.
+        flags: the values of command-line flags. The keys are the names of the settings.
         environment: the environment variables; `os.environ` by default.
 
     Raises:
@@ -627,14 +636,20 @@ def load(
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:
-    """Return the paths of the local cluster's TLS files for clients, by setting; empty if the cluster has no TLS."""
+    """Return the paths of the TLS files with which clients connect to the local cluster in `data_dir`.
+
+    The keys are the names of settings (`CLIENT_TLS_FILES`). The result is empty if the cluster has no TLS.
+    """
     folder = data_dir.absolute() / TLS_FOLDER
     # The files are not checked here. A missing file raises an error when a client first uses it.
     return {name: folder / file for name, file in CLIENT_TLS_FILES.items()} if folder.is_dir() else {}
 
 
 def _need_own(path: Path) -> None:
-    """Raise ConfigError if a user other than the caller may have written or replaced the file."""
+    """Raise ConfigError if another user may have written or replaced the settings file.
+
+    Root and the user who runs this program do not count as other users (`security.ownership.objection`).
+    """
     found = path.absolute()
     for place, reason in (
         (found, objection(found)),
@@ -649,7 +664,10 @@ def _need_own(path: Path) -> None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """Return the settings of a TOML file by name; ``[http] port`` is the same as ``http_port``."""
+    """Return the values of the settings in a TOML file. The keys are the names of the settings.
+
+    ``port`` in the table ``[http]`` is the same as ``http_port``. The values are not checked.
+    """
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -686,8 +704,10 @@ def _known(name: str, where: str) -> str:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
-    """Convert `value` (text or a TOML value) to the setting's type; ConfigError if the setting does not allow the
-    value."""
+    """Convert `value` (text or a TOML value) to the type of the setting `name`, and return the result.
+
+    Raise ConfigError if the setting does not allow the value. `where` says in the error where the value comes from.
+    """
     row = SETTINGS[name]
     parsed = _parse(row.type, value)
     numbers = parsed if isinstance(parsed, tuple) else (parsed,)

@@ -11,7 +11,10 @@ from qa_cluster.errors import DeadlineExceeded
 
 @asynccontextmanager
 async def deadline(seconds: float, late: str) -> AsyncIterator[None]:
-    """Raise DeadlineExceeded with the text `late` if the block takes longer than `seconds`."""
+    """Cancel the block of the ``async with``, and raise DeadlineExceeded, if the block takes longer than `seconds`.
+
+    `late` is the text of the error.
+    """
     try:
         async with asyncio.timeout(seconds):
             yield

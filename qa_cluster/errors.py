@@ -48,7 +48,7 @@ class QAError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        resp_code: the first word of the error on the wire.
+        resp_code: the first word of the error on the wire, that is, in a RESP error reply.
         http_status: the status of the HTTP response that reports the error.
         retryable: whether a retry of the same request may succeed.
         retry_after_seconds: the seconds to wait before the retry; None if unknown.
@@ -60,7 +60,7 @@ class QAError(Exception):
     retry_after_seconds: float | None = None
 
     def resp(self) -> str:
-        """Return the error as one line for the wire."""
+        """Return the error as the line of a RESP error reply: the code, a space and the text."""
         return f"{self.resp_code} {' '.join(str(self).split())}"
 
 
@@ -198,8 +198,9 @@ class ClusterError(QAError):
 
 
 class CannotWrite(ClusterError):
-    """A server responds, but accepts no writes and runs no functions: its disk or memory is full, or replicas are
-    missing.
+    """A server responds, but accepts no writes and runs no functions.
+
+    Its disk or its memory is full, or replicas are missing.
 
     `address` is the address of the server; None if it is unknown.
     """

@@ -29,7 +29,10 @@ def sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 class Counter:
-    """A counter per combination of label values. Its value only increases."""
+    """A counter for each combination of label values. A counter only increases.
+
+    `labels` are the names of the labels. The methods take the values of the labels in the same order.
+    """
 
     kind = "counter"
 
@@ -38,11 +41,11 @@ class Counter:
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Add `by` to the counter with these label values."""
+        """Add `by` to the counter with the label values `values`."""
         self._values[values] = self._values.get(values, 0.0) + by
 
     def value(self, *values: str) -> float:
-        """Return the current count for these label values."""
+        """Return the current count for the label values `values`; 0 if nothing has been counted for them."""
         return self._values.get(values, 0.0)
 
     def lines(self) -> list[str]:
@@ -67,7 +70,11 @@ class Gauge:
 
 
 class Histogram:
-    """Counts durations in buckets with fixed bounds, per combination of label values."""
+    """Counts durations in buckets with fixed bounds, separately for each combination of label values.
+
+    `labels` are the names of the labels. `bounds` are the upper bounds of the buckets in seconds, ascending and
+    inclusive. One more bucket has the longer durations.
+    """
 
     kind = "histogram"
 
@@ -76,7 +83,7 @@ class Histogram:
         self._series: dict[tuple[str, ...], list[float]] = {}
 
     def observe(self, value: float, *values: str) -> None:
-        """Count one duration, in seconds, for these label values."""
+        """Count the duration `value`, in seconds, for the label values `values`, which are in the order of `labels`."""
         series = self._series.get(values)
         if series is None:
             series = self._series[values] = [0.0] * (len(self._bounds) + 2)
@@ -108,7 +115,7 @@ class Registry:
         self._metrics: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-        """Create a counter, add it to the registry and return it."""
+        """Create a counter, add it to the registry and return it. `labels` are the names of its labels."""
         return self._add(Counter(name, help, labels))
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> Gauge:

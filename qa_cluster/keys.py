@@ -61,8 +61,9 @@ _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\
 
 
 class DocumentName(str):
-    """The name of a document in keys: the encoded id. Outside the default collection, ``<collection>%/`` precedes the
-    encoded id.
+    """The name of a document in keys: the encoded id (`encode_id`).
+
+    Outside the default collection, ``<collection>%/`` precedes the encoded id.
 
     >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
     ('50%25', 'books%/moby')
@@ -229,17 +230,21 @@ def document_key(document: str, tag: str) -> str:
 
 
 def sentence_key(document: str, tag: str) -> str:
-    """The key of the sentences that a client stores without a document: a hash."""
+    """The key of the sentences that a client stores without a document: a hash.
+
+    Its fields are the numbers of the sentences, and its values are their texts. `document` is the name that the client
+    has chosen for these sentences, in place of the name of a document.
+    """
     return f"{SENTENCE_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
 def answers_key(document: str, tag: str) -> str:
-    """The key of the set that lists the keys of a document's cached answers."""
+    """The key of the set that lists the keys of a document's cached sentence answers."""
     return f"answers:{document_name(document)}:{{{tag}}}"
 
 
 def offsets_key(document: str, tag: str) -> str:
-    """The key of a document's sentence offsets."""
+    """The key of a document's sentence offsets (`documents.sentence_offsets`): a string."""
     return f"places:{document_name(document)}:{{{tag}}}"
 
 
@@ -249,7 +254,9 @@ def tokens_key(document: str, tag: str) -> str:
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
-    """The key of the answer of one sentence to one question, from the default reader or from a named reader.
+    """The key of the answer of one sentence to one question, from the reader `model`.
+
+    If `model` is empty, the default reader is meant. `question` is the question's text, or its `digest_name`.
 
     >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
     'bertqa{06S}_a_b:{06S}:3_Why?'
@@ -262,7 +269,8 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
 def digest_name(mark: str, digest: str) -> str:
     """Return the text that replaces the question in an answer's key, if `qa.answer-keys` is ``digest``.
 
-    `mark` identifies the secret key of the digest.
+    `digest` is the digest of the question as 32 hex digits. `mark`, 8 hex digits, identifies the secret key with which
+    the digest was computed.
 
     >>> digest_name("0a1b2c3d", 4 * "01234567")
     '#0a1b2c3d-01234567012345670123456701234567'
@@ -281,7 +289,10 @@ def parse_digest_name(name: str) -> str | None:
 
 
 def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's cached answer to a question. `digest` identifies the question and its options."""
+    """The key of a collection's cached whole answer to a question.
+
+    `tag` is the tag of the partition that stores the answer. `digest` identifies the question and its options.
+    """
     return f"{WHOLE_ANSWER_PREFIX}{_own(collection)}{{{tag}}}:{digest}"
 
 
@@ -337,7 +348,7 @@ def batch_file_key(file_id: str, owner: str) -> str:
 
 
 def batch_part_key(file_id: str, part: int, owner: str) -> str:
-    """The key of one part of the contents of a batch file.
+    """The key of one part of the contents of a batch file. `part` is the number of the part, counted from 0.
 
     >>> batch_part_key("file-0a", 3, "0123456789ab")
     'batch-part:file-0a:3:{0123456789ab}'
@@ -346,7 +357,10 @@ def batch_part_key(file_id: str, part: int, owner: str) -> str:
 
 
 def batch_sizes_key(owner: str) -> str:
-    """The key of the sizes of an owner's batch files: a hash of ``<bytes>:<time of expiry>`` by file id."""
+    """The key of the sizes of an owner's batch files: a hash.
+
+    Its fields are the ids of the files. Its values have the form ``<bytes>:<time of expiry>``.
+    """
     return f"batch-sizes:{{{owner}}}"
 
 
@@ -371,12 +385,18 @@ def batch_lease_key(owner: str) -> str:
 
 
 def submissions_key(key_id: str) -> str:
-    """The key of the list of an API key's submitted questions and results: a sorted set, scored by expiry time."""
+    """The key of the list of an API key's submitted questions and results: a sorted set, scored by expiry time.
+
+    `key_id` is the id of the API key; empty: all requests without an API key.
+    """
     return f"submissions:{{{key_id or NO_API_KEY}}}"
 
 
 def submission_key(key_id: str, name: str) -> str:
-    """The key of a question that an API key submitted, and later of its result: a hash."""
+    """The key of a question that an API key submitted, and later of its result: a hash.
+
+    `key_id` is the id of the API key, as in `submissions_key`. `name` is the id of the submitted question.
+    """
     return f"submission:{{{key_id or NO_API_KEY}}}:{name}"
 
 
@@ -477,12 +497,12 @@ def model_key(shard_tag: str, name: str = "") -> str:
 
 
 def manifest_key(shard_tag: str, name: str = "") -> str:
-    """The key of the manifest of a shard's reader."""
+    """The key of the manifest of a shard's reader: the default reader if `name` is empty, otherwise `name`."""
     return f"bert-qa:manifest{_named(name)}{{{shard_tag}}}"
 
 
 def tokenizer_key(shard_tag: str, name: str = "") -> str:
-    """The key of the tokenizer of a shard's reader."""
+    """The key of the tokenizer of a shard's reader: the default reader if `name` is empty, otherwise `name`."""
     return f"bert-qa:tokenizer{_named(name)}{{{shard_tag}}}"
 
 
@@ -503,7 +523,10 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """The key of a shard's progress in the command `qa-cluster prepare`: a hash."""
+    """The key of a shard's progress in the command `qa-cluster prepare`: a hash.
+
+    `shard_tag` is a hash tag of the shard (`hashtags.shard_tag`).
+    """
     return f"progress:{{{shard_tag}}}"
 
 

@@ -69,9 +69,15 @@ class ModelFiles:
 
 
 class FieldReader:
-    """Reads one JSON object field by field. Each method raises ModelError for a missing field or a wrong value.
+    """Reads one JSON object field by field.
 
-    Call `finish` last: it refuses fields that were not read.
+    Each method that reads a field takes the name of the field, and raises ModelError if the field is missing or has a
+    wrong value. Methods with the prefix `optional_` return a default if the field is missing. Call `finish` last: it
+    refuses fields that were not read.
+
+    Args:
+        document: the parsed JSON value; ModelError if it is not an object.
+        where: names the object in errors, such as ``manifest``.
     """
 
     def __init__(self, document: object, where: str) -> None:
@@ -126,14 +132,14 @@ class FieldReader:
         return self.flag(name) if name in self._document else False
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`."""
+        """Return an integer from `low` to `high` (both inclusive)."""
         value = self.take(name)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(name, value, f"an integer from {low} to {high}")
         return value
 
     def number(self, name: str, low: float, high: float) -> float:
-        """Return a number from `low` to `high`."""
+        """Return a number from `low` to `high` (both inclusive)."""
         value = self.take(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(name, value, f"a number from {low:g} to {high:g}")
@@ -189,7 +195,7 @@ class FieldReader:
         return value
 
     def refused(self, name: str, value: object, expected: str) -> ModelError:
-        """Return the error for a field with a wrong value."""
+        """Return the error for the field `name` with the wrong value `value`. `expected` describes right values."""
         return ModelError(f"{self._where} field {name!r} is {_shown(value)}, must be {expected}")
 
     def finish(self) -> None:
@@ -210,14 +216,14 @@ def _shown(value: object) -> str:
 
 
 def read_shapes(reader: FieldReader, max_tokens: int) -> Shapes:
-    """Return the shapes in a manifest's object. A length above `max_tokens` raises ModelError."""
+    """Return the shapes in the object that `reader` reads. A length above `max_tokens` raises ModelError."""
     shapes = Shapes(lengths=reader.sizes("lengths", max_tokens), batches=reader.sizes("batches", 1024))
     reader.finish()
     return shapes
 
 
 def read_revision(reader: FieldReader, model_sha256: str) -> None:
-    """Raise ModelError if the field `revision` is not the start of the model file's hash."""
+    """Raise ModelError if the field `revision` is not the start of `model_sha256`, the hash of the model file."""
     revision = reader.take("revision")
     if revision != model_sha256[:REVISION_DIGITS]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")

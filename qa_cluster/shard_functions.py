@@ -48,10 +48,10 @@ MAX_RANK_COUNT = 1000
 # The limit of sentences in one reply of `qa.sentences`. Reading 100 sentences blocks the shard for less than 1 ms.
 MAX_SHOWN_SENTENCES = 100
 
-# Option of the module (`RG.CONFIGSET`): when a cached sentence answer expires.
+# Option of the module (`RG.CONFIGSET`): the time in seconds after which a cached sentence answer expires.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"
 SENTENCE_ANSWER_TTL_SECONDS = 86_400
-# Option of the module: the memory limit of a partition's cached sentence answers.
+# Option of the module: the memory limit of a partition's cached sentence answers, in MB.
 SENTENCE_ANSWERS_OPTION = "qa.sentence-answers-mb"
 SENTENCE_ANSWERS_MB = 64
 
@@ -69,7 +69,8 @@ WARM_AGAIN_SECONDS = 5.0
 def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNCTIONS) -> str:
     """Return a text that names the functions that a shard lacks and says what to do; empty if it lacks none.
 
-    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, from RESP2 or RESP3.
+    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, from RESP2 or RESP3. `wanted` are the triggers
+    and key patterns of the functions that the shard should have.
 
     >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.models", "qa.read"])
     'function qa.models is not registered: run `qa-cluster up`'
@@ -82,7 +83,10 @@ def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNC
 
 
 def _triggers(row: Any) -> Iterator[str]:
-    """Yield the trigger of a registration, or the pattern of its keys."""
+    """Yield the trigger of the registration in `row`, or the pattern of its keys.
+
+    `row` is one element of the reply to ``RG.DUMPREGISTRATIONS``. Yield nothing if `row` has a different form.
+    """
     arguments = _pairs(_pairs(_pairs(row).get("RegistrationData")).get("args"))
     for name in ("trigger", "regex"):
         if (value := arguments.get(name)) is not None:

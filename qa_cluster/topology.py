@@ -63,7 +63,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A primary, identified by its node id, and its address."""
+    """A shard: the primary server with the node id `node_id`, and the address of this server."""
 
     node_id: str
     address: Address
@@ -77,7 +77,14 @@ class Shard:
 class Topology:
     """The primaries of a cluster and the slots that they serve.
 
-    `spared` holds the shards that have a replica. The replica replaces the primary if the primary fails.
+    Args:
+        ranges: the ranges of slots, in any order: the first slot, the last slot (inclusive), and the shard that serves
+            them. A shard may have several ranges. No two ranges overlap.
+        spared: the shards that have a replica. The replica replaces the primary if the primary fails.
+
+    Attributes:
+        shards: all shards that serve slots, in the order of their lowest slots.
+        covered: the number of slots that are served.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int, Shard]], spared: Iterable[Shard] = ()) -> None:
@@ -101,7 +108,7 @@ class Topology:
         raise NotServed(f"slot {slot} is served by no shard ({self.covered} of {SLOTS} slots are)")
 
     def ranges_of(self, shard: Shard) -> list[tuple[int, int]]:
-        """Return the first and last slot of every range that `shard` serves."""
+        """Return the first and the last slot of every range that `shard` serves, in ascending order."""
         return [(start, end) for start, end, owner in self._ranges if owner == shard]
 
     def __eq__(self, other: object) -> bool:
@@ -132,9 +139,9 @@ def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
 
 
 def parse_redirect(text: str, asked: Address) -> tuple[int, Address]:
-    """Parse ``MOVED <slot> <host>:<port>`` or ``ASK ...`` into slot and address.
+    """Parse the error ``MOVED <slot> <host>:<port>`` or ``ASK <slot> <host>:<port>`` into slot and address.
 
-    An empty host means the host of `asked`.
+    `asked` is the server that sent the error. An empty host in `text` means the host of `asked`.
     """
     _, slot, where = text.split(" ", 2)
     host, _, port = where.rpartition(":")

@@ -23,7 +23,7 @@ import orjson
 Fact = str | int | float | bool
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 # The limit of model runs that a shard reports for one call. A call can have more runs, because it has up to 256
-# sentences. The shard then reports the longest runs.
+# sentences. The shard then reports the longest runs. The same limit applies to the steps that `ShardTimes.parse` reads.
 MAX_RUNS = 32
 
 
@@ -41,13 +41,16 @@ class TracedStep(Protocol):
         """The `traceparent` header that names this step to other processes (W3C Trace Context)."""
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """Start a part of the step and return the part. `is_call` says whether another server runs the part."""
+        """Start a part of the step and return the part.
+
+        `facts` are the attributes of the part in the trace. `is_call` says whether another server runs the part.
+        """
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """Add a part of the step. The part has already ended."""
+        """Add a part of the step that has already ended. `begun` and `ended` are the times of its start and end."""
 
     def note(self, facts: Mapping[str, Fact]) -> None:
-        """Add facts to the step."""
+        """Add facts, which are attributes of the step in the trace."""
 
     def end(self, error: BaseException | None) -> None:
         """End the step; `error` is the error that ended it, or None."""
@@ -58,7 +61,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def current() -> TracedStep | None:
-    """The current step; None if there is no recorder."""
+    """Return the current step, of which the next step becomes a part; None if there is no recorder."""
     return _current.get()
 
 
@@ -73,7 +76,10 @@ def recording(step: TracedStep | None) -> Iterator[None]:
 
 
 def step(name: str, facts: Mapping[str, Fact] | None = None, *, is_call: bool = False) -> AbstractContextManager[Any]:
-    """Report the block as a step. The block gets the step, or None if there is no recorder.
+    """Report the block as a step, which is a part of the current step. Without a recorder, report nothing.
+
+    The ``with`` statement gives the block the new step, or None if there is no recorder. The other arguments are those
+    of `TracedStep.begin`.
 
     >>> with step("rank") as ranking:
     ...     if ranking is not None:
@@ -107,7 +113,10 @@ class _Running:
 
 
 def is_traceparent(value: object) -> bool:
-    """Return whether a value may be the name of a step. A traced `qa.read` has the name as its last argument."""
+    """Return whether a value has the form of a `traceparent` header, which names a step (`TracedStep.traceparent`).
+
+    A traced call of `qa.read` has this name as its last argument.
+    """
     return isinstance(value, str) and _TRACEPARENT.match(value) is not None
 
 
@@ -154,7 +163,7 @@ class ShardTimes:
     """The times that a shard reports for a traced call, in microseconds.
 
     Attributes:
-        traceparent: the name of the call.
+        traceparent: the name of the call (`TracedStep.traceparent`).
         waited: the time from the command's arrival at the server to the start of the function in the worker.
         took: the time from the start to the end of the function.
         steps: the name, start and end of each step in the function. Start and end count from the start of the function.
@@ -168,7 +177,7 @@ class ShardTimes:
     runs: Sequence[ShardRun] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON-ready form that `parse` reads."""
+        """Return the JSON-ready form that `parse` reads. It has only the longest `MAX_RUNS` runs."""
         longest = sorted(self.runs, key=lambda run: run.began - run.ended)[:MAX_RUNS]
         runs = [astuple(run) for run in sorted(longest, key=lambda run: run.began)]
         head = {"traceparent": self.traceparent, "waited_us": self.waited, "took_us": self.took}
@@ -176,7 +185,10 @@ class ShardTimes:
 
     @classmethod
     def parse(cls, value: object, traceparent: str) -> ShardTimes | None:
-        """Read the times of the call with this name; return None if `value` does not contain them."""
+        """Return the times of the call with the name `traceparent`, from the JSON text or parsed JSON `value`.
+
+        Return None if `value` is damaged or has the times of a call with a different name.
+        """
         try:
             found = orjson.loads(value) if isinstance(value, bytes | str) else value
             if not isinstance(found, dict) or found["traceparent"] != traceparent:

@@ -22,7 +22,11 @@ CONFIDENCES = SURE, LIKELY, UNSURE = "sure", "likely", "unsure"
 
 
 class _Json:
-    """A dataclass with a JSON form. Class arguments: the type's name in errors (`what`) and in JSON (`object`)."""
+    """A dataclass with a JSON form.
+
+    A subclass has two class arguments. `what` is the name of the type in errors. `object` is the value of the JSON
+    field ``object``; if `object` is empty, the JSON form has no such field.
+    """
 
     __slots__ = ()
     _what: ClassVar[str] = ""
@@ -45,7 +49,8 @@ class _Json:
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read the result of `to_dict`. Unknown fields are ignored.
 
-        InvalidInput if a field without a default is missing, or if a value has the wrong shape.
+        Raises:
+            InvalidInput: a field without a default is missing, or a value has the wrong shape.
         """
         try:
             made: Self = _read(cls, value)
@@ -61,8 +66,10 @@ class _Json:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source file of a document, and the line or page (counted from 1) where the paragraph with the answer or hit
-    starts.
+    """The source file of a document, and the position in this file of an answer or a hit.
+
+    `line` or `page` (counted from 1) is where the paragraph with the answer or hit starts. The other is None. Both are
+    None if the position is unknown.
     """
 
     file: str
@@ -217,7 +224,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long each stage took, in milliseconds. `read` has one entry per wave."""
+    """How long each stage of a question took, in milliseconds; 0 if the stage was skipped.
+
+    Attributes:
+        cache: the search for a cached answer.
+        rank: the ranking of the sentences.
+        read: the waves of reading, one entry for each wave.
+        total: the whole question.
+    """
 
     cache: float = 0.0
     rank: float = 0.0
@@ -274,7 +288,10 @@ class AskResult(_Json, what="a result of a question"):
 
 
 def answer_head(question: str, normalized: str) -> bytes:
-    """Return the part of a result that depends only on the question, as JSON without its braces."""
+    """Return the part of a result that depends only on the question: the fields of a JSON object, without braces.
+
+    `normalized` is the normalized question.
+    """
     return orjson.dumps({"question": question, "normalized_question": normalized})[1:-1]
 
 
@@ -353,7 +370,13 @@ class Hit(_Json, what="a hit"):
 
 @dataclass(frozen=True, slots=True)
 class SearchTimings:
-    """How long each stage of a search took, in milliseconds."""
+    """How long each stage of a search took, in milliseconds.
+
+    Attributes:
+        rank: the ranking of the sentences.
+        fetch: the reading of the texts and metadata of the hits.
+        total: the whole search.
+    """
 
     rank: float = 0.0
     fetch: float = 0.0
@@ -432,7 +455,7 @@ class DocumentEntry(_Json):
 
     Attributes:
         length: the length of the text in code points.
-        tokenized: whether this version is indexed; false while it is pending.
+        tokenized: whether this version is indexed; false while this version is pending, and after indexing has failed.
         failure: why this version could not be indexed; empty if no worker has given up indexing it.
     """
 
@@ -471,8 +494,9 @@ class DocumentPage(_Json):
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts(_Json, what="counts of documents"):
-    """The numbers of indexed documents and of their sentences. `waiting` is the number of pending documents; None if
-    they were not counted.
+    """The numbers of indexed documents and of their sentences.
+
+    `waiting` is the number of pending documents; None if the pending documents were not counted.
     """
 
     documents: int
@@ -496,7 +520,13 @@ class CollectionEntry(_Json, what="a collection", object="qa.collection"):
 
 @dataclass(frozen=True, slots=True)
 class Removal(_Json, what="a removal"):
-    """The result of deleting a selection. `complete` is false if some selected documents remain."""
+    """The result of deleting the documents that a prefix or a filter selects, or of deleting a collection.
+
+    Attributes:
+        deleted: the number of deleted documents.
+        complete: false if some selected documents may remain, because the time limit ended the deletion, or because
+            other clients changed or deleted documents at the same time.
+    """
 
     deleted: int
     complete: bool
@@ -759,7 +789,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _types_of(kind: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, by name."""
+    """Return the types of a dataclass's fields. The keys are the names of the fields."""
     types = get_type_hints(kind)
     return {entry.name: types[entry.name] for entry in fields(kind)}
 

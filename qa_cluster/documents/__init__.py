@@ -1,3 +1,4 @@
-"""Reads documents from users' files, splits them into sentences, and builds the commands that store them on the
-shards.
+"""Reads documents from users' files and splits their texts into sentences.
+
+This folder also builds the commands that store documents on the shards.
 """

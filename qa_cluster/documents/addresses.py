@@ -19,7 +19,7 @@ _INDEX = "index"
 
 @dataclass(frozen=True, slots=True)
 class PageAddresses:
-    """Computes addresses below a base address, in a style of `STYLES`.
+    """Computes addresses below the base address `base`, which ends with a slash, in a style of `STYLES`.
 
     >>> site = PageAddresses.below("https://docs.example.org/guide")
     >>> site.of("first steps.md", "markdown"), site.of("api/index.html", "html"), site.of("a.pdf", "pdf")
@@ -32,7 +32,10 @@ class PageAddresses:
 
     @classmethod
     def below(cls, base: str, style: str = STYLES[0]) -> PageAddresses:
-        """Check a base address and a style; InvalidInput if one is wrong. The base address gets a slash at its end."""
+        """Return the addresses below `base` in the style `style`; InvalidInput if either is wrong.
+
+        If `base` has no slash at its end, a slash is added.
+        """
         try:
             parts = urlsplit(base)
             host = parts.hostname
@@ -45,9 +48,14 @@ class PageAddresses:
         return cls(base if base.endswith("/") else f"{base}/", style)
 
     def of(self, path: str, format: str) -> str:
-        """Return the address of the page of a file, from its path within the folder and its format.
+        """Return the address of the page of a file.
 
-        A page with the name `index` has the address of its folder.
+        The page `index` of a folder has the address of the folder, except in the style ``file``. This applies to HTML
+        files, and to files from which site generators make pages.
+
+        Args:
+            path: the path of the file within the folder that the user named. An ending ``.gz`` is ignored.
+            format: the format of the file, one of `sources.formats.FORMATS`.
         """
         folder, slash, name = without_gz(path).rpartition("/")
         stem, dot, ending = name.rpartition(".")
@@ -60,7 +68,8 @@ class PageAddresses:
         return self.base + quote((folder + slash + name).encode("utf-8", "surrogateescape"))
 
     def join(self, own: str) -> str:
-        """Return, as an absolute address, the address that a file states for itself. Resolve a relative address
-        against the base.
+        """Return the address `own`, which a file states for itself, as an absolute address.
+
+        A relative address is resolved against the base address.
         """
         return urljoin(self.base, own)

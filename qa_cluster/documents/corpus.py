@@ -1,9 +1,9 @@
-"""Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of such
-files.
+"""Reads documents from users' files and from folders of such files.
 
-With an extractor (`sources.process`), it also reads manual pages, HTML, PDF and the other formats of `sources.formats`.
-The result is clean text with a source map (`source_map`). Without an extractor, a text is read unchanged and must be
-UTF-8. `files` says how files are found and opened.
+The formats are plain text, Markdown, JSON lines, SQuAD JSON and CORD-19 JSON. With an extractor (`sources.process`),
+this module also reads manual pages, HTML, PDF and the other formats of `sources.formats`. The result is then clean text
+with a source map (`source_map`). Without an extractor, a text is read unchanged and must be UTF-8. The module `files`
+finds and opens the files.
 
 Only one file is in memory at a time. Of a file of JSON lines, only one line is in memory. InvalidInput is raised if a
 document cannot be read or repeats an id. The error names the file, the line or entry, and the reason. With
@@ -62,7 +62,10 @@ class FileExtractor(Protocol):
     max_bytes: int
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """Return the format of a file and its text."""
+        """Return the format of a file and its text. `data` are the bytes of the file.
+
+        The ending of `name`, the name of the file, helps to detect the format.
+        """
 
 
 class RepeatedId(InvalidInput):
@@ -70,6 +73,10 @@ class RepeatedId(InvalidInput):
 
     Attributes:
         document_id: the repeated id.
+
+    Args:
+        where: the file of the document, with the line or entry.
+        before: the file of the previous document, with the line or entry.
     """
 
     def __init__(self, where: str, document_id: str, before: str) -> None:
@@ -171,7 +178,10 @@ def read_given(
 
 
 def _refuser(on_error: str, seen: ReadingObserver) -> Callable[[Skip], None]:
-    """Return the function that handles a document that cannot be read."""
+    """Return the function that handles a document that cannot be read; InvalidInput if `on_error` is invalid.
+
+    With ``stop``, the function raises the error. With ``skip``, it reports the document to the observer `seen`.
+    """
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
@@ -194,7 +204,10 @@ def _documents_of(
     prefix: str,
     extractor: FileExtractor | None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield the documents of files, each with the path that the user gave."""
+    """Yield the documents of files, each with the path that the user gave.
+
+    `files` are pairs of this path and a file. `refuse` handles a document that cannot be read. `seen` is the observer.
+    """
     places: dict[str, str] = {}
     for path, file in files:
         seen.begun(file)
@@ -244,7 +257,10 @@ def _files_of(
 
 
 def _completed(document: Document, path: Path, file: SourceFile, reading: FolderReading, prefix: str) -> Document:
-    """Return the document with its id prefix, its address, and the metadata that all documents get."""
+    """Return the document with its id prefix, its address, and the metadata that all documents get.
+
+    `path` is the path that the user gave. `file` is the file that contains the document.
+    """
     given = file.metadata if isinstance(file, GivenFile) else {}
     metadata = {**reading.metadata, **given, **document.metadata}
     if reading.addresses is not None and (FIELD in metadata or not _is_json(file)):
@@ -259,7 +275,10 @@ def _completed(document: Document, path: Path, file: SourceFile, reading: Folder
 
 
 def _own_id(file: SourceFile, extractor: FileExtractor | None, prefix: str) -> str:
-    """Return the id of a file's document; empty for a file that is read as JSON."""
+    """Return the id of a file's document, with the prefix; empty for a file that is read as JSON.
+
+    A JSON file may contain many documents, and states their ids.
+    """
     many = _is_json(file) and not (extractor is not None and extractor.forced)
     return "" if many else prefix + file.document_name
 
@@ -334,7 +353,10 @@ def _checked(document: Document, where: str, max_bytes: int, places: dict[str, s
 
 
 def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
-    """Create a document from values in a file. InvalidInput names `where` and the first invalid value."""
+    """Create a document from values in a file; InvalidInput if a value is invalid, NoText if the text is empty.
+
+    The error names the first invalid value, and `where`: the file, with the line or entry.
+    """
     if not isinstance(id, str) or not id.strip():
         raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be non-empty text")
     if not isinstance(text, str):
@@ -363,7 +385,7 @@ def _plain(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
 
 
 def _extracted(file: SourceFile, extractor: FileExtractor, titles: SiteTitles) -> Document:
-    """Return the clean text of a file with its source map."""
+    """Return the document of a file: the clean text from the extractor, with its source map in the metadata."""
     data = file.read(extractor.max_bytes)
     try:
         format, found = extractor.extract(data, file.shown)
@@ -402,7 +424,10 @@ def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
 
 
 def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    """Yield an attempt for each line, which contains one document with its id."""
+    """Yield an attempt for each line that is not blank. A line contains one document with its id.
+
+    The attempt for a line that is too long raises InputTooLong.
+    """
     limit = _line_limit(max_bytes)
     with file.opened() as opened, _unpacked(opened, file) as lines:
         number = 0
@@ -430,7 +455,11 @@ def _unpacked(opened: BinaryIO, file: SourceFile) -> Iterator[BinaryIO | gzip.Gz
 
 
 def _line_limit(max_bytes: int) -> int:
-    """Return the size limit of a line: the text in its longest JSON form (``\\u0041``), and the other fields."""
+    """Return the size limit of a line of JSON lines, in bytes.
+
+    A line has room for a text of `max_bytes` and for metadata of `MAX_METADATA_BYTES`, both in their longest JSON form
+    (``\\u0041`` for each byte), and for 1 MiB of other fields.
+    """
     return 6 * (max_bytes + MAX_METADATA_BYTES) + _PART
 
 
@@ -449,7 +478,7 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    """Yield attempts for the documents of a SQuAD or CORD-19 file. The fields identify the format."""
+    """Yield attempts for the documents of a SQuAD or CORD-19 file. The file's top-level fields identify the format."""
     del max_bytes  # the limit applies to each document, and the file contains many
     try:
         value = json.loads(_read_text(file, MAX_JSON_BYTES))
@@ -467,7 +496,10 @@ def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
 
 
 def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
-    """Yield a document `<title>:<n>` for each paragraph; `<n>` continues through articles with the same title."""
+    """Yield an attempt for each paragraph of the articles. The id of its document is `<title>:<n>`.
+
+    `<n>` counts the paragraphs from 0, and continues through all articles with the same title.
+    """
     counts: dict[str, int] = {}
     for index, article in enumerate(articles):
         where = f"{file}: data[{index}]"

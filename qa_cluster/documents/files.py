@@ -28,7 +28,8 @@ from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 from .folders.rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules
 from .unicode import name_of
 
-# The reasons why a file is left out. The command line counts the files by reason.
+# The reasons why a file is left out, and a remark about links that were followed. The command line shows how many files
+# have each reason.
 LINK = "a link that leads out of the folder, to a hidden file, or to a folder"
 FOLLOWED = "a link that was followed"
 SPECIAL = "not a regular file but a pipe, a device or a socket"
@@ -74,9 +75,10 @@ class SourceFile:
             return 0
 
     def read(self, limit: int, spare: int = 0) -> bytes:
-        """Return the contents; InputTooLong if the file is larger than `limit` bytes.
+        """Return the contents; InputTooLong if the file is larger than `limit` + `spare` bytes.
 
-        The size is checked before the file is read. The file may have `spare` more bytes, for parts that are not text.
+        The size is checked before the file is read. `spare` is for bytes that are not text, such as a byte order mark.
+        The error names only `limit`.
         """
         with self.opened() as file:
             size = os.fstat(file.fileno()).st_size
@@ -112,7 +114,10 @@ class SourceFile:
 
 
 def _open_below(folder: Path, within: str) -> int:
-    """Open a file in a folder without following any link."""
+    """Open the file with the path `within` in a folder, and return its descriptor.
+
+    No link below the folder is followed: OSError if a component of `within` is a link.
+    """
     *parents, name = within.split("/")
     at = os.open(folder, _FOLDER)
     try:
@@ -155,9 +160,11 @@ class FolderListing:
         folder: the folder.
         wanted: returns whether a file with this name is wanted.
         follow_links: whether all links are followed, even out of the folder.
-        on_left_out: called with the path and the reason for each file and folder that is left out. If a folder is left
-            out, the function is called once, with the path of the folder.
-        on_unlisted: called with the path, within the folder, of each folder that cannot be listed, and with the error.
+        on_left_out: called with the path and the reason for each file and folder that is left out. If a subfolder is
+            left out, the function is called once, with the path of the subfolder. The function is also called for each
+            link that is followed, with the reason `FOLLOWED`.
+        on_unlisted: called with the path, within `folder`, of each folder that cannot be listed, and with the error.
+            The path of `folder` itself is empty.
         rules: the rules that say which files are left out.
     """
 
@@ -174,7 +181,10 @@ class FolderListing:
         self._real = os.path.realpath(self.folder)
 
     def files(self) -> list[SourceFile]:
-        """Return the files, sorted by their paths. A broken link is included, so that reading it reports the error."""
+        """Return the files that are wanted and not left out, sorted by their paths.
+
+        A broken link is included if no rule leaves it out, so that reading the link reports the error.
+        """
         found: list[SourceFile] = []
         # Follow links to folders last. A folder that is also found without a link then has the path without a link.
         folders, linked = deque([""]), deque[str]()
@@ -230,7 +240,11 @@ class FolderListing:
         return SourceFile(self.folder / path, name_of(path), folder, within)
 
     def _link(self, path: str, linked: deque[str]) -> list[SourceFile]:
-        """Return the file that a link leads to, as a list; empty if the link is left out or leads to a folder."""
+        """Return the file that a link leads to, as a list; empty if the link is left out or leads to a folder.
+
+        `path` is the path of the link within the folder. If the link leads to a folder and links are followed, `path`
+        is appended to `linked`, the links to folders that are listed later.
+        """
         file = self.folder / path
         target = os.path.realpath(file)
         if os.path.isdir(target):

@@ -54,16 +54,19 @@ class FolderReading:
 
 
 class ReadingObserver:
-    """Receives the events of `read_from`. Every method does nothing; subclasses override some of them."""
+    """Receives the events of `read_from` and `read_given`.
+
+    Every method of this class does nothing. Subclasses override some methods.
+    """
 
     def skipped(self, skip: Skip) -> None:
         """Called if a document could not be read, with ``on_error="skip"``."""
 
     def left_out(self, path: Path, reason: str) -> None:
-        """Called for each file or folder that is left out."""
+        """Called for each file or folder that is left out, and for each link that is followed (`files.FOLLOWED`)."""
 
     def listed(self, files: Sequence[SourceFile]) -> None:
-        """Called with the files that will be read."""
+        """Called once by `read_from`, before the first file is read, with all files that will be read."""
 
     def begun(self, file: SourceFile) -> None:
         """Called before a file is read."""
@@ -76,5 +79,5 @@ class ErrorObserver(ReadingObserver):
         self._on_skip = on_skip
 
     def skipped(self, skip: Skip) -> None:
-        """Pass the error on."""
+        """Pass the error to the function `on_skip`."""
         self._on_skip(skip.error)

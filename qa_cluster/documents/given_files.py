@@ -43,7 +43,7 @@ class GivenFile(SourceFile):
         return len(self.data)
 
     def read(self, limit: int, spare: int = 0) -> bytes:
-        """Return the contents; InputTooLong if they have more than `limit` + `spare` bytes."""
+        """Return the contents; InputTooLong if the contents have more than `limit` + `spare` bytes."""
         if len(self.data) > limit + spare:
             raise InputTooLong(f"{self.shown}: has {len(self.data)} bytes, the limit is {limit}")
         return self.data

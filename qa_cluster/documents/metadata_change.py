@@ -24,7 +24,9 @@ class MetadataChange:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None = None, remove: str | Iterable[str] = ()) -> MetadataChange:
-        """Create a change; InvalidInput or InputTooLong if it is invalid.
+        """Create a change; InvalidInput or InputTooLong if the change is invalid or empty.
+
+        `remove` is the name of one field, or several names (at most `MAX_REMOVED`).
 
         >>> MetadataChange.of({"status": "final"}, ["draft"]).applied({"draft": True, "year": 2020})
         {'year': 2020, 'status': 'final'}
@@ -48,6 +50,6 @@ class MetadataChange:
         return cls(dict(given), frozenset(names))
 
     def applied(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metadata after the change."""
+        """Return a copy of `metadata` to which the change has been applied."""
         kept = {name: value for name, value in metadata.items() if name not in self.remove}
         return {**kept, **self.fields}

@@ -57,7 +57,10 @@ def readable_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def fault_of(value: Any, depth: int = 1) -> str | None:
-    """Return the reason to refuse metadata; None if it is valid.
+    """Return why metadata must be refused: it is nested too deeply, or has an integer beyond 64 bits; otherwise None.
+
+    The reason is the end of a sentence that starts with the name of the metadata. Values that are not JSON are not
+    found here; `canonical_metadata` refuses them. `depth` is the number of objects and arrays around `value`, plus 1.
 
     >>> fault_of({"a": [1]}), fault_of({"a": 2**64})
     (None, 'has the number 18446744073709551616, the limit is 64 bits: write it as text')

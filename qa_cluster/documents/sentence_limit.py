@@ -24,7 +24,10 @@ _LEAST_PIECE = 64
 
 
 def most_sentences(text: str, limit: int = MAX_SENTENCES) -> int:
-    """Return an upper bound of the number of sentences. The count stops above `limit`.
+    """Return an upper bound of the number of sentences of a text.
+
+    The count stops as soon as the bound exceeds `limit`. A result above `limit` therefore says only that the text may
+    have more than `limit` sentences.
 
     >>> most_sentences("A cat. No!") >= 2
     True
@@ -34,7 +37,7 @@ def most_sentences(text: str, limit: int = MAX_SENTENCES) -> int:
 
 
 def end_of_limit(text: str, limit: int = MAX_SENTENCES) -> int | None:
-    """Return the end of sentence number `limit`, in code points, if a text has more sentences; otherwise None.
+    """Return the end of sentence number `limit` (counted from 1), in code points; None if no sentence follows it.
 
     >>> end_of_limit("A cat. No! Yes.", 2), end_of_limit("A cat. No! Yes.", 3)
     (10, None)

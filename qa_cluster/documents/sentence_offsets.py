@@ -55,19 +55,23 @@ def pack_offsets(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def first_byte(width: int, records: bytes) -> int:
-    """Return the position of the first sentence in the bytes of the text; 0 if there are no records."""
+    """Return the position of the first sentence of `records` in the UTF-8 bytes of the text; 0 without records.
+
+    `width` is the width of a record in bytes.
+    """
     if not records:
         return 0
     return int(_WIDE.unpack_from(records)[3] if width == WIDE else _NARROW.unpack_from(records)[0])
 
 
 def cut_sentences(first: int, width: int, records: bytes, text: bytes) -> Iterator[LocatedSentence | None]:
-    """Yield consecutive sentences of a document, starting with number `first`; None for a sentence whose text has
-    changed.
+    """Yield consecutive sentences of a document, starting with number `first`.
+
+    For a sentence whose text has changed, yield None.
 
     Args:
         first: the number of the first sentence.
-        width: the bytes of a record.
+        width: the width of a record in bytes.
         records: the records of the sentences.
         text: the current text in UTF-8, starting at the first byte of the first sentence.
     """

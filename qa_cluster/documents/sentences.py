@@ -88,7 +88,10 @@ def sentence_spans(text: str) -> Iterator[SentenceSpan]:
 
 
 class _Budget:
-    """The budget of processor time of one run of the splitter. Time in which the thread waits does not count."""
+    """The budget of processor time for splitting one text of `length` code points.
+
+    Time in which the thread waits does not count. Work of the same thread between two sentences counts.
+    """
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -96,7 +99,7 @@ class _Budget:
         self._until = time.thread_time() + self._seconds
 
     def check(self, position: int) -> None:
-        """Raise SplittingTooSlow if the budget is used up."""
+        """Raise SplittingTooSlow if the budget is used up. The error says that `position` code points are split."""
         if time.thread_time() > self._until:
             raise SplittingTooSlow(
                 f"text of {self._length} code points takes more than {self._seconds:.1f} s of processor time to be"
@@ -106,7 +109,11 @@ class _Budget:
 
 
 def _blocks(text: str) -> Iterator[SentenceSpan]:
-    """Yield the spans of paragraphs and list items. A paragraph that is a table or code is divided into lines."""
+    """Yield the spans of paragraphs and list items.
+
+    If a paragraph or list item has several lines, each structured line (`_is_structured`), such as a row of a table or
+    a line of code, is a span of its own. The other lines between two structured lines stay together.
+    """
     breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
         lines = text[start:end].splitlines(keepends=True) if _MAY_BE_STRUCTURED.search(text, start, end) else ()
@@ -184,7 +191,10 @@ def _token_estimate(word: str) -> int:
 
 
 def _limit(text: str, start: int, end: int) -> int:
-    """Return the last position at which a sentence that starts at ``start`` may end."""
+    """Return the last position, at most `end`, at which a sentence that starts at `start` may end.
+
+    The limits are `MAX_SENTENCE_LENGTH` code points and about `MAX_SENTENCE_TOKENS` tokens (`_token_estimate`).
+    """
     end = min(end, start + MAX_SENTENCE_LENGTH)
     if end - start <= MAX_SENTENCE_TOKENS:
         return end
@@ -205,9 +215,9 @@ def _limit(text: str, start: int, end: int) -> int:
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
-    """Yield the parts of a sentence, each within the limits. Cut after a clause if possible, else between words.
+    """Yield the parts of the sentence from `start` to `end`, each within the limits of `_limit`.
 
-    A word is cut only if it is too long.
+    A part ends after a clause if possible, otherwise between words. A word is cut only if the word alone is too long.
     """
     while start < end:
         limit = _limit(text, start, end)

@@ -1,5 +1,6 @@
-"""Finds title parts that pages of a folder share, such as the name of the site, and the title that identifies each
-page.
+"""Finds the title that identifies each page of a folder.
+
+The parts of titles that pages of a folder share, such as the name of the site, are left out.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class SiteTitles:
     """Finds the titles of the HTML pages of a folder.
 
     Args:
-        files: the files. Only the start of each page is read, and only if its folder has at least `MIN_SHARED` pages.
+        files: all files that are read. The HTML files among them are the pages. Only the start of each page is read
+            here, and only if its folder directly contains at least `MIN_SHARED` pages.
     """
 
     def __init__(self, files: Iterable[SourceFile]) -> None:
@@ -58,10 +60,10 @@ class SiteTitles:
         return {text for text, count in counts.items() if count >= max(MIN_SHARED, len(pages) * MIN_SHARE)}
 
     def own(self, file: SourceFile, found: Extracted) -> str:
-        """Return the title that identifies a page: the title without shared parts.
+        """Return the title that identifies a page: its title without the parts that pages of its folder share.
 
-        If no part is left, return the first heading that the pages do not share; without such a heading, the whole
-        title.
+        If no part is left, return the page's first heading that the pages do not share. If the page has no such
+        heading, or if `file` is not a page, return the whole title. `found` is the text of the page.
         """
         shared = self._shared.get(file.path.parent)
         if not shared or file.path not in self._titles:
@@ -86,7 +88,10 @@ def _parts(title: str) -> Sequence[str]:
 
 
 def _titles_of(file: SourceFile) -> tuple[str, str]:
-    """Return the title and the first large heading at the start of a page; empty if the page cannot be read."""
+    """Return the title of a page and the text of its first ``h1``, from its first 64 KiB.
+
+    A text that is missing there is empty. Both texts are empty if the page cannot be read.
+    """
     try:
         with file.opened() as opened:
             data = opened.read(_HEAD_BYTES)

@@ -46,7 +46,7 @@ class SourceMap:
     Attributes:
         file: the name of the file; empty if it is unknown.
         starts, paths: the start of each section, ascending, and its headings, the outermost first.
-        unit: ``line`` or ``page``.
+        unit: ``line`` or ``page``; empty if no lines or pages are known.
         place_starts, numbers: the start of each paragraph, ascending, and its line or page, counted from 1.
     """
 
@@ -59,7 +59,7 @@ class SourceMap:
     numbers: tuple[int, ...] = ()
 
     def section_at(self, start: int) -> tuple[str, ...]:
-        """Return the headings above an offset in the text."""
+        """Return the headings above an offset in the text, the outermost first; empty if no heading is above it."""
         found = bisect_right(self.starts, start)
         return self.paths[found - 1] if found else ()
 
@@ -91,7 +91,15 @@ def write_map(
     unit: str = "",
     places: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]:
-    """Return a source map as metadata. `sections` are starts with headings; `places` are starts with a line or page.
+    """Return a source map as the value of the metadata field `FIELD`.
+
+    Args:
+        file: the name of the file.
+        format: the format of the file.
+        extractor: the version of the extractor that made the text.
+        sections: the start of each section, ascending, with its headings, the outermost first.
+        unit: ``line`` or ``page``; with any other value, `places` are left out.
+        places: the start of each paragraph, ascending, with its line or page.
 
     >>> write_map("a.rst", "rst", 1, [(0, ["Top"]), (9, ["Top", "Below"])])["sections"]
     [[0, 0, 'Top'], [9, 1, 'Below']]

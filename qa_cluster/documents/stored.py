@@ -44,7 +44,10 @@ class DocumentFailed(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
-    """A checked document. `metadata` is canonical JSON; `version` is a hash of title, metadata and text."""
+    """A checked document. `metadata` is canonical JSON (`canonical_metadata`).
+
+    `version` is a hash of title, metadata and text (`document_version`).
+    """
 
     document_id: str
     title: str
@@ -64,6 +67,8 @@ class DocumentRecord:
     """The stored record of a document.
 
     Attributes:
+        metadata: the metadata as JSON.
+        length: the length of the text in code points.
         sentences: the number of sentences; None while the document is not split.
         splitter: the version of the splitter; empty if it is not recorded.
         tokenized: whether this version is indexed.
@@ -138,6 +143,8 @@ class PutResult:
         status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist). Stale:
             the text that `adopt_document` adopts has changed again.
         version: the current version; empty if the document does not exist.
+        created: whether the document did not exist before.
+        tokenized: whether the current version is indexed.
         pending_bytes: the size of the pending documents in the partition.
         source: the source of the previous version (`put_document`); empty if it is unknown.
     """
@@ -170,6 +177,8 @@ class IndexedText:
     """The data that indexing computes from a text.
 
     Attributes:
+        splitter, analyzer: the versions of the splitter and of the analyzer.
+        sentences: the number of sentences.
         offsets: the result of `pack_offsets`.
         packed: the result of `pack_sentences`; empty for a long text.
         parts: for a long text, the packed sentences in parts, each with the number of its sentences.
@@ -184,7 +193,7 @@ class IndexedText:
 
 
 def check_document_id(document_id: object) -> str:
-    """Return the id if it is valid; otherwise the error says what is wrong."""
+    """Return the id if it is valid; otherwise raise InvalidInput or InputTooLong, which says what is wrong."""
     if not isinstance(document_id, str) or not document_id:
         raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200], place="id")
     if not is_unicode(document_id):
@@ -202,7 +211,9 @@ def check_document(
     metadata: Mapping[str, Any] | None = None,
     collection: object = keys.DEFAULT_COLLECTION,
 ) -> DocumentInput:
-    """Return the document if it is within all limits; otherwise the error names the value and the limit.
+    """Return the document if it is valid and within all limits; otherwise raise InvalidInput or InputTooLong.
+
+    The error names the wrong value and the limit.
 
     >>> check_document("a", "A cat.", "Cats").version
     'bf85ebfc8ac05950'
@@ -220,7 +231,10 @@ def check_document(
 
 
 def check_length(text: str, what: str) -> None:
-    """Raise InputTooLong if a text has too many code points or sentences. For a long text, the check may take 1 s."""
+    """Raise InputTooLong if a text has too many code points or sentences. For a long text, the check may take 1 s.
+
+    `what` says in the error which text is too long, such as ``of document 'a'``.
+    """
     length = len(text)
     if length > MAX_TEXT_LENGTH:
         raise InputTooLong(
@@ -235,7 +249,7 @@ def check_length(text: str, what: str) -> None:
 
 
 def check_source(source: object) -> str:
-    """Return the name of a document's source if it is valid; otherwise the error says what is wrong."""
+    """Return the name of a document's source if it is valid; otherwise raise InvalidInput or InputTooLong."""
     checked = _check_text("source", source)
     if (size := len(checked.encode())) > MAX_SOURCE_BYTES:
         raise InputTooLong(f"source {checked[:40]!r}.. has {size} bytes, the limit is {MAX_SOURCE_BYTES}")
@@ -280,15 +294,19 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
 def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ModuleCall:
     """Store a document if its current version is ``if_version``.
 
-    `ANY_VERSION` stores the document always, `NO_VERSION` only if it does not exist. `source` says where the document
-    comes from, such as a path. The version does not depend on `source`.
+    `ANY_VERSION` means any version, and also that the document need not exist. `NO_VERSION` means that the document
+    must not exist. `source` says where the document comes from, such as a path; empty if unknown. The version of the
+    document does not depend on `source`.
     """
     key = keys.paragraphs_key(document.name, tag)
     return ModuleCall("QA.PUTDOCUMENT", (key,), (if_version, *_put_arguments(document), source))
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
-    """Write the record of a text that a client wrote with ``SET``. If the text has changed again, do nothing."""
+    """Write the record of a text that a client wrote with ``SET``. If the text has changed again, do nothing.
+
+    `if_version` is the version that the old record must have, as in `put_document`.
+    """
     args = ("adopt", if_version, *_put_arguments(document), "")
     return ScriptCall("put_document", document_keys(document.name, tag), args)
 
@@ -315,12 +333,12 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ModuleCall:
-    """Delete a document and all data that is derived from it."""
+    """Delete a document and all data that is derived from it, if its version is `if_version` (as in `put_document`)."""
     return ModuleCall("QA.DELDOCUMENT", (keys.paragraphs_key(document, tag),), (if_version,))
 
 
 def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields: bytes) -> ModuleCall:
-    """Replace the metadata of a document without changing its text.
+    """Replace the metadata of a document without changing its text, if its version is `if_version`.
 
     `metadata` is canonical JSON. `fields` is the same metadata in the binary form of the index.
     """
@@ -340,10 +358,10 @@ def forget_document(document: str, tag: str) -> ScriptCall:
 
 
 def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
-    """Delete the data of a version but keep the text, because a client has replaced the text with bytes that are not
-    UTF-8.
+    """Delete the derived data and the record of the version `version`, but keep the text.
 
-    The document stays pending if it has changed since the change note `note` (`read_note`).
+    This is for a text that a client has replaced with bytes that are not UTF-8. The document stays pending if it has
+    changed since the change note `note` (`read_note`). With `ANY_NOTE`, the document never stays pending.
     """
     return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
 
@@ -358,8 +376,9 @@ def read_note(document: str, tag: str) -> tuple[str, str, str]:
 
 
 def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
-    """Mark the changes that the change note `note` records as processed, if `version` is still current
-    (`NO_VERSION`: no record exists).
+    """Mark the changes that the change note `note` records as processed, if `version` is still current.
+
+    `NO_VERSION` means that no record may exist. If the document has changed since `note`, it stays pending.
     """
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
@@ -383,8 +402,10 @@ def index_document(
 ) -> ScriptCall:
     """Index a version and store its sentence offsets, so that questions find it. The reply is ``[stored | stale]``.
 
-    If the document was sent in parts, `place` is its open entry in the index. The script commits this entry, or aborts
-    it if the version is stale. The document stays pending if it has changed since the change note `note` (`read_note`).
+    If the document was sent in parts, `place` identifies its open entry in the index; otherwise, `place` is empty. The
+    script commits this entry, or aborts it if the version is stale. The document stays pending if it has changed since
+    the change note `note` (`read_note`). `made` is the data to store, and `fields` the metadata in the binary form of
+    the index.
     """
     args = (version, made.splitter, made.analyzer, made.sentences, made.offsets, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
@@ -400,15 +421,20 @@ def fail_document(document: str, tag: str, version: str, reason: str, *, note: s
 
 
 def repair_partition(tag: str) -> ScriptCall:
-    """Delete the internal keys of a partition that have values of a wrong type. The reply is the number of deleted
-    keys.
+    """Delete the internal keys of a partition that have values of a wrong type.
+
+    The reply is the number of deleted keys.
     """
     names = (keys.pending_key(tag), keys.failures_key(tag), keys.layout_key(tag), keys.flight_key(tag))
     return ScriptCall("repair_partition", names, ())
 
 
 def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
-    """Store blocks of tokens (`pack_tokens`) by their numbers. The reply is ``[stored | stale]``."""
+    """Store blocks of tokens (`pack_tokens`) of a version. The reply is ``[stored | stale]``.
+
+    The keys of `blocks` are the numbers of the blocks, counted from 0. `splitter` is the version of the splitter that
+    made the sentences.
+    """
     args = (version, splitter, *(part for block in blocks.items() for part in block))
     return ScriptCall("store_tokens", document_keys(document, tag), args)
 
@@ -422,6 +448,7 @@ class Embedding:
         dims: the number of values in a vector.
         done: the number of passages that are already stored; 0 replaces the vectors of the document.
         total: the number of passages of the document.
+        passages: the next passages with their vectors, in packed form.
     """
 
     digest: bytes
@@ -434,8 +461,8 @@ class Embedding:
 def embed_document(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ScriptCall:
     """Attach vectors to passages of an indexed document. The reply is ``[stored | stale]``.
 
-    The document is embedded when all passages are stored. The reply is stale if the document has changed or `done` is
-    wrong.
+    The document is embedded when all passages are stored. The reply is stale if the document has changed, if a
+    different splitter than `splitter` made its sentences, or if `made.done` is wrong.
     """
     args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
     return ScriptCall("embed_document", document_keys(document, tag), args)
@@ -460,8 +487,8 @@ def read_sentence(
 ) -> ScriptCall:
     """Fetch the data that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    ``around`` is the largest number of neighbours on each side. `metadata` says whether to fetch the document's
-    metadata.
+    The reply includes the cached answer to `question` from the reader `model` (empty: the default reader). `around` is
+    the largest number of neighbours on each side. `metadata` says whether to fetch the document's metadata.
     """
     name = (sentence.document, sentence.tag)
     names = (
@@ -477,8 +504,9 @@ def read_sentence(
 
 
 def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
-    """Parse the reply to `read_sentence` for sentence number ``index``; None if the current text has no such
-    sentence.
+    """Parse the reply to `read_sentence` for sentence number `index`, counted from 0.
+
+    Return None if the current text has no such sentence, or if the text has changed since it was split.
     """
     if reply is None:
         return None
@@ -565,10 +593,11 @@ def store_answer(
     ttl_seconds: int,
     most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache the answer of a sentence if its text is still ``text`` and its document has ``version``.
+    """Cache the answer of a sentence if the sentence still has the text `text`, and its document the version `version`.
 
-    The reply is 1 if the answer is cached, 0 if the text or the version differs. The cached answers of the partition
-    take about ``most_bytes`` at most. The oldest answers are evicted.
+    The reply is 1 if the answer is cached, 0 if the text or the version differs. The answer expires after
+    `ttl_seconds`. The cached sentence answers of the partition take about `most_bytes` at most: the oldest answers are
+    evicted.
     """
     name = (sentence.document, sentence.tag)
     own = keys.answer_key(sentence, question, model)
@@ -589,7 +618,10 @@ def store_answer(
 
 
 def store_whole_answer(key: str, answer: bytes, ttl_seconds: int) -> ModuleCall:
-    """Cache a whole answer. The module limits the total size of a partition's whole answers."""
+    """Cache a whole answer at its key (`keys.whole_answer_key`) for `ttl_seconds`.
+
+    The module limits the total size of a partition's whole answers.
+    """
     return ModuleCall("QA.PUTANSWER", (key,), (answer, ttl_seconds))
 
 

@@ -25,8 +25,10 @@ _ENTRY = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a changelog. It has the form of Debian or of GNU, or is plain text with versions as
-    headings.
+    """Return the text of a changelog.
+
+    If the first line that is not blank has the form of a Debian entry, the changelog is read as a Debian changelog.
+    Otherwise, it is read as plain text, in which each line that names a version (`is_entry`) is a heading.
     """
     first = next((line for line in source.split("\n") if line.strip()), "")
     return _debian(source) if _DEBIAN.match(first) else read_plain(source, is_entry)

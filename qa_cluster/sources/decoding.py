@@ -3,7 +3,8 @@
 The first source that applies determines the encoding:
 
 - a byte order mark
-- UTF-8, if most of the bytes beyond ASCII are valid; each invalid byte is decoded as windows-1252
+- UTF-8, unless there are more invalid bytes than valid characters beyond ASCII; each invalid byte is decoded as
+  windows-1252
 - the encoding that the file declares
 - the guess of charset-normalizer, and finally windows-1252
 
@@ -46,7 +47,7 @@ _WEB_NAMES = {
 
 
 def is_gzip(data: bytes) -> bool:
-    """Return whether the bytes are a gzip file."""
+    """Return whether the bytes start like a gzip file."""
     return data.startswith(_GZIP)
 
 
@@ -71,9 +72,9 @@ def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether bytes are not text: they contain a zero byte or many control characters.
+    """Return whether bytes are not text: their first 64 KiB contain a zero byte or many control characters.
 
-    Bytes that start with a byte order mark count as text.
+    Many means more than 1%. Bytes that start with a byte order mark count as text.
     """
     sample = data[:_SAMPLE]
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS):
@@ -83,7 +84,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """Decode the bytes of a file to text, with ``\\n`` as line ends."""
+    """Decode the bytes of a file to text, with ``\\n`` as line ends; InvalidInput if the bytes are not text."""
     return decode_with_remarks(data)[0]
 
 
@@ -91,7 +92,10 @@ def decode_with_remarks(data: bytes) -> tuple[str, tuple[str, ...]]:
     """Decode the bytes of a file to text, with ``\\n`` as line ends.
 
     Returns:
-        the text, and texts that say what was guessed or replaced.
+        the text, and remarks for people that say what was guessed or replaced.
+
+    Raises:
+        InvalidInput: the bytes are not text, or do not have the encoding of their byte order mark.
     """
     text, remarks = _decoded(data)
     return text.replace("\r\n", "\n").replace("\r", "\n"), remarks
@@ -113,7 +117,10 @@ def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def _mostly_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Return the text if most of its bytes beyond ASCII are UTF-8; otherwise None."""
+    """Return the text and remarks if the bytes are mostly UTF-8; otherwise None.
+
+    Mostly means that there are at least as many valid characters beyond ASCII as invalid bytes.
+    """
     text = data.decode(errors="surrogateescape")
     stray = sum("\udc80" <= character <= "\udcff" for character in text)
     if stray > sum(character > "\x7f" for character in text) - stray:
@@ -123,7 +130,11 @@ def _mostly_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _as_windows(error: UnicodeError) -> tuple[str, int]:
-    """Decode invalid bytes as windows-1252. A letter that is cut off at the end of the file is left out."""
+    """Decode the invalid bytes of `error` as windows-1252; the error handler `_AS_WINDOWS` of `codecs`.
+
+    Return the replacement, and the position after the bytes. A letter that is cut off at the end of the file is left
+    out.
+    """
     assert isinstance(error, UnicodeDecodeError)
     found = error.object[error.start : error.end]
     is_cut_off = error.end == len(error.object) and error.reason == "unexpected end of data"

@@ -1,5 +1,6 @@
-"""Extracts the text of a file of any format in this process. `process` does the same in a separate process with
-limits.
+"""Extracts the text of a file of any format in this process.
+
+The folder `process` does the same in a separate process, with limits of time and memory.
 """
 
 from __future__ import annotations
@@ -48,12 +49,20 @@ def recognize(data: bytes, name: str, forced: str = "") -> tuple[str, bytes]:
 
 
 def load(found: str) -> None:
-    """Import the module and the libraries of a format."""
+    """Import the module that reads the format `found`, and the libraries of this module."""
     _module(_MODULES.get(found, found))
 
 
 def read_as(found: str, data: bytes, name: str) -> Extracted:
-    """Return the text of an unpacked file with a known format."""
+    """Return the text of an unpacked file with the known format `found`, one of `formats.FORMATS`.
+
+    `name` is the name of the file. The name without its ending is the title of a text that has no other title.
+
+    Raises:
+        InvalidInput: the file is damaged, is not text, or is nested too deeply; NoText if it contains no text.
+        InputTooLong: the text has more than `MAX_TEXT_LENGTH` code points, or a reader of the format has a limit that
+            the file exceeds.
+    """
     try:
         extracted = _read(found, data, formats.base_name(name))
     except RecursionError as error:
@@ -68,7 +77,10 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
 
 
 def _read(found: str, data: bytes, base: str) -> Extracted:
-    """Read a file of one format. The format's module is imported only now, because its libraries are slow to load."""
+    """Read an unpacked file of the format `found`. `base` is the file's name without folders and ``.gz``.
+
+    The format's module is imported only now, because its libraries are slow to load.
+    """
     module = _module(_MODULES.get(found, found))
     extracted: Extracted
     if found in formats.BINARY:

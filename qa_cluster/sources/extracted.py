@@ -129,8 +129,10 @@ class Extracted:
     remarks: tuple[str, ...] = ()
 
     def named(self, title: str, metadata: dict[str, Any] | None = None) -> Self:
-        """Return a copy with the title and the metadata that the file states. An empty value keeps the current
-        value."""
+        """Return a copy with the title and the metadata that the file states.
+
+        If one of them is empty or None, the copy keeps the current value.
+        """
         return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
     def remarked(self, *remarks: str) -> Self:
@@ -148,7 +150,11 @@ def clean(text: str) -> str:
 
 
 def clean_characters(text: str) -> str:
-    """Return a text without invisible characters and ligatures. Lines and spaces do not change."""
+    """Return a text without invisible characters and ligatures.
+
+    Lines and spaces do not change, except that Unicode's line separator becomes a line end, and Unicode's paragraph
+    separator two line ends.
+    """
     if text.isascii() and not _INVISIBLE.search(text):
         return text
     return _INVISIBLE.sub("", text.replace("\u2028", "\n").replace("\u2029", "\n\n")).translate(_LIGATURES)
@@ -157,12 +163,13 @@ def clean_characters(text: str) -> str:
 class TextBuilder:
     """Joins blocks to a text, and records sections and places.
 
-    Every method adds a block of one kind. `at` is the line or page of the source where the block starts (0: unknown).
-    Empty blocks are left out.
+    Each method with an argument `at` adds blocks of one kind. `at` is the line or page of the source where the block
+    starts, counted from 1 (0: unknown). Empty blocks are left out, and so are paragraphs that only link to other
+    pages (`is_navigation`).
     """
 
     def __init__(self, unit: str = "line") -> None:
-        """`unit` is the unit of positions; empty: positions are left out."""
+        """Start an empty text. `unit` is the unit of its places (`Extracted.unit`); empty: the text has none."""
         self.title = ""
         self._unit = unit
         self._parts: list[str] = []
@@ -180,9 +187,10 @@ class TextBuilder:
         return not self._parts
 
     def heading(self, level: int, text: str, at: int = 0) -> None:
-        """Add a heading. A heading ends the sections of its level and of deeper levels.
+        """Add a heading. A heading ends the sections of its level and of deeper levels, and opens a section.
 
-        ``level`` counts from 1. A heading of level 0 opens no section; the first such heading is the document's title.
+        `level` counts from 1, the level of the outermost headings. A heading of level 0 neither ends nor opens a
+        section; the first such heading is the document's title.
         """
         text = clean(text)
         unmarked = text.rstrip("\u00b6\u00a7")
@@ -201,7 +209,11 @@ class TextBuilder:
         self._prose("paragraph", clean(text), at)
 
     def _prose(self, kind: str, text: str, at: int) -> None:
-        """Add a paragraph or an item. The question of an FAQ becomes the heading of its answer."""
+        """Add a paragraph or an item; `kind` is ``paragraph`` or ``item``.
+
+        The question of an FAQ becomes the heading of its answer. A line that only links to other pages is counted, but
+        not added.
+        """
         if is_navigation(text):
             self._navigation += 1
             return
@@ -216,7 +228,11 @@ class TextBuilder:
         self._add(kind, text, at)
 
     def item(self, text: str, at: int = 0, marker: str = "-", depth: int = 0) -> None:
-        """Add a list item; ``depth`` counts from 0."""
+        """Add a list item.
+
+        `marker` is written before the text: a dash, or the number of the item, such as ``3.``. `depth` is the number of
+        lists around the item's own list.
+        """
         text = clean(text)
         if not text:
             return
@@ -238,10 +254,10 @@ class TextBuilder:
         self._prose("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
-        """Add a term with its definition. The term is a heading of the following blocks.
+        """Add a term with its definition `text`. The term is a heading of the following blocks.
 
-        The term stays a heading until the next heading, the next entry of this depth or a lower depth, or
-        `end_entries`.
+        An entry inside the definition of another entry has a higher depth. The term stays a heading until the next
+        heading, the next entry of this depth or a lower depth, or `end_entries`.
         """
         term = clean(term)
         self.end_entries(depth)
@@ -250,11 +266,15 @@ class TextBuilder:
         self.definition(term, text, at)
 
     def end_entries(self, depth: int) -> None:
-        """End all entries of this depth and of deeper depths."""
+        """End all entries of this depth and of higher depths: their terms are no longer headings."""
         self._headings = [entry for entry in self._headings if entry[0] < _ENTRY_LEVEL + depth]
 
     def row(self, cells: Sequence[str], headers: Sequence[str] = (), at: int = 0) -> None:
-        """Add a row of a table, with the names of its columns if they are known."""
+        """Add a row of a table as one paragraph. The name of its column precedes each cell except the first cell.
+
+        `headers` are the names of the columns; a name is empty or missing if it is not known. The first cell gets no
+        name, because it usually names the row. Empty cells are left out.
+        """
         named = []
         for place, cell in enumerate(map(clean, cells)):
             header = clean(headers[place]).rstrip(":") if place < len(headers) else ""
@@ -263,7 +283,11 @@ class TextBuilder:
         self._add("paragraph", ", ".join(named), at)
 
     def table(self, rows: Iterable[Sequence[str]], has_header: bool, at: int = 0) -> None:
-        """Add a table row by row. The first column has the names of the rows, so its header is not repeated."""
+        """Add a table row by row, each as in `row`.
+
+        If `has_header` is true, the first of `rows` has the names of the columns, and is not written as a row. All rows
+        have the position `at`.
+        """
         headers: Sequence[str] = ()
         for number, cells in enumerate(rows):
             if number == 0 and has_header:

@@ -76,8 +76,10 @@ def base_name(name: str) -> str:
 
 
 def may_be_document(name: str) -> bool:
-    """Return whether a file in a folder may be a document: its name has the ending of a known format, has no ending, or
-    starts with a known word, such as README. Names that start with a dot are never documents.
+    """Return whether a file in a folder may be a document.
+
+    Its name must have the ending of a known format, have no ending, or start with a known word, such as README. An
+    ending ``.gz`` is ignored. Files whose names start with a dot are never documents.
     """
     base = base_name(name)
     if base.startswith("."):

@@ -26,8 +26,10 @@ _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?\n)\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
-    """Return the values of the front matter as JSON values, and the source, in which blank lines replace the front
-    matter. `limited` says which values are left out.
+    """Return the values of the front matter as JSON values, and the source without the front matter.
+
+    Blank lines replace the front matter, so the numbers of the other lines stay the same. `limited` says which values
+    are left out. If there is no front matter, the values are empty and the source is unchanged.
     """
     head = source[:MAX_FRONT_MATTER]
     for pattern, load in ((_YAML, yaml.safe_load), (_TOML, tomllib.loads)):
@@ -65,6 +67,7 @@ def _json_value(value: Any, left: list[int], depth: int) -> Any:
     """Convert a value to a JSON value; None if it has no JSON form or is nested too deeply.
 
     `left` has one item: the number of values that are still allowed. If no more values are allowed, return None.
+    `depth` is the number of lists and mappings around the value.
     """
     left[0] -= 1
     found: Any = None

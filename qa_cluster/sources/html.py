@@ -83,10 +83,13 @@ def parsed(source: str) -> Any:
 
 
 def write(content: Any, title: str, *, is_page: bool = True, unit: str = "line") -> Extracted:
-    """Convert an element to text. `unit` is the unit of its positions; empty: positions are left out.
+    """Convert an element to text.
 
-    The title is the first ``h1``. On a page, a heading of any level at the start of the text is also a title. If both
-    are missing, `title` is used.
+    `unit` is the unit of the places in the result (`Extracted.unit`); empty: the result has no places.
+
+    The title is the first ``h1``. If `is_page` is true and the text starts with a heading of another level, this
+    heading is the title instead. The number of a chapter is left out of the title. If no heading is the title, the
+    title is `title`.
     """
     walker = _Walker(TextBuilder(unit), is_page)
     walker.walk(content)
@@ -112,7 +115,7 @@ class _Walker:
         self._term_at = 0
 
     def walk(self, element: Any) -> None:
-        """Write the text of an element and of its children."""
+        """Write the text of an element and of its children. Words after the last block wait for `flush`."""
         self._add(element.text, element)
         for child in element:
             if isinstance(child.tag, str):
@@ -241,14 +244,17 @@ class _Walker:
         self.builder.entry(self._entries, ", ".join(filter(None, map(clean, terms))), text, before or at)
 
     def _write_lead(self) -> None:
-        """Write the pending text or term before a block starts."""
+        """Before a block starts, write the collected words, and the open term even if it has no definition yet."""
         self.flush()
         if self._term:
             self._write_term()
         self._marker = None
 
     def flush(self) -> None:
-        """Write the current paragraph."""
+        """Write the collected words: as the definition of the open term, as a list item, or as a paragraph.
+
+        Without words, write nothing.
+        """
         text, at = clean("".join(self._words)), self._at
         self._words, self._at = [], 0
         if not text:
@@ -265,7 +271,9 @@ class _Walker:
 
 
 def _number(number: int, kind: str) -> str:
-    """Format the number of a list item by the numbering of its list.
+    """Format the number of a list item. `kind` is a text that contains the numbering of the list.
+
+    The known numberings are the values of `_TYPES`. A list of any other kind has decimal numbers.
 
     >>> _number(3, "upperalpha simple"), _number(9, "lowerroman"), _number(12, "")
     ('C', 'ix', '12')
@@ -312,7 +320,10 @@ def _power(element: Any) -> str:
 
 
 def _taken_out(table: Any) -> list[Any]:
-    """Remove nested tables from the cells of a table, and return them. They are written separately."""
+    """Remove nested tables from the cells of a table, and return the nested tables.
+
+    The caller writes the nested tables after the table.
+    """
     inner = [found for found in table.iterdescendants("table") if next(found.iterancestors("table")) is table]
     for found in inner:
         found.tail = f" {found.tail or ''}"  # a table separates the words around it
@@ -321,8 +332,10 @@ def _taken_out(table: Any) -> list[Any]:
 
 
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
-    """Return whether a table only positions its contents: it has one column or the role `presentation`, or its cells
-    contain blocks that data cells do not contain.
+    """Return whether a table only positions its contents. `cells` has the cells of each row.
+
+    Such a table has one column or the role `presentation`, or its cells contain blocks that data cells do not contain,
+    such as headings.
     """
     if all(len(row) < 2 for row in cells) or table.get("role") == "presentation":
         return True

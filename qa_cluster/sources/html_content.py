@@ -53,9 +53,10 @@ class Content:
     """The element with the content of a page, without boilerplate.
 
     Attributes:
-        size: the number of characters of the content, without the space around each text.
-        page_size: the number of characters of the whole page.
-        links: the number of characters of the largest list of links.
+        size: the number of characters of the content. The white space around each piece of text between two tags does
+            not count.
+        page_size: the number of characters of the whole page, counted in the same way.
+        links: the number of characters of the largest list of links on the page; 0 if it has no such list.
     """
 
     element: Any
@@ -65,7 +66,10 @@ class Content:
 
 
 def content_of(root: Any, *, keeps_links: bool = False) -> Content:
-    """Remove the boilerplate of a page and return its content. With `keeps_links`, lists of links are kept."""
+    """Remove the boilerplate from the tree of a page and return the content of the page.
+
+    `root` is the root element, which this function changes. With `keeps_links`, lists of links are kept.
+    """
     body = root.find("body") if root.find("body") is not None else root
     dropped, page_size, links = _dropped(body, keeps_links)
     remove(dropped)
@@ -82,7 +86,7 @@ class _Contents:
     """Statistics of an element and everything inside it.
 
     Attributes:
-        size: the number of characters, without the space around each text.
+        size: the number of characters, counted as in `Content`.
         links: the number of links.
         linked: the number of characters in links.
         is_step: whether a link leads to another page of a series, such as `next`.
@@ -133,6 +137,7 @@ class _Contents:
 def _dropped(body: Any, keeps_links: bool) -> tuple[set[Any], int, int]:
     """Return the elements that are boilerplate, the size of the page, and the size of the largest list of links.
 
+    Lists of links are boilerplate unless `keeps_links` is true.
     Sizes are numbers of characters that a browser shows. One walk counts what each element contains; a separate walk
     for each element would take quadratic time in a deep tree.
     """
@@ -188,8 +193,9 @@ def _size(element: Any) -> int:
 
 
 def remove(dropped: Collection[Any]) -> None:
-    """Remove elements from their parents. The text after each element stays. The time is linear in the number of
-    elements.
+    """Remove elements from their parents.
+
+    The text after each element stays. The time is linear in the number of all children of these parents.
     """
     parents, dropped = dict.fromkeys(element.getparent() for element in dropped), set(dropped)
     for parent in parents:
@@ -207,7 +213,8 @@ def remove(dropped: Collection[Any]) -> None:
 def _set_text(parent: Any, before: Any, parts: list[str]) -> None:
     """Set the text after the element `before`. If `before` is None, set the text at the start of `parent`.
 
-    The parts are joined once, which takes linear time.
+    The first of `parts` is the present text. The other parts are the texts after removed elements; if there are no
+    other parts, nothing changes. The parts are joined once, which takes linear time.
     """
     if len(parts) > 1:
         if before is None:

@@ -92,8 +92,9 @@ def _plain(source: str) -> str:
 
 
 class _PlainLines:
-    """Replaces extensions of Markdown line by line. The number of lines stays the same, so line numbers stay
-    correct.
+    """Replaces extensions of Markdown line by line.
+
+    The number of lines stays the same, so line numbers stay correct.
     """
 
     def __init__(self) -> None:
@@ -102,7 +103,7 @@ class _PlainLines:
         self._options = False  # options of a directive may follow
 
     def plain(self, line: str) -> str:
-        """Return the line without extensions of Markdown."""
+        """Return the next line of the source without extensions of Markdown. Pass all lines in order."""
         if self._admonition is not None:
             if line.strip() and len(line) - len(line.lstrip(" ")) < self._admonition + 4:
                 self._admonition = None
@@ -143,7 +144,11 @@ class _PlainLines:
 
 
 def _directive(name: str, argument: str) -> str:
-    """Return the line that replaces the first line of a directive: its label or its argument."""
+    """Return the line that replaces the first line of a directive: a bold label or the bold argument.
+
+    `argument` is the text after the name of the directive. The result is empty for a directive that has no label, if
+    `argument` is empty or the directive is in `_SILENT`.
+    """
     base = name.rpartition(":")[2]
     if base in _NAMES:
         return f"{_NAMES[base]} {argument}:"

@@ -54,7 +54,7 @@ _SHORT = 50
 
 @dataclass
 class _Block:
-    """Consecutive lines between blank lines. `at` is the number of the first line."""
+    """Consecutive lines between blank lines. `at` is the number of the first line in the source, counted from 1."""
 
     at: int
     lines: list[str]
@@ -66,8 +66,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x
 
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
-    """Return the text of a plain file. A line for which `is_entry` is true is a heading, such as a version in a
-    changelog.
+    """Return the text of a plain text file.
+
+    A line for which `is_entry` returns true is a heading, such as the name of a version in a changelog.
     """
     source = clean_characters(_without_terminal_codes(source)).expandtabs(8)
     lines, left_out = without_running_heads(source.split("\n"), is_entry)
@@ -95,7 +96,7 @@ def _without_terminal_codes(source: str) -> str:
 
 
 class _Reader:
-    """Reads numbered lines.
+    """Reads lines, each with its number in the source, and writes their blocks.
 
     Attributes:
         contents: the number of lines of tables of contents that were left out.
@@ -191,7 +192,11 @@ class _Reader:
         self._body(lines, at)
 
     def _heading(self, lines: list[str], at: int, is_first: bool) -> int:
-        """Write a heading at the start of the block. Return the number of its lines; 0 if there is no heading."""
+        """Write the heading at the start of a block. Return the number of its lines; 0 if there is no heading.
+
+        `at` is the number of the first of `lines` in the source. `is_first` says whether the block is the first block
+        of the text.
+        """
         line = lines[0]
         text = line.strip()
         if len(lines) > 2 and _RULE.match(line) and not _RULE.match(lines[1]) and _RULE.match(lines[2]):
@@ -270,7 +275,10 @@ class _Reader:
         return self._is_outline and _STAR.match(line) is not None and (line.startswith("**") or self._is_entry(line))
 
     def _body(self, lines: list[str], at: int) -> None:
-        """Write a block that is not a heading: list, code, definition or paragraph."""
+        """Write lines that contain no heading: a list, code, a definition or a paragraph.
+
+        `at` is the number of the first of `lines` in the source.
+        """
         if _ANSWER.match(lines[0]) and not _ITEM.match(lines[0]):
             lines = [_ANSWER.sub(lambda match: " " * len(match[0]), lines[0], count=1), *lines[1:]]
             lines[0] = " " * (_indent(lines[1]) if len(lines) > 1 else self._margin) + lines[0].strip()
@@ -331,8 +339,9 @@ class _Reader:
             self._builder.paragraph(self._joined(lines), at)
 
     def _is_code(self, lines: list[str]) -> bool:
-        """Return whether lines must stay unchanged: columns, commands and similar lines, or indented or short lines
-        that are not prose.
+        """Return whether the lines of a block must stay unchanged.
+
+        This is true for columns, for commands and similar lines, and for indented or short lines that are not prose.
         """
         texts = [line.strip() for line in lines]
         wide = sum(bool(_COLUMNS.search(text)) for text in texts)
@@ -358,7 +367,10 @@ class _Reader:
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
-        """Join two lines at a hyphen. The hyphen is removed if the document contains the word without a hyphen."""
+        """Join `text`, which ends with a hyphen, and the line `following`.
+
+        The hyphen is removed if the document contains the word without a hyphen.
+        """
         head = re.split(r"[^\w-]", text)[-1][:-1]
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""
@@ -383,8 +395,9 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> list[_Block]:
 
 
 def _title_key(line: str) -> str:
-    """Return the letters and digits of a heading, or of an entry in a table of contents. The number at the start,
-    the dots and the page number are left out.
+    """Return the letters and digits of a heading, or of an entry in a table of contents, in lower case.
+
+    The number at the start, the dots and the page number are left out.
     """
     line = _LEADER.sub("", line.strip()).lstrip("?*+- ")
     for form in (_ITEM, _NUMBERED):
@@ -427,6 +440,9 @@ def _restarted(blocks: Sequence[_Block]) -> set[int]:
 def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list[tuple[int, str]], int]:
     """Return the numbered lines without the running heads and feet of pages, and the number of removed lines.
 
+    The numbers count from 1. At a page break, a line for which `is_entry` is true is not a head or foot. If no text
+    would remain, all lines are returned.
+
     A page ends with a form feed, or with a line such as ``[Page 7]``. A paragraph that continues on the next page is
     joined. A text made by man(1) has heads and feet that name the page: ``LS(1)  User Commands  LS(1)``.
     """
@@ -468,7 +484,8 @@ def _is_head(line: str, repeated: int, breaks: int) -> bool:
     """Return whether a line at the edge of a page is a head or foot.
 
     At least `_MIN_PAGES` pages must repeat the line. In addition, either half of the pages must repeat it, or the line
-    must have columns.
+    must have columns. `repeated` is the number of page breaks at which a line of the same shape is (`_shape`), and
+    `breaks` the number of all page breaks.
     """
     return repeated >= max(_MIN_PAGES, breaks // 2) or (
         repeated >= _MIN_PAGES and _COLUMNS.search(line.strip()) is not None
@@ -485,7 +502,7 @@ def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
 
 
 def _shape(line: str) -> str:
-    """Return a line without its page number, which is its first or its last word."""
+    """Return a line with ``#`` in place of its page number, which is its first or its last word."""
     return _PAGE_NUMBER.sub("#", " ".join(line.split()))
 
 
@@ -554,7 +571,7 @@ def _ends_in_hyphen(text: str) -> bool:
 
 
 def _is_prose(texts: Sequence[str]) -> bool:
-    """Return whether most words are plain words."""
+    """Return whether the texts are prose: more than three words, of which at least 70% are plain words."""
     words = " ".join(texts).split()
     plain = sum(_PROSE_WORD.match(word) is not None for word in words)
     return len(words) > 3 and plain * 10 >= len(words) * 7

@@ -22,12 +22,12 @@ MAX_REPEATED_HEADERS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """The cells of a row, and the header of each cell's first column.
+    """The texts of the cells of a row, and the header of each cell's first column.
 
     A header is empty if the column has no header, or if the previous cell has the same header.
 
     Attributes:
-        first: the first cell that starts in this row.
+        first: the element of the first cell that starts in this row; None if no cell starts in it.
         is_named: whether the first cell is the header of the row.
     """
 
@@ -43,14 +43,19 @@ class _Grid:
 
     Attributes:
         left: the number of slots that the table may still fill.
-        held: by column, the number of rows that a cell of an earlier row still spans, and this cell.
+        held: the cells of earlier rows that also span the next row. The keys are columns, counted from 0. A value has
+            the number of rows that the cell still spans, starting with the next row, and the cell.
     """
 
     left: int = MAX_SLOTS
     held: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     def lay_out(self, cells: list[Any]) -> list[tuple[int, Any]]:
-        """Return the columns of a row with their cells, including cells that started in an earlier row."""
+        """Return the columns of the next row with their cells, in ascending order.
+
+        `cells` are the cells that start in this row. The result also has the cells that started in an earlier row and
+        span this row.
+        """
         slots: list[tuple[int, Any]] = []
         held, self.held = self.held, {}
         waiting, column = iter(cells), 0
@@ -81,8 +86,11 @@ class _Grid:
 def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator[TableRow]:
     """Yield the rows below the header rows.
 
+    `rows` has the cells of each row, as elements. `text_of` returns the text of a cell.
+
     Header rows are the first rows whose cells are headers (``th``, or in ``thead``) or empty. The header of a column
-    joins the texts of its header cells. A header that is too long to repeat is written once.
+    joins the texts of its header cells. A header that is too long to repeat is written once, in a row of its own before
+    the first row. After `MAX_REPEATED_HEADERS` characters of headers, rows get no headers.
     """
     grid, headers, above = _Grid(), dict[int, list[Any]](), len(rows) > 1
     names: dict[int, str] = {}

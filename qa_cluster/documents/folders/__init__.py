@@ -1,3 +1,4 @@
-"""Decides which files of a folder are read: hidden and generated files, patterns, `.gitignore`, and files that git
-tracks.
+"""Decides which files of a folder are read.
+
+Hidden and generated files, the user's patterns, `.gitignore` files, and the files that git tracks decide.
 """

@@ -1,5 +1,6 @@
-"""Decides which files of a folder are left out: hidden files, generated folders, files that git ignores, and files that
-match the user's patterns.
+"""Decides which files of a folder are left out.
+
+These are hidden files, generated folders, files that git ignores, and files that match the user's patterns.
 
 Patterns have the form of `.gitignore`, with the folder as their root. As in git:
 
@@ -95,16 +96,24 @@ class FolderRules:
         return self._include is not None
 
     def add_gitignore(self, within: str, text: str, shown: str) -> None:
-        """Add the text of the `.gitignore` file of a subfolder (empty: of the folder itself).
+        """Add the patterns of a `.gitignore` file. InvalidInput if a pattern is wrong or too complex.
 
-        `shown` is the path of the file in errors.
+        Args:
+            within: the path, within the folder of these rules, of the subfolder with the file; empty for the folder
+                itself.
+            text: the text of the file.
+            shown: the path of the file in errors.
         """
         found = _spec(text.splitlines(), shown)
         if found is not None:
             self._within[within] = found
 
     def reason(self, path: str, *, is_folder: bool) -> str:
-        """Return the reason why a path within the folder is left out; empty if it is read."""
+        """Return the reason why a path within the folder is left out; empty if no rule leaves it out.
+
+        Ask about a folder before its files: for a file, this method does not check whether a parent folder is hidden or
+        generated.
+        """
         name = path.rpartition("/")[2]
         if name.startswith("."):
             return HIDDEN
@@ -137,8 +146,9 @@ class FolderRules:
         return False
 
     def _deepest_first(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
-        """Yield the path relative to a folder and the patterns of this folder, for each folder whose patterns apply to
-        the path. The deepest folder comes first.
+        """Yield a relative path and patterns for each `.gitignore` file that applies to `path`.
+
+        The relative path is `path` relative to the folder of the `.gitignore` file. The deepest folder comes first.
         """
         parents = path.rstrip("/").split("/")[:-1]
         for depth in range(len(parents), -1, -1):
@@ -150,7 +160,10 @@ class FolderRules:
 
 
 def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
-    """Return the patterns of an option; InvalidInput if a value is not a pattern."""
+    """Return the patterns of an option such as ``--include``; None if it has no patterns.
+
+    InvalidInput if a value is not a pattern.
+    """
     for pattern in patterns:
         if "\n" in pattern or _spec([pattern], option) is None:
             raise InvalidInput(f"{option} {pattern!r} is not a pattern")
@@ -158,8 +171,10 @@ def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
 
 
 def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
-    """Compile lines into patterns; None if no line is a pattern. InvalidInput names a pattern that is wrong or too
-    complex.
+    """Compile lines into patterns; None if no line is a pattern.
+
+    If a pattern is wrong or too complex, raise InvalidInput. The error names `where`: the file or option that has the
+    lines.
     """
     for number, line in enumerate(lines, 1):
         most = max((len(_STARS.findall(name)) for name in line.split("/")), default=0)
@@ -196,7 +211,10 @@ def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
 
 
 def _names_folder(found: list[tuple[str, GitIgnoreSpec]]) -> bool:
-    """Return whether the patterns match the folder itself, or a parent folder in the checkout."""
+    """Return whether the patterns match the folder itself, or a parent folder in the checkout.
+
+    `found` has the patterns in the form that `_above` returns: each with the path of the folder relative to its file.
+    """
     for prefix, spec in found:
         seen = prefix.rstrip("/").split("/")
         if any(spec.check_file("/".join(seen[: depth + 1]) + "/").include for depth in range(len(seen))):

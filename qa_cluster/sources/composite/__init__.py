@@ -1,3 +1,4 @@
-"""Reads files that consist of parts: Office files, e-books, notebooks and e-mail. Each is converted to one HTML
-tree.
+"""Reads files that consist of parts: Office files, e-books, notebooks and e-mail.
+
+Each file is converted to one HTML tree.
 """

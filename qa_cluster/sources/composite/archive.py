@@ -91,10 +91,10 @@ def path_of(base: str, reference: str) -> str:
 
 
 def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return the relations between a part of an Office file and other parts, by their ids.
+    """Return the relations between a part of an Office file and other parts. The keys are the ids of the relations.
 
-    A relation is a pair: the last word of its type, such as `image`, and the name of the other part. Relations to other
-    files and to web pages are left out.
+    If `part` is empty, the result has the relations of the whole file. A relation is a pair: the last word of its type,
+    such as `image`, and the name of the other part. Relations to other files and to web pages are left out.
     """
     folder, name = posixpath.split(part)
     written = posixpath.join(folder, "_rels", f"{name}.rels")

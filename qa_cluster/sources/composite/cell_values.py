@@ -53,11 +53,13 @@ class _Format:
     """A section of a number format: the text around the digits, and how the digits are written.
 
     Attributes:
+        before, after: the text before and after the digits.
         scale: the power of ten by which the value is multiplied, such as 2 for percent.
         least_digits: the least number of digits before the decimal point.
         decimals: the largest number of decimals.
         needed_decimals: the number of decimals that are written even if they are zeros.
         grouped: whether commas separate the thousands.
+        has_digits: whether the section writes the number. If not, `before` is the whole text.
     """
 
     before: str
@@ -95,8 +97,10 @@ def _number(value: float, number_format: str) -> str:
 
 @lru_cache(maxsize=256)
 def _sections(number_format: str) -> tuple[_Format | None, ...]:
-    """Return the sections of a format: for positive numbers, negative numbers and zero. None means that the format is
-    ignored, such as the general format.
+    """Return the sections of a number format: for positive numbers, for negative numbers, for zero, and for text.
+
+    A format may have only the first of these sections. None means that a section is ignored, as the general format is:
+    the value is written without a format.
     """
     literals: list[str] = []
 

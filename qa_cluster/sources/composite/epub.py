@@ -58,7 +58,10 @@ def _package_name(archive: zipfile.ZipFile) -> str:
 
 
 def _described(package: Any) -> dict[str, str]:
-    """Return the book's title, authors, date and language."""
+    """Return the book's title, authors, date and language. The keys are the values of `_METADATA`.
+
+    `package` is the root element of the package, the file that describes the book. Missing values are left out.
+    """
     found: dict[str, list[str]] = {}
     for element in package.iterfind("./{*}metadata//{http://purl.org/dc/elements/1.1/}*"):
         name = _METADATA.get(element.tag.rpartition("}")[2], "")
@@ -69,8 +72,9 @@ def _described(package: Any) -> dict[str, str]:
 
 
 def _spine(package: Any, package_name: str) -> dict[int, str]:
-    """Return the parts with text by their numbers in the spine. Each part occurs once; the table of contents is left
-    out.
+    """Return the names of the parts with text. The keys are their numbers in the spine, counted from 1.
+
+    Each part occurs once; the table of contents is left out.
     """
     items = {item.get("id"): item for item in package.iterfind("./{*}manifest/{*}item")}
     parts: dict[str, int] = {}
@@ -97,7 +101,10 @@ def _check_encryption(archive: zipfile.ZipFile, parts: set[str]) -> None:
 
 
 def _chapter_names(archive: zipfile.ZipFile, package: Any, package_name: str) -> dict[str, str]:
-    """Return the names of the parts in the table of contents. If a part has several names, the first name is used."""
+    """Return the titles that the table of contents gives to parts. The keys are the names of the parts.
+
+    If a part has several titles, the first title is used.
+    """
     names: dict[str, str] = {}
     for item in package.iterfind("./{*}manifest/{*}item"):
         part = path_of(package_name, item.get("href") or "")

@@ -50,9 +50,10 @@ def read(data: bytes) -> Extracted:
 
 
 def _about(message: EmailMessage) -> dict[str, Any]:
-    """Return the subject, the sender, the recipients and the date.
+    """Return the subject, the sender, the recipients and the date of a message.
 
-    A date that cannot be parsed, and fields longer than `MAX_FIELD`, are left out.
+    The keys are the names of the header fields: subject, from, to, cc and date. Missing fields, fields longer than
+    `MAX_FIELD`, and a date that cannot be parsed are left out.
     """
     sizes = {name.lower(): len(str(value)) for name, value in message.raw_items()}
 
@@ -67,7 +68,10 @@ def _about(message: EmailMessage) -> dict[str, Any]:
 
 
 def _attachments(message: EmailMessage, body: MIMEPart | None) -> list[str]:
-    """Return the names or types of the parts that are not read."""
+    """Return the file names of the parts that are not read; for a part without a file name, its type.
+
+    `body` is the part that is read; None if no part is read. At most `MAX_PARTS` parts are examined.
+    """
     found: list[str] = []
     parts: list[Any] = [message]
     for _ in range(MAX_PARTS):

@@ -113,7 +113,8 @@ def _add_output(target: Any, output: dict[str, Any], left_out: _LeftOut) -> None
     """Add the text of an output.
 
     HTML with a table, and Markdown, keep their structure if they have at most `MAX_OUTPUT` characters. For any other
-    output, its plain text is added as code, cut after `MAX_OUTPUT` characters. Without plain text, it is left out.
+    output, its plain text is added as code, cut after `MAX_OUTPUT` characters. An output without plain text, and an
+    error, are left out. `left_out` counts what is cut or left out.
     """
     if output.get("output_type") in ("error", "pyerr"):
         left_out.errors += 1

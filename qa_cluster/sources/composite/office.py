@@ -36,8 +36,9 @@ _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 
 
 def read_docx(data: bytes) -> Extracted:
-    """Return the text of a .docx file. The title is its Title paragraph, the title in its properties, or its first
-    heading.
+    """Return the text of a .docx file.
+
+    The title is the first of these that exists: its Title paragraph, the title in its properties, its first heading.
     """
     with opened(data, ".docx") as archive:
         title = title_in(archive, CORE_PROPERTIES)

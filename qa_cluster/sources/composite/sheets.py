@@ -56,7 +56,10 @@ class _Layout:
     """The layout of a sheet: merged cells, hidden rows and columns, and formulas without a stored value.
 
     Attributes:
-        merged: the numbers of columns and rows of each merged cell, by the row and column of its first cell.
+        merged: the numbers of columns and rows of each merged cell. The keys are the row and the column of its first
+            cell, counted from 1.
+        hidden_rows: the numbers of the hidden rows.
+        hidden_columns: the first and the last column (inclusive) of each range of hidden columns.
         no_value: the number of formulas whose value is not in the file.
     """
 
@@ -99,7 +102,10 @@ class _Reader:
         return [f"{what}: {count}" for what, count in found.items() if count]
 
     def add(self, body: Any, sheet: Any) -> None:
-        """Add the name of a sheet as a heading, and its blocks of rows."""
+        """Add the name of a sheet as a heading, and its blocks. A block is a series of rows without an empty row.
+
+        A sheet without text is left out.
+        """
         layout = _layout(self._archive, sheet._worksheet_path)
         self._no_value += layout.no_value
         self._hidden += len(layout.hidden_rows) + len(layout.hidden_columns)
@@ -119,7 +125,7 @@ class _Reader:
 
     @staticmethod
     def _is_covered(layout: _Layout, block: Sequence[tuple[int, list[_Cell]]], number: int) -> bool:
-        """Return whether an empty row belongs to a merged cell of the last row with text."""
+        """Return whether the empty row `number` belongs to a merged cell of the last row of `block`."""
         row, cells = block[-1]
         return any(row + layout.merged.get((row, cell.column), (1, 1))[1] > number for cell in cells)
 
@@ -181,7 +187,7 @@ def _layout(archive: zipfile.ZipFile, part: str) -> _Layout:
 
 
 def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layout) -> None:
-    """Add rows that have no empty row between them.
+    """Add the rows of `block`, which have no empty row between them. Each row has its number and its cells.
 
     The rows at the start that have only one cell with text become paragraphs, such as titles. The other rows become a
     table.

@@ -62,7 +62,11 @@ class _SlideReader:
     charts: int = 0
 
     def add_to(self, body: Any, slide: Any, number: int) -> Any:
-        """Add the text of the slide: its title, its shapes in the order of the file, and its notes."""
+        """Add the text of the slide: its title, its shapes in the order of the file, and its notes.
+
+        Return the added element. `slide` is the root element of the slide. `number` is the number of the slide, which
+        replaces a missing title.
+        """
         target = add(body, "section")
         tree = slide.find("./{*}cSld/{*}spTree")
         shapes = [] if tree is None else [*_shapes(tree)]
@@ -135,7 +139,10 @@ def _words(line: Any) -> str:
 
 
 def _copy_words(line: Any, target: Any) -> None:
-    """Copy the text of a paragraph. Superscript text becomes `sup`."""
+    """Copy the text of `line`, a paragraph element of the presentation, into the HTML element `target`.
+
+    Superscript text becomes an element `sup`.
+    """
     for part in line:
         name = part.tag.rpartition("}")[2] if isinstance(part.tag, str) else ""
         if name == "br":
@@ -153,7 +160,10 @@ def _copy_words(line: Any, target: Any) -> None:
 
 
 def _add_lines(target: Any, lines: list[Any], *, is_list: bool) -> None:
-    """Add lines as paragraphs, or as a list with nested levels."""
+    """Add lines as paragraphs or, if `is_list` is true, as a list with nested levels.
+
+    A line is a paragraph element of the presentation.
+    """
     if not is_list:
         for line in lines:
             _copy_words(line, add(target, "p"))

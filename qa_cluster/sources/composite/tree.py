@@ -16,7 +16,10 @@ def new_body() -> Any:
 
 
 def add(target: Any, tag: str, text: str | None = None, *, at: int = 0) -> Any:
-    """Add an element with a text; `at` is its position in the source, counted from 1 (0: unknown)."""
+    """Add an element with a text at the end of `target`, and return the element.
+
+    `at` is its position in the source (a line, page or row), counted from 1; 0 if it is unknown.
+    """
     element = etree.SubElement(target, tag)
     if text:
         add_text(element, text)
@@ -43,20 +46,26 @@ def _is_xml(character: str) -> bool:
 
 
 def place(root: Any, at: int) -> None:
-    """Set the position in the source for an element and all elements in it."""
+    """Set the position in the source to `at`, counted from 1, for an element and all elements in it."""
     for element in root.iter("*"):
         element.set(PLACE, str(at))
 
 
 def lower_headings(root: Any) -> None:
-    """Lower each heading by one level. The highest level is for the document's title, which is not in the tree."""
+    """Lower each heading by one level, so that ``h1`` becomes ``h2``; ``h6`` stays.
+
+    The highest level is for the document's title, which is not in the tree.
+    """
     for level in range(5, 0, -1):
         for heading in [*root.iter(f"h{level}")]:
             heading.tag = f"h{level + 1}"
 
 
 def with_headers(root: Any) -> Any:
-    """Make the first row of each table its header row, unless the table has headers or only one row."""
+    """Make the first row of each table its header row, unless the table has headers or only one row.
+
+    Return `root`, which this function changes.
+    """
     for table in root.iter("table"):
         rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
         if len(rows) > 1 and next(table.iter("th"), None) is None:
@@ -66,7 +75,7 @@ def with_headers(root: Any) -> Any:
 
 
 def written(root: Any, title: str, *, unit: str = "") -> Extracted:
-    """Convert a tree to text.
+    """Convert a tree to text. `unit` is the unit of the positions in the tree, as in `html.write`.
 
     The title of the text is the first ``h1``. Without an ``h1``, it is `title`. If `title` is empty, too, the title is
     the text of the first heading, which also stays a heading.

@@ -1,5 +1,6 @@
-"""Collects the words of a block of a manual page and writes the block: a paragraph, an entry with its tag, an item or
-code.
+"""Collects the words of a block of a manual page and writes the block.
+
+A block is a paragraph, an entry with its tag, a list item, or code.
 
 The tag of an entry is the term that the entry explains, such as an option.
 """
@@ -19,12 +20,18 @@ _MAX_TAGS = 12
 
 
 def joined(words: list[str], between: str = " ") -> str:
-    """Join words to one text. A mark between words (`JOIN`) means no space."""
+    """Join words to one text, with `between` after each word except the last.
+
+    Where a mark (`JOIN`) is between two words, the words are joined without `between` and without spaces.
+    """
     return _JOINS.sub("", between.join(words)) if any(JOIN in word for word in words) else between.join(words)
 
 
 class Blocks:
-    """The current block and its indentation."""
+    """The current block: its words, its tags and its indentation.
+
+    The argument `at` of a method is the number of the line in the source, counted from 1.
+    """
 
     def __init__(self, builder: TextBuilder) -> None:
         self._builder = builder
@@ -52,7 +59,7 @@ class Blocks:
             self._builder.end_entries(self._depth + 1)
 
     def paragraph(self) -> None:
-        """Start a paragraph that belongs to no tag of this depth."""
+        """Write the block, and start a paragraph that belongs to no tag of the current or a deeper indentation."""
         self.flush()
         self._builder.end_entries(self._depth)
 
@@ -77,12 +84,12 @@ class Blocks:
             self.flush()
 
     def further_tag(self) -> None:
-        """Prepare for one more tag of the same text."""
+        """Prepare for one more tag of the text that follows, in addition to the previous tag."""
         if any(word.strip() for word in self._words):
             self.flush()
 
     def tag(self, text: str, at: int) -> None:
-        """Set the tag of the next paragraph."""
+        """Add a tag to the next paragraph. A paragraph may have several tags; empty tags are left out."""
         self._at = self._at or at
         text = clean(joined([text]))
         if text:
@@ -99,7 +106,7 @@ class Blocks:
             self.is_literal = is_literal
 
     def flush(self) -> None:
-        """Write the block."""
+        """Write the block, if it has words or tags, and start an empty block at the same indentation."""
         words, tags, at = self._words, self._tags, self._at
         is_mark = self._is_mark()
         self._words, self._tags, self._at = [], [], 0

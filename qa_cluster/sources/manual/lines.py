@@ -69,7 +69,11 @@ _SINGLE = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a page after expansion: a macro with its arguments, or text if `macro` is empty."""
+    """A line of a page after expansion: a macro with its arguments, or text if `macro` is empty.
+
+    `number` is the number of the line in the source, counted from 1. For a macro, `text` has all its arguments as one
+    text. Escapes are not resolved yet (`unescaped`).
+    """
 
     number: int
     macro: str
@@ -127,7 +131,11 @@ class Page:
         return at + 1
 
     def _condition(self, name: str, rest: str) -> tuple[bool, str]:
-        """Return whether a condition is true, and the text after it."""
+        """Return whether the condition of a request is true, and the text after the condition.
+
+        `name` is the name of the request: ``if``, ``ie``, ``el`` or ``while``. `rest` is the text after the name. A
+        ``while`` loop is never executed, so its condition is always false.
+        """
         if name == "while":
             return False, rest.lstrip()
         if name == "el":
@@ -138,7 +146,7 @@ class Page:
         return taken, self._after_condition(rest)
 
     def _after_condition(self, rest: str) -> str:
-        """Return the unexpanded text after a condition: a block, or the words after it."""
+        """Return the unexpanded text that follows the condition at the start of `rest`; empty if no text follows."""
         match = _CONDITION.match(rest)
         if match is None:
             return ""
@@ -227,7 +235,10 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _joined(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines without comments. A line that ends with a backslash continues in the next line."""
+    """Yield the lines without comments, each with the number of its first line in the source.
+
+    A line that ends with a backslash continues in the next line, so both are yielded as one line.
+    """
     held, first = "", 0
     for number, raw in enumerate(source.split("\n"), 1):
         line = _COMMENT.sub(r"\1", raw)

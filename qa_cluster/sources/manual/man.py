@@ -32,7 +32,11 @@ _NAME_SECTIONS = ("NAME", "BEZEICHNUNG", "NOM", "NOMBRE", "NOME")
 
 
 def read(source: str, base: str) -> Extracted:
-    """Return the text of a manual page. Its title has the form ``gzip(1) - compress or expand files``."""
+    """Return the text of a manual page. Its title has the form ``gzip(1) - compress or expand files``.
+
+    If the page has no title, the title is `base`, the name of the file without its ending. NoText if the page contains
+    no text, or only refers to another page.
+    """
     lines = list(Page(source).lines())
     builder = TextBuilder()
     if any(line.macro in ("Dd", "Sh", "Dt") for line in lines[:400]) and not any(line.macro == "SH" for line in lines):
@@ -188,5 +192,8 @@ class _ManReader:
 
 
 def _reference(words: list[str]) -> str:
-    """Return a reference to a manual page with its section, and the text that follows without a space."""
+    """Return a reference to a manual page, such as ``ls(1)``.
+
+    `words` are the name of the page, its section, and texts that follow without a space.
+    """
     return f"{words[0]}({words[1]}){''.join(words[2:])}" if len(words) > 1 else " ".join(words)

@@ -232,14 +232,24 @@ class MdocReader:
         return self._alone(macro, marks) if first is None else self._of_words(macro, first, own, marks)
 
     def _alone(self, macro: str, marks: list[str]) -> list[str]:
-        """Process a macro that has no words except punctuation."""
+        """Return the pieces of text that a macro writes if it has no words except punctuation.
+
+        `marks` is the punctuation (`_delimited`).
+        """
         if macro == "Nm":
             return [self._command or self._name, *marks]
         name = {"Fl": "-" if marks else "-" + JOIN, "Ar": "file ...", "Ex": _EXITS.format(self._command or self._name)}
         return [name[macro], *marks] if macro in name else [_SYSTEMS.get(macro, ""), *marks]
 
     def _of_words(self, macro: str, first: int, own: list[str], marks: list[str]) -> list[str]:
-        """Process a macro with its words. `first` is the number of the first word that is not punctuation."""
+        """Return the pieces of text that a macro writes for its words.
+
+        Args:
+            macro: the name of the macro.
+            first: the position in `own`, counted from 0, of the first word that is not punctuation.
+            own: the words of the macro.
+            marks: the same words, with marks that join punctuation to its neighbours (`_delimited`).
+        """
         after = first + 1
         end = max(place for place, word in enumerate(own) if word not in _CLOSING) + 1  # punctuation follows
         if macro == "Nm":
@@ -276,8 +286,9 @@ _STANDARDS = {
 
 
 def _sentence(macro: str, words: Sequence[str]) -> str:
-    """Return the text that a macro writes for its words, without the surrounding punctuation; empty if the macro writes
-    the words themselves.
+    """Return the text that a macro writes for its words, which are given without the surrounding punctuation.
+
+    The result is empty if the macro writes the words themselves.
     """
     first, rest = words[0], words[1:]
     if macro == "Fn":
@@ -291,7 +302,7 @@ def _sentence(macro: str, words: Sequence[str]) -> str:
 
 
 def _returns(functions: Sequence[str]) -> str:
-    """Return the sentence of the macro Rv."""
+    """Return the sentence of the macro Rv, which says what functions return. `functions` are their names."""
     names = [f"{function}()" for function in functions]
     who = f"The {', '.join(names)} function{'s' if len(names) > 1 else ''} return{'' if len(names) > 1 else 's'}"
     begun = f"{who} the value 0 if successful" if names else "Upon successful completion, the value 0 is returned"

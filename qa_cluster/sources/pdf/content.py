@@ -70,7 +70,11 @@ def product(first: Matrix, second: Matrix) -> Matrix:
 
 
 def tokens_of(data: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the kind and the value of each token: number, string, name, bracket or operator."""
+    """Yield the kind and the value of each token of a content stream.
+
+    The kinds are number, string, name, bracket and operator. The value of a number is a float; all other values are
+    bytes.
+    """
     place, scan = 0, _TOKEN.search
     while (found := scan(data, place)) is not None:
         kind, place = found.lastgroup, found.end()
@@ -95,7 +99,11 @@ def tokens_of(data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _closed(data: bytes, place: int) -> int:
-    """Return the end of a string with balanced parentheses."""
+    """Return the position after the closing parenthesis of a string that contains balanced parentheses.
+
+    `place` is the position after its opening parenthesis. If the closing parenthesis is missing, the end of the data
+    counts as this parenthesis.
+    """
     depth = 1
     for found in _PARENTHESIS.finditer(data, place):
         depth += (found[0] == b"(") - (found[0] == b")")
@@ -132,7 +140,7 @@ class _State:
 class PageContent:
     """Collects the pieces of text of pages.
 
-    Fonts and forms (content streams that pages place) are cached, because many pages share them.
+    Fonts are cached, because many pages share them.
 
     Attributes:
         artifacts: the number of characters that the file marks as running heads, running feet and ornaments.
@@ -143,7 +151,7 @@ class PageContent:
         self._fonts: dict[Any, PdfFont | None] = {}
 
     def pieces(self, page: Any) -> list[Piece]:
-        """Return the pieces of text of a page in the order in which they are drawn."""
+        """Return the pieces of text of a page, a page object of pypdf, in the order in which they are drawn."""
         content = page.get_contents()
         reader = _Reader(self._font_of)
         if content is not None:
@@ -168,7 +176,11 @@ class PageContent:
 
 
 def _fields(page: Any) -> Iterator[tuple[bytes, Any, Matrix]]:
-    """Yield the drawings that show the values of form fields and the text of text boxes."""
+    """Yield the drawings that show the values of form fields and the text of text boxes.
+
+    A drawing has a content stream, its resources, and the matrix that places it on the page. Hidden drawings are left
+    out.
+    """
     for found in _object(page.get("/Annots")) or ():
         note = _object(found)
         if note is None or note.get("/Subtype") not in ("/Widget", "/FreeText"):
@@ -215,7 +227,13 @@ class _Reader:
         self._resources: Any = None
 
     def read(self, data: bytes, resources: Any, matrix: Matrix) -> None:
-        """Read a content stream of a page, or of a form within it."""
+        """Read a content stream of a page, or of a form that the page places, and add its pieces of text.
+
+        Args:
+            data: the content stream.
+            resources: the dictionary with the fonts and forms that the stream names; None if it is missing.
+            matrix: converts the coordinates of the stream to coordinates of the page.
+        """
         before = self._state, self._resources, self._marks, self._text, self._line
         self._state, self._resources, self._marks = _State(matrix), resources, []
         operands: list[Any] = []
@@ -338,7 +356,10 @@ class _Reader:
         self._text = (a, b, c, d, e + place * a, f + place * b)
 
     def _add(self, text: str, begun: float, end: float) -> None:
-        """Add a piece between two positions on the baseline. Spaces at its start and end do not count for its width."""
+        """Add a piece between two positions on the baseline, which count from the current position of the text.
+
+        Spaces at the start and the end of `text` do not count for its width.
+        """
         stripped = text.strip()
         if not stripped:
             return

@@ -1,4 +1,4 @@
-"""The fonts of a PDF: convert the codes in strings to text and widths."""
+"""The fonts of a PDF. A font converts the codes in the PDF's strings to text and widths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PdfFont:
             self._by_code = [self._widths.get(chr(code), self._default) for code in range(256)]
 
     def decode(self, data: bytes) -> tuple[str, float, int]:
-        """Return the text of a string, its width, and the number of its characters."""
+        """Return the text of a string, its width in units of the font size, and the number of its codes."""
         if self._is_simple:
             return data.decode("latin-1").translate(self._texts), sum(map(self._by_code.__getitem__, data)), len(data)
         try:

@@ -42,8 +42,7 @@ def key_of(text: str) -> str:
 def without_running_heads(
     pages: Sequence[list[PageLine]], areas: Sequence[tuple[float, float]]
 ) -> tuple[list[list[PageLine]], list[str]]:
-    """Return the lines of the pages without running heads, running feet and page numbers, and the texts of the removed
-    lines.
+    """Return the lines of the pages without running heads, running feet and page numbers, and the removed texts.
 
     A line in a larger font than the text is kept as a heading, unless at least half of the pages (and at least three)
     repeat the line. On the first page, such a line is always kept.
@@ -102,7 +101,7 @@ def without_running_heads(
 
 
 def _is_separate(line: PageLine, lines: Sequence[PageLine]) -> bool:
-    """Return whether a gap separates a line from the rest of its page."""
+    """Return whether a gap separates a line from the rest of its page. `lines` are all lines of the page."""
     nearest = min((step for other in lines if (step := abs(other.y - line.y)) > line.style.size * 0.5), default=1000.0)
     return nearest > line.style.size * 1.6
 
@@ -130,6 +129,7 @@ def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
 def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[PageLine, bool]]:
     """Return the highest and the lowest lines of a page, each with True if it is one of the highest lines.
 
+    `area` has the lower and the upper edge of the page.
     A short page may end anywhere. So a lowest line is left out unless it is low on the page or is a page number.
     """
     if not lines:
@@ -241,8 +241,9 @@ def _pages_of(title: str, titles: Mapping[str, Collection[int]]) -> Collection[i
 
 
 def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
-    """Yield the positions of consecutive lines that look like entries.
+    """Yield the positions of consecutive lines that look like entries of a table of contents, from `start` on.
 
+    If the line at `start` has no page number at its end, yield nothing.
     Up to three lines without a page number may precede a line with a page number, because only the last line of a long
     entry has the page number.
     """
@@ -260,7 +261,9 @@ def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
 
 
 def _entry(text: str) -> tuple[str, str, bool] | None:
-    """Return the title and the page number of an entry, and whether dots are between them; None if it is not an entry.
+    """Return the title and the page number of an entry of a table of contents, and whether dots are between them.
+
+    Return None if the line does not look like an entry.
 
     >>> _entry("2.1 Ropes . . . . 7"), _entry("Ropes 7"), _entry("Total: 7")
     (('2.1 Ropes', '7', True), ('Ropes', '7', False), None)

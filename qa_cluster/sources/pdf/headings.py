@@ -38,7 +38,10 @@ class OutlineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading that starts at a line: its level, and its number of lines."""
+    """A heading that starts at a line: its level, and its number of lines.
+
+    The outermost headings have the lowest level. The levels are at most 95, and need not be consecutive.
+    """
 
     level: int
     lines: int
@@ -68,7 +71,12 @@ def outline_of(reader: Any) -> list[OutlineEntry]:
 
 
 class Headings:
-    """Finds the headings among the lines of a document.
+    """Finds the headings among the lines of a document. The position of a line is its index in `lines`.
+
+    Args:
+        lines: all lines of the document in reading order.
+        outline: the bookmarks of the document.
+        leading: the usual distance of two baselines, in units of the font size (`lines.spacing`).
 
     Attributes:
         body: the style of most of the text.
@@ -88,14 +96,14 @@ class Headings:
         self._by_form(by_style)
 
     def get(self, place: int) -> Heading | None:
-        """Return the heading that starts at a line; None if no heading starts there."""
+        """Return the heading that starts at the line with the position `place`; None if no heading starts there."""
         return self._found.get(place)
 
     def __len__(self) -> int:
         return len(self._found)
 
     def _by_outline(self, outline: Sequence[OutlineEntry]) -> None:
-        """Find the lines of each bookmark, on its page or on the next page."""
+        """Find the lines that form the title of each bookmark, on its page or at the start of the next page."""
         places: Mapping[int, list[int]] = defaultdict(list)
         for place, line in enumerate(self._lines):
             places[line.page].append(place)
@@ -115,8 +123,9 @@ class Headings:
                 self._found[first] = Heading(min(entry.depth, 8) * 10, best[2] + best[1] - first)
 
     def _with_label(self, place: int) -> int:
-        """Return the first line of a heading that may have a label above it: `Chapter` and `One`, each on its
-        own line.
+        """Return the position of the first line of the heading at `place`, including a label above the heading.
+
+        A label, such as `Chapter One`, may have two lines. Without a label, return `place`.
         """
         for first in (place - 2, place - 1):
             above = self._lines[max(first, 0) : place]
@@ -215,7 +224,7 @@ class Headings:
             place += count
 
     def _is_heading(self, place: int, count: int) -> bool:
-        """Return whether lines with the form of a heading (`_is_distinct`) are a heading.
+        """Return whether `count` lines with the form of a heading (`_is_distinct`), from `place` on, are a heading.
 
         The lines must be short, and neither a row of a table nor a list item. If they are not larger than the text, a
         gap or a heading must also be above them.

@@ -48,7 +48,7 @@ class Style:
 
 @dataclass(slots=True)
 class Cell:
-    """A part of a line between wide gaps."""
+    """A part of a line between wide gaps. `x` and `end` are its left and right edge."""
 
     x: float
     end: float
@@ -62,9 +62,12 @@ class PageLine:
 
     Attributes:
         page: the number of its page, counted from 1.
+        x, end, y: its left edge, its right edge and its baseline. A line that is higher on the page has a larger `y`.
+        style: the style of most of its characters.
         column: the number of its column, or of another block of lines, on its page.
         cells: its parts between wide gaps.
-        is_code: whether all its letters have the same width.
+        is_bold: whether at least 90% of its characters are bold.
+        is_code: whether all its text is in fonts with fixed width.
     """
 
     page: int
@@ -83,8 +86,9 @@ class PageLine:
 
 
 def lines_of(pieces: Sequence[Piece], page: int) -> list[PageLine]:
-    """Return the lines of a page in reading order. Text in other directions follows the text in the most frequent
-    direction.
+    """Return the lines of a page in reading order. `page` is the number of the page, counted from 1.
+
+    Text in other directions follows the text in the most frequent direction.
     """
     turns = Counter[int]()
     for piece in pieces:
@@ -213,7 +217,10 @@ def _blocks(lines: Sequence[PageLine]) -> list[list[PageLine]]:
 
 
 def _is_beside(left: Sequence[PageLine], right: Sequence[PageLine]) -> bool:
-    """Return whether the second block is the next column of a table: short cells on the same baselines."""
+    """Return whether the block `right` is the next column of a table, to the right of the block `left`.
+
+    Most lines of both blocks must be short, and most lines of `right` must have the baseline of a line of `left`.
+    """
     if len(right) < 2 or len(left) > _MOST_ROWS or len(right) > _MOST_ROWS:
         return False
     if min(line.x for line in right) < max(line.end for line in left):
@@ -225,7 +232,7 @@ def _is_beside(left: Sequence[PageLine], right: Sequence[PageLine]) -> bool:
 
 
 def _rows(lines: list[PageLine]) -> list[PageLine]:
-    """Join sorted lines that have the same baseline."""
+    """Join lines that have the same baseline. `lines` are sorted from top to bottom, then from left to right."""
     rows: list[PageLine] = []
     for line in lines:
         above = rows[-1] if rows else None
@@ -271,7 +278,10 @@ def _columns(lines: list[PageLine]) -> list[PageLine]:
 
 
 def spacing(lines: Sequence[PageLine]) -> float:
-    """Return the usual distance of two baselines of prose, in units of the font size."""
+    """Return the most frequent distance of the baselines of two consecutive lines, in units of the font size.
+
+    Only two lines of the same size count, at a distance between 0.8 and 2.6. Without such lines, return 1.2.
+    """
     steps = Counter[float]()
     for line, below in pairwise(lines):
         step = line.y - below.y

@@ -1,5 +1,6 @@
-"""Reads PDF. Sections come from the outline and the fonts. Paragraphs, lists, tables and code come from the positions
-of the text.
+"""Reads PDF.
+
+Sections come from the outline and the fonts. Paragraphs, lists, tables and code come from the positions of the text.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ def read(data: bytes) -> Extracted:
 
 
 def _pages(reader: PdfReader, total: int) -> tuple[list[list[PageLine]], list[_Area], list[str]]:
-    """Return the lines of each page, the lower and upper edge of each page, and texts about what could not be read."""
+    """Return the lines of each of the first `total` pages, the lower and upper edge of each page, and remarks.
+
+    The remarks say which pages could not be read, and what else was left out. A page that cannot be read has no lines.
+    InvalidInput if a page cannot be read and no page has text.
+    """
     content = PageContent()
     pages: list[list[PageLine]] = []
     areas: list[_Area] = []
@@ -120,7 +125,10 @@ def _written(
 
 
 def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mapping[str, Collection[int]]:
-    """Return the keys (`furniture.key_of`) of all bookmarks and of all lines that may be headings, with their pages."""
+    """Return the pages of all bookmarks and of all lines that may be headings.
+
+    The keys are the keys of their texts (`furniture.keys_of`), with and without numbers.
+    """
     found: dict[str, set[int]] = defaultdict(set)
     for entry in outline:
         for key in keys_of(entry.title):
@@ -141,7 +149,8 @@ def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mappi
 def _title_line(lines: Sequence[PageLine], headings: Headings, entries: Collection[int]) -> int | None:
     """Return the position of the document's title: the largest heading on the first page.
 
-    None if another heading is as large, or if the heading is not larger than the text.
+    None if the first page has no heading, if another heading of the document is as large, or if the heading is not
+    larger than the text. The positions `entries` are lines of a table of contents, which are not considered.
     """
     first = [
         place for place, line in enumerate(lines[:60])

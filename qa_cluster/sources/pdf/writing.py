@@ -44,7 +44,7 @@ class Writer:
         self._items: list[float] = []  # the x positions of the marks of open list items
 
     def write(self, title: int | None) -> None:
-        """Write all lines. `title` is the position of the heading that is the document's title."""
+        """Write all lines. `title` is the position of the heading that is the document's title; None if unknown."""
         place, open_lines = 0, list[PageLine]()
         lines = self._lines
         while place < len(lines):
@@ -88,7 +88,10 @@ class Writer:
         return line.style.size <= self._headings.body.size * 0.93 and _NOTE.match(line.text) is not None
 
     def _take_note(self, place: int) -> int:
-        """Store a footnote until the open paragraph ends. Return the position after the footnote."""
+        """Store the footnote that starts at `place` until the open paragraph ends.
+
+        Return the position of the line after the footnote.
+        """
         note = [self._lines[place]]
         place += 1
         while place < len(self._lines) and place not in self._skipped and self._headings.get(place) is None:
@@ -122,7 +125,10 @@ class Writer:
             self._write_notes()
 
     def _depth(self, x: float, size: float) -> int:
-        """Return the depth of a list item, from the positions of the marks of the items above it."""
+        """Return the depth of a list item, counted from 0: the number of open items whose marks are further left.
+
+        `x` is the horizontal position of its mark, and `size` its font size. The item becomes an open item.
+        """
         self._items = [place for place in self._items if place < x - size * 0.5]
         self._items.append(x)
         return len(self._items) - 1
@@ -146,8 +152,9 @@ class Writer:
         return 0 < step <= size * max(self._leading * 1.22, self._leading + 0.15) and self._continues_below(lines, line)
 
     def _continues_below(self, lines: Sequence[PageLine], line: PageLine) -> bool:
-        """Return whether a line at the usual distance continues the paragraph. The length of the last line, the
-        indentation and the marks of items decide.
+        """Return whether a line at the usual distance continues the paragraph that `lines` form.
+
+        The length of the last of `lines`, the indentation and the marks of list items decide.
         """
         last, first = lines[-1], lines[0]
         size = line.style.size
@@ -211,7 +218,7 @@ class Writer:
     def _table_length(self, place: int) -> int:
         """Return the number of lines, starting at `place`, that form a table; 0 if they form fewer than two rows.
 
-        The cells of the rows start at the same positions.
+        Most cells of a row must be aligned with cells of the rows above.
         """
         lines = self._lines
         starts: list[Cell] = []
@@ -254,7 +261,8 @@ class Writer:
     def _is_part_of_row(self, line: PageLine, starts: Sequence[Cell]) -> bool:
         """Return whether a line with one cell continues a cell of the row above.
 
-        The line must start below a cell other than the first cell of that row.
+        `starts` are the cells of the row with the most cells so far. The line must start below one of these cells other
+        than the first.
         """
         return any(abs(line.x - start.x) < line.style.size * _COLUMN_SHIFT for start in starts[1:])
 
@@ -316,7 +324,7 @@ def _margins(lines: Sequence[PageLine]) -> Mapping[tuple[int, int], tuple[float,
 
 
 def vocabulary(lines: Sequence[PageLine]) -> set[str]:
-    """Return the words of a document, without divided words at the ends of lines."""
+    """Return the words of a document in lower case, without words that are divided at the end of a line."""
     words: set[str] = set()
     is_divided = False
     for line in lines:
@@ -329,7 +337,10 @@ def vocabulary(lines: Sequence[PageLine]) -> set[str]:
 
 
 def joined(texts: Sequence[str], words: set[str]) -> str:
-    """Join lines. A word that is divided at the end of a line is joined; hyphens that belong to the word stay."""
+    """Join lines to one text. A word that is divided at the end of a line is joined; its own hyphens stay.
+
+    `words` are the words of the document (`vocabulary`), which show whether a word is written with a hyphen.
+    """
     parts = [texts[0]] if texts else []
     for following in texts[1:]:
         before = parts[-1]

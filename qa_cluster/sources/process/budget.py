@@ -1,4 +1,4 @@
-"""The limits of processor time and memory for reading one file, by its size."""
+"""Computes the limits of processor time and memory for reading one file from the size of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ READY = b"r"  # the process that reads files writes this byte when it has starte
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The limits of reading one file."""
+    """The limits of reading one file.
+
+    Attributes:
+        seconds: the limit of processor time.
+        mib: how much the address space of the process may grow, in MiB.
+    """
 
     seconds: float
     mib: int
@@ -41,7 +46,10 @@ class Budget:
     wall_seconds: float = 300.0
 
     def cost(self, size: int, *, is_cut: bool = False) -> Cost:
-        """Return the limits for a file of `size` bytes. With `is_cut`, the file has one tenth of the usual time."""
+        """Return the limits for a file of `size` bytes.
+
+        With `is_cut`, the time limit is one tenth of the usual limit (`CUT`); see `Hits`.
+        """
         seconds = min(self.seconds + self.seconds_per_mib * size / MIB, self.most_seconds)
         mib = min(self.mib + self.mib_per_mib * size // MIB, self.most_mib)
         return Cost(round(seconds * (CUT if is_cut else 1), 2), mib)

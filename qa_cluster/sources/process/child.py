@@ -2,9 +2,10 @@
 
 When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget, and
 the formats with a reduced time limit), followed by the file. Each answer is JSON, preceded by its length in eight
-bytes. The first answer has the format of the file and the limits for the file. The last answer has the text or an
-error. Answers between them may report the page that is being read. If an error occurs before the format is known, the
-error is the only answer.
+bytes, the lowest byte first. The first answer has the format of the file and the limits for the file. The last answer
+has the text or an error, and the size of the address space of this process. The answers between the first and the last
+answer may report the page that is being read. If an error occurs before the format is known, the error is the only
+answer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _INFINITY = resource.RLIM_INFINITY
 
 
 def main(most_mib: int) -> None:
-    """Extract files, each within its budget."""
+    """Extract files, each within its budget, until the standard input ends.
+
+    `most_mib` is the limit of the address space of this process in MiB.
+    """
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # Redirect the output of libraries, so that it does not mix with the replies.
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -48,8 +48,9 @@ class Extractor:
     """Extracts files, one at a time.
 
     Attributes:
-        counts: the number of files whose text was extracted, by format.
-        remarks: the names of files with texts that say what was guessed, replaced or left out; at most `MAX_REMARKS`.
+        counts: the number of files whose text was extracted, for each format.
+        remarks: pairs of the name of a file and a text that says what was guessed, replaced or left out in the file; at
+            most `MAX_REMARKS` pairs.
         on_page: called several times a second with the current page and the number of pages, for files with pages.
 
     >>> with Extractor() as extractor:
@@ -58,7 +59,12 @@ class Extractor:
     """
 
     def __init__(self, *, forced: str = "", budget: Budget | None = None) -> None:
-        """`forced` is the format of all files, one of `formats.FORMATS`; empty: detect the format of each."""
+        """Create an extractor. The process starts with the first file.
+
+        Args:
+            forced: the format of all files, one of `formats.FORMATS`; empty: the format of each file is detected.
+            budget: computes the limits of a file; None means the defaults of `Budget`.
+        """
         self.forced = forced
         self.max_bytes = MAX_FILE_BYTES
         self.counts: Counter[str] = Counter()
@@ -80,7 +86,7 @@ class Extractor:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. The next call of `extract` starts a new process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -145,7 +151,11 @@ class Extractor:
         )
 
     def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
-        """Send a request and return its last answer. Record what the previous answers report about the file."""
+        """Send a request to the process and return its last answer.
+
+        Record the format and the limits that an earlier answer reports, and pass pages that are reported to `on_page`.
+        `cut` has the formats whose time limit is reduced (`Hits.cut`).
+        """
         about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
         for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data, cut):
             reply: dict[str, Any] = orjson.loads(answer)
@@ -175,7 +185,11 @@ class Extractor:
         return process
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the byte that a process sends when it has started."""
+        """Wait for the byte that a process sends when it has started.
+
+        Raises:
+            InvalidInput: the byte does not arrive within `START_SECONDS`, or the process has ended.
+        """
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -189,7 +203,14 @@ class Extractor:
             )
 
     def _exchanged(self, process: subprocess.Popen[bytes], request: bytes, cut: list[str]) -> Iterator[bytes]:
-        """Send a request and yield the answers. Each answer is preceded by its length in eight bytes."""
+        """Send a request and yield the answers without end; the caller stops after the last answer.
+
+        Each answer is preceded by its length in eight bytes. `cut` has the formats whose time limit is reduced.
+
+        Raises:
+            _LimitExceeded: the process ended, or the limit of elapsed time is over.
+            InvalidInput: an answer has more than `MAX_REPLY_BYTES` bytes.
+        """
         begun = time.monotonic()
         assert process.stdin is not None
         assert process.stdout is not None
